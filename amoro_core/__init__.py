@@ -1,0 +1,1 @@
+"""The coordinator of a lakehouse self-optimizing service for Apache Iceberg tables."""

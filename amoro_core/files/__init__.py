@@ -1,0 +1,1 @@
+"""Data and delete files, shared by coordinator and optimizer."""

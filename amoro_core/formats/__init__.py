@@ -1,0 +1,1 @@
+"""The port through which services see tables, and its kinds."""

@@ -1,0 +1,89 @@
+"""The port through which services see catalogs and tables; one implementation for each table format."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.files import TableScan
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.rewrite import TableContext
+from amoro_core.model.tables import TableFacts, TableIdentifier
+
+
+class OpenTable(Protocol):
+    """One table as loaded at one moment; `head` and `trace` load it anew.
+
+    Every method may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
+    """
+
+    @property
+    def facts(self) -> TableFacts: ...
+
+    @property
+    def schema_id(self) -> int: ...
+
+    @property
+    def last_column_id(self) -> int: ...
+
+    def refuse_unsupported(self) -> None:
+        """Raise TableRefused, by name, when the table has a feature that is not handled."""
+
+    def left_alone(self) -> str | None:
+        """Why a table under write-audit-publish is not optimized now; None when it may be."""
+
+    def scan(self) -> TableScan | None:
+        """All live files of main's head with their deletes; None for a table without snapshot.
+
+        Raises TableRefused for files that are not handled (location, partition of a delete, format).
+        """
+
+    def context(self, spec_id: int) -> TableContext:
+        """What executors must know to rewrite files of that spec."""
+
+    def partition_path(self, key: PartitionKey) -> str:
+        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+
+    def io_properties(self) -> Mapping[str, str]:
+        """Properties for reading and writing this table's files, to be vended to an executor."""
+
+    def head(self, planned_snapshot_id: int) -> Head:
+        """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
+
+    def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
+        """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet."""
+
+    def send(self, payload: bytes) -> None:
+        """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
+
+    def trace(self, snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
+        """Whether an attempt landed: its id is known, or a file it adds is reachable from any ref.
+
+        Refuted only once the table's last sequence number has reached the attempt's and nothing is reachable.
+        In format 1, without sequence numbers, refuted when the head is no longer the attempt's parent.
+        """
+
+    def file_facts(self, path: str) -> FileFacts:
+        """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
+
+    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Delete files of ours below the table's location that no snapshot of any ref reaches.
+
+        Returns what was deleted; anything doubtful is kept.
+        """
+
+
+class TableFormat(Protocol):
+    """A kind of tables and the catalogs that hold them."""
+
+    def check(self, catalog: CatalogConfig) -> None:
+        """Raise CatalogUnavailable when the catalog does not work as configured."""
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        """Why nothing can be committed through this kind of catalog; None when it can."""
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        """All tables of the catalog, in order of their names. Raises CatalogUnavailable."""
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
+        """Raises TableNotFound only when the catalog said that the table does not exist."""

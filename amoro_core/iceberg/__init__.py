@@ -1,0 +1,1 @@
+"""Iceberg tables: metadata, scan, manifests, commit, catalogs."""

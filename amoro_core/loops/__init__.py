@@ -1,0 +1,1 @@
+"""What happens by the clock."""

@@ -1,0 +1,1 @@
+"""Values that every floor shares; no behaviour beyond their own invariants."""

@@ -1,0 +1,98 @@
+"""What validation and a commit work on: the plan's record, the head of the table, and the change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One task as it was planned, with its result; groups are committed or dropped independently."""
+
+    number: int  # the task's
+    work: RewriteInput
+    output: RewriteOutput
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What was true when the process was planned, as stored; never a reloaded table."""
+
+    process_id: str
+    table_uuid: str
+    format_version: int
+    snapshot_id: int
+    sequence_number: int  # S: of that snapshot, never the table's last one
+    last_column_id: int  # columns with a greater id came after the plan
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The table as it is now, seen from a plan's snapshot."""
+
+    table_uuid: str
+    format_version: int
+    snapshot_id: int
+    sequence_number: int
+    descends: bool | None  # whether the plan's snapshot is an ancestor; None: the history no longer says
+    field_ids: frozenset[int]  # of the current schema, nested ones too
+    scan: TableScan
+    #: Equality deletes that snapshots after the plan's removed; None when the history no longer says.
+    removed_equality_deletes: tuple[DeleteFile, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitContent:
+    """The change of a REPLACE snapshot. Added files carry their data sequence number explicitly."""
+
+    groups: tuple[int, ...]
+    removed_data: tuple[DataFile, ...]
+    removed_deletes: tuple[DeleteFile, ...]
+    added_data: tuple[DataFile, ...]
+    added_deletes: tuple[DeleteFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Whether a rewrite may be committed on a head: wholly not, or without some groups.
+
+    `content` is None exactly when nothing is left to commit.
+    """
+
+    conflict: str | None
+    dropped: Mapping[int, str] = field(default_factory=dict)  # group number to reason
+    content: CommitContent | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommit:
+    """A commit whose manifests are written, ready to be sent any number of times byte for byte."""
+
+    snapshot_id: int
+    parent_snapshot_id: int
+    sequence_number: int
+    manifest_list: str
+    payload: bytes
+    metadata_files: tuple[str, ...]  # every file written for it, the manifest list included
+
+
+class Trace(StrEnum):
+    """What the table says about an attempt of which nothing is known."""
+
+    LANDED = "landed"
+    REFUTED = "refuted"  # it can never be applied any more
+    OPEN = "open"  # it still may be
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a written Parquet file says of itself; counts are of leaf columns by field id."""
+
+    size_bytes: int
+    record_count: int
+    value_counts: Mapping[int, int]
+    null_value_counts: Mapping[int, int]

@@ -1,0 +1,66 @@
+"""Verdicts and plans: what the planner says, with reasons."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from amoro_core.model.files import Partition, ScannedFile
+from amoro_core.model.tables import FileSummary, OptimizingType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionKey:
+    """A partition of one spec; specs never share partitions."""
+
+    spec_id: int
+    partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionVerdict:
+    """What is to be done with one partition, and why; `type` None: nothing."""
+
+    key: PartitionKey
+    type: OptimizingType | None
+    reason: str
+    data_files: int
+    equality_delete_files: int
+    position_delete_files: int
+    input_bytes: int
+    cost: int
+    due_at: datetime | None = None  # when an interval trigger would fire by the clock
+    expected_files: int = 0
+    tasks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """One group of files of one partition: rewritten or converted together, committed or dropped together."""
+
+    key: PartitionKey
+    rewritten: tuple[ScannedFile, ...]
+    converted: tuple[ScannedFile, ...]
+    output_count: int
+    cost: int  # bytes of data and deletes to be read, plus open cost
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The verdict on a table; `type` None: nothing to do now."""
+
+    snapshot_id: int | None
+    type: OptimizingType | None
+    reason: str
+    partitions: tuple[PartitionVerdict, ...]
+    summary: FileSummary
+    due_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizingPlan:
+    """Tasks of one process, all planned on one snapshot."""
+
+    evaluation: Evaluation
+    snapshot_id: int
+    sequence_number: int
+    type: OptimizingType
+    tasks: tuple[TaskPlan, ...]

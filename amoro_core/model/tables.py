@@ -1,0 +1,156 @@
+"""Names of tables and what the coordinator keeps about them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from amoro_core.errors import InvalidArgument
+
+_PART = re.compile(r"`([^`]+)`|([^`.\s]+)")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableIdentifier:
+    """The full name of a table: catalog, namespace (one part or more), name."""
+
+    catalog: str
+    namespace: tuple[str, ...]
+    name: str
+
+    def __str__(self) -> str:
+        return ".".join(_quoted(part) for part in (self.catalog, *self.namespace, self.name))
+
+    @property
+    def in_catalog(self) -> tuple[str, ...]:
+        """Namespace and name, as a catalog takes them."""
+        return (*self.namespace, self.name)
+
+
+def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifier:
+    """The identifier that a text like "catalog.namespace.table" names.
+
+    A part with a dot or a space stands in backticks. Two parts are namespace and table of the
+    default catalog, where there is one. Raises InvalidArgument.
+    """
+    parts = _parts(text)
+    if len(parts) == 2 and default_catalog is not None:
+        parts.insert(0, default_catalog)
+    if len(parts) < 3:
+        raise InvalidArgument(
+            f"{text!r} is not the name of a table",
+            hint="Write catalog.namespace.table; a part with a dot or a space stands in backticks.",
+        )
+    return TableIdentifier(parts[0], tuple(parts[1:-1]), parts[-1])
+
+
+def _parts(text: str) -> list[str]:
+    parts: list[str] = []
+    position = 0
+    while match := _PART.match(text, position):
+        parts.append(match[1] or match[2])
+        position = match.end()
+        if position == len(text):
+            return parts
+        if text[position] != ".":
+            break
+        position += 1
+    raise InvalidArgument(
+        f"{text!r} is not the name of a table",
+        hint="Write catalog.namespace.table; a part with a dot or a space stands in backticks.",
+    )
+
+
+def _quoted(part: str) -> str:
+    return part if re.fullmatch(r"[^`.\s]+", part) else f"`{part}`"
+
+
+class OptimizingType(StrEnum):
+    MINOR = "minor"
+    MAJOR = "major"
+    FULL = "full"
+
+
+class OptimizingStatus(StrEnum):
+    """Where a table stands; the values are stored and shown."""
+
+    IDLE = "idle"
+    PENDING = "pending"
+    PLANNING = "planning"
+    MINOR_OPTIMIZING = "minor_optimizing"
+    MAJOR_OPTIMIZING = "major_optimizing"
+    FULL_OPTIMIZING = "full_optimizing"
+    COMMITTING = "committing"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSummary:
+    """Counts over all live files of a table, healthy ones too."""
+
+    data_files: int = 0
+    data_bytes: int = 0
+    fragment_files: int = 0
+    undersized_files: int = 0
+    equality_delete_files: int = 0
+    position_delete_files: int = 0
+    delete_bytes: int = 0
+    dangling_delete_files: int = 0
+    records: int = 0  # of data files, deletes not subtracted
+    health_score: int = -1  # 0 to 100, −1: not evaluated yet
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What loading a table says, before any manifest is read."""
+
+    identifier: TableIdentifier
+    uuid: str
+    format_version: int
+    location: str
+    metadata_location: str
+    snapshot_id: int | None  # of main's head
+    sequence_number: int  # of main's head, 0 when there is none
+    properties: Mapping[str, str]  # the table's own
+
+
+@dataclass(frozen=True, slots=True)
+class LastOptimized:
+    """When a partition was last optimized, by type; a commit of a heavier type counts for lighter ones not."""
+
+    minor: datetime | None = None
+    major: datetime | None = None
+    full: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRuntime:
+    """What the coordinator keeps about one table. Times are UTC."""
+
+    table_id: int
+    identifier: TableIdentifier
+    uuid: str
+    format_version: int
+    location: str
+    group: str
+    status: OptimizingStatus
+    status_since: datetime
+    status_reason: str = ""  # why idle, pending, refused, ...
+    refusal: str = ""  # the word in REFUSED(word)
+    enabled_override: bool | None = None  # `amoro table enable|disable`; None: nobody said
+    enabled: bool = False  # the effective value at the last refresh
+    enabled_origin: str = ""
+    snapshot_id: int | None = None  # the head at the last refresh
+    metadata_location: str = ""
+    evaluated_snapshot_id: int | None = None
+    evaluated_at: datetime | None = None
+    refreshed_at: datetime | None = None
+    next_due_at: datetime | None = None  # when an interval trigger comes due without a new commit
+    pending_type: OptimizingType | None = None
+    quota: float = 0.5
+    failures: int = 0  # in a row
+    retry_at: datetime | None = None  # back-off after failures
+    last_optimized_at: datetime | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    summary: FileSummary = FileSummary()

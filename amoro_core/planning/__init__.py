@@ -1,0 +1,1 @@
+"""Which files of a table are worth a rewrite, and why: pure functions of a scan."""

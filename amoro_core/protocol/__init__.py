@@ -1,0 +1,1 @@
+"""The contract between processes: stubs generated from proto/ and the codec to values."""

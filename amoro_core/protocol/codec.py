@@ -1,0 +1,218 @@
+"""Values to messages and back: the one module that knows both sides of a rewrite."""
+
+from collections.abc import Iterable
+
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.protocol import optimizing_pb2 as opb
+from amoro_core.protocol import rewrite_pb2 as pb
+
+_KINDS = {
+    DeleteKind.POSITION: pb.DELETE_KIND_POSITION,
+    DeleteKind.EQUALITY: pb.DELETE_KIND_EQUALITY,
+}
+_KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
+
+
+def encode_attempt(attempt: Attempt) -> opb.TaskAttempt:
+    return opb.TaskAttempt(
+        process_id=attempt.task_id.process_id, task_id=attempt.task_id.number, attempt=attempt.number
+    )
+
+
+def decode_attempt(message: opb.TaskAttempt) -> Attempt:
+    return Attempt(TaskId(message.process_id, message.task_id), message.attempt)
+
+
+def encode_input(work: RewriteInput) -> pb.RewriteInput:
+    return pb.RewriteInput(
+        table=_encode_context(work.table),
+        rewritten=[_encode_input_file(file) for file in work.rewritten],
+        converted=[_encode_input_file(file) for file in work.converted],
+        deletes=[encode_delete_file(delete) for delete in work.deletes],
+        sequence_number=work.sequence_number,
+        target_size_bytes=work.target_size_bytes,
+        output_count=work.output_count,
+    )
+
+
+def decode_input(message: pb.RewriteInput) -> RewriteInput:
+    return RewriteInput(
+        table=_decode_context(message.table),
+        rewritten=tuple(_decode_input_file(file) for file in message.rewritten),
+        converted=tuple(_decode_input_file(file) for file in message.converted),
+        deletes=tuple(decode_delete_file(delete) for delete in message.deletes),
+        sequence_number=message.sequence_number,
+        target_size_bytes=message.target_size_bytes,
+        output_count=message.output_count,
+    )
+
+
+def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
+    return pb.RewriteOutput(
+        data_files=[encode_data_file(file) for file in output.data_files],
+        delete_files=[encode_delete_file(file) for file in output.delete_files],
+        rows_read=output.rows_read,
+        rows_deleted=output.rows_deleted,
+        rows_written=output.rows_written,
+        positions_written=output.positions_written,
+        bytes_read=output.bytes_read,
+        duration_ms=output.duration_ms,
+        peak_memory_bytes=output.peak_memory_bytes,
+    )
+
+
+def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
+    return RewriteOutput(
+        data_files=tuple(decode_data_file(file) for file in message.data_files),
+        delete_files=tuple(decode_delete_file(file) for file in message.delete_files),
+        rows_read=message.rows_read,
+        rows_deleted=message.rows_deleted,
+        rows_written=message.rows_written,
+        positions_written=message.positions_written,
+        bytes_read=message.bytes_read,
+        duration_ms=message.duration_ms,
+        peak_memory_bytes=message.peak_memory_bytes,
+    )
+
+
+def encode_data_file(file: DataFile) -> pb.DataFile:
+    return pb.DataFile(
+        path=file.path,
+        file_format=file.file_format.value,
+        spec_id=file.spec_id,
+        partition=_encode_partition(file.partition),
+        record_count=file.record_count,
+        size_bytes=file.size_bytes,
+        sequence_number=file.sequence_number,
+        metrics=_encode_metrics(file.metrics),
+        sort_order_id=file.sort_order_id,
+        split_offsets=file.split_offsets,
+    )
+
+
+def decode_data_file(message: pb.DataFile) -> DataFile:
+    return DataFile(
+        path=message.path,
+        file_format=FileFormat(message.file_format),
+        spec_id=message.spec_id,
+        partition=_decode_partition(message.partition),
+        record_count=message.record_count,
+        size_bytes=message.size_bytes,
+        sequence_number=message.sequence_number,
+        metrics=_decode_metrics(message.metrics),
+        sort_order_id=message.sort_order_id if message.HasField("sort_order_id") else None,
+        split_offsets=tuple(message.split_offsets),
+    )
+
+
+def encode_delete_file(file: DeleteFile) -> pb.DeleteFile:
+    return pb.DeleteFile(
+        path=file.path,
+        kind=_KINDS[file.kind],
+        file_format=file.file_format.value,
+        spec_id=file.spec_id,
+        partition=_encode_partition(file.partition),
+        record_count=file.record_count,
+        size_bytes=file.size_bytes,
+        sequence_number=file.sequence_number,
+        equality_ids=file.equality_ids,
+        referenced_data_file=file.referenced_data_file,
+        metrics=_encode_metrics(file.metrics),
+        split_offsets=file.split_offsets,
+    )
+
+
+def decode_delete_file(message: pb.DeleteFile) -> DeleteFile:
+    """Raises ValueError for a kind that is not known."""
+    if message.kind not in _KINDS_BACK:
+        raise ValueError(f"delete file {message.path} has the unknown kind {message.kind}")
+    return DeleteFile(
+        path=message.path,
+        kind=_KINDS_BACK[message.kind],
+        file_format=FileFormat(message.file_format),
+        spec_id=message.spec_id,
+        partition=_decode_partition(message.partition),
+        record_count=message.record_count,
+        size_bytes=message.size_bytes,
+        sequence_number=message.sequence_number,
+        equality_ids=tuple(message.equality_ids),
+        referenced_data_file=message.referenced_data_file if message.HasField("referenced_data_file") else None,
+        metrics=_decode_metrics(message.metrics),
+        split_offsets=tuple(message.split_offsets),
+    )
+
+
+def _encode_context(table: TableContext) -> pb.TableContext:
+    return pb.TableContext(
+        catalog=table.catalog,
+        table=table.table,
+        table_uuid=table.table_uuid,
+        format_version=table.format_version,
+        location=table.location,
+        data_location=table.data_location,
+        schema_json=table.schema_json,
+        spec_json=table.spec_json,
+        name_mapping_json=table.name_mapping_json,
+        dropped_fields_json=table.dropped_fields_json,
+        sort_order_json=table.sort_order_json,
+        properties=table.properties,
+        read_locations=table.read_locations,
+    )
+
+
+def _decode_context(message: pb.TableContext) -> TableContext:
+    return TableContext(
+        catalog=message.catalog,
+        table=message.table,
+        table_uuid=message.table_uuid,
+        format_version=message.format_version,
+        location=message.location,
+        data_location=message.data_location,
+        schema_json=message.schema_json,
+        spec_json=message.spec_json,
+        name_mapping_json=message.name_mapping_json if message.HasField("name_mapping_json") else None,
+        dropped_fields_json=tuple(message.dropped_fields_json),
+        sort_order_json=message.sort_order_json if message.HasField("sort_order_json") else None,
+        properties=dict(message.properties),
+        read_locations=tuple(message.read_locations),
+    )
+
+
+def _encode_input_file(file: InputFile) -> pb.InputFile:
+    return pb.InputFile(data=encode_data_file(file.data), deletes=file.deletes)
+
+
+def _decode_input_file(message: pb.InputFile) -> InputFile:
+    return InputFile(decode_data_file(message.data), tuple(message.deletes))
+
+
+def _encode_partition(partition: Partition) -> list[pb.PartitionValue]:
+    return [pb.PartitionValue(value=value) for value in partition]
+
+
+def _decode_partition(values: Iterable[pb.PartitionValue]) -> Partition:
+    return tuple(value.value if value.HasField("value") else None for value in values)
+
+
+def _encode_metrics(metrics: ColumnMetrics) -> pb.ColumnMetrics:
+    return pb.ColumnMetrics(
+        column_sizes=metrics.column_sizes,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        nan_value_counts=metrics.nan_value_counts,
+        lower_bounds=metrics.lower_bounds,
+        upper_bounds=metrics.upper_bounds,
+    )
+
+
+def _decode_metrics(message: pb.ColumnMetrics) -> ColumnMetrics:
+    return ColumnMetrics(
+        column_sizes=dict(message.column_sizes),
+        value_counts=dict(message.value_counts),
+        null_value_counts=dict(message.null_value_counts),
+        nan_value_counts=dict(message.nan_value_counts),
+        lower_bounds=dict(message.lower_bounds),
+        upper_bounds=dict(message.upper_bounds),
+    )

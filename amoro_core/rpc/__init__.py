@@ -1,0 +1,1 @@
+"""gRPC: translate, call, translate back."""

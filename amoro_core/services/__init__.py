@@ -1,0 +1,1 @@
+"""Use cases over the pure floors, the store and the formats."""

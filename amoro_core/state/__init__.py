@@ -1,0 +1,1 @@
+"""State machines of tasks, processes and tables as pure tables."""

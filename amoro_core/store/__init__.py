@@ -1,0 +1,1 @@
+"""State in SQLite: one writer, facts only."""

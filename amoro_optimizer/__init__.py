@@ -1,0 +1,1 @@
+"""Optimizers: clients of the coordinator that rewrite files."""

@@ -1,0 +1,1 @@
+"""The rewrite engine: Arrow in, files out; used by all executors."""
