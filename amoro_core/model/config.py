@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
+from math import inf
 from typing import Any
 
 from amoro_core.errors import TableRefused
@@ -32,7 +33,7 @@ def _whole(least: int) -> Callable[[str], int]:
 def _fraction(least: float, most: float | None = None) -> Callable[[str], float]:
     def parse(text: str) -> float:
         value = float(text)
-        if not value >= least or (most is not None and value > most):
+        if not least <= value < inf or (most is not None and value > most):
             raise ValueError(f"expected a number of at least {least}" + (f" and at most {most}" if most else ""))
         return value
 

@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 
 #: One value for each partition field, in Iceberg's single-value binary form; None is null.
 #: Bytes compare and hash exactly, whatever the type (decimals, NaN, −0.0).
 Partition = tuple[bytes | None, ...]
 
-_NOTHING: Mapping[int, int] = MappingProxyType({})
-_NO_BOUNDS: Mapping[int, bytes] = MappingProxyType({})
 
 #: Field id of `file_path` in position delete files (Iceberg specification, reserved field ids).
 DELETE_PATH_FIELD_ID = 2147483546
@@ -33,12 +30,12 @@ class DeleteKind(StrEnum):
 class ColumnMetrics:
     """Counts and bounds by field id, as in a manifest entry; a missing key means "not known"."""
 
-    column_sizes: Mapping[int, int] = field(default=_NOTHING)
-    value_counts: Mapping[int, int] = field(default=_NOTHING)
-    null_value_counts: Mapping[int, int] = field(default=_NOTHING)
-    nan_value_counts: Mapping[int, int] = field(default=_NOTHING)
-    lower_bounds: Mapping[int, bytes] = field(default=_NO_BOUNDS)
-    upper_bounds: Mapping[int, bytes] = field(default=_NO_BOUNDS)
+    column_sizes: Mapping[int, int] = field(default_factory=dict)
+    value_counts: Mapping[int, int] = field(default_factory=dict)
+    null_value_counts: Mapping[int, int] = field(default_factory=dict)
+    nan_value_counts: Mapping[int, int] = field(default_factory=dict)
+    lower_bounds: Mapping[int, bytes] = field(default_factory=dict)
+    upper_bounds: Mapping[int, bytes] = field(default_factory=dict)
 
 
 NO_METRICS = ColumnMetrics()

@@ -178,3 +178,12 @@ class CatalogConfig:
     properties: tuple[tuple[str, str], ...]
     allowed_locations: tuple[str, ...] = ()
     origin: str = "amoro"  # or "pyiceberg"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceGroup:
+    """Optimizers and the tables that they work for; the group `default` always exists."""
+
+    name: str
+    scheduling_policy: str = "quota"
+    properties: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,75 @@
+# Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` also wants a JDK and
+# Maven, which it installs with apt where it runs as root.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+JARS := build/jars
+PYTEST := $(BIN)/python -m pytest
+
+export DEBIAN_FRONTEND := noninteractive
+
+.DEFAULT_GOAL := check
+.PHONY: demo check test lint proto clean
+
+demo: $(VENV)/.demo
+	$(BIN)/amoro demo
+
+check: lint
+	$(PYTEST) -n 2 --dist=loadfile tests/unit tests/store
+
+# Spark's tests share one JVM, so they run in one process, after the others.
+test: $(VENV)/.spark-test $(JARS)/.fetched lint
+	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark tests
+	$(PYTEST) tests/spark
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+proto: $(VENV)/.test
+	$(BIN)/python proto/generate.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+
+# --- Python -----------------------------------------------------------------------------------------------------------
+
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  package=$$($(PYTHON) -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "installing $$package"; \
+	    apt-get -qq update && apt-get -qq install -y --no-install-recommends "$$package" >/dev/null; \
+	  else \
+	    echo "Python's venv module is missing; install it with: sudo apt-get install $$package" >&2; exit 1; \
+	  fi; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "making $(VENV)"; $(PYTHON) -m venv --clear $(VENV); }
+	@touch $@
+
+# One stamp for each set of extras.
+$(VENV)/.demo: EXTRAS = demo
+$(VENV)/.test: EXTRAS = test
+$(VENV)/.spark-test: EXTRAS = test,spark-test
+$(VENV)/.demo $(VENV)/.test $(VENV)/.spark-test: $(VENV)/.made pyproject.toml
+	@echo "installing amoro[$(EXTRAS)] into $(VENV)"
+	@$(PIP) install --use-pep517 --editable '.[$(EXTRAS)]'
+	@touch $@
+
+# The larger set holds the smaller one: do not install twice.
+$(VENV)/.test: | $(if $(filter test,$(MAKECMDGOALS)),$(VENV)/.spark-test)
+
+# --- Java -------------------------------------------------------------------------------------------------------------
+
+# Without a JDK or Maven, and no right to install them, Spark's tests are skipped by name; with CI=true that is an error.
+$(JARS)/.fetched: tests/java/pom.xml
+	@tests/java/install-jdk || { [ "$(CI)" != true ] && echo "Spark's tests will be skipped" >&2 && exit 0; exit 1; }
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
+	  echo "fetching Iceberg's runtime for Spark into $(JARS)"; \
+	  rm -rf $(JARS) && mvn -B -q -Dstyle.color=never -f tests/java/pom.xml package && touch $@; \
+	fi

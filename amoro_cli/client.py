@@ -1,0 +1,127 @@
+"""The admin service as the command line calls it: a deadline on each call, errors as ours."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import grpc
+
+from amoro_cli.launcher import Endpoint
+from amoro_cli.remote import remote_error
+from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WaitTimeout, WorkFailed
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+
+Answer = TypeVar("Answer")
+
+QUICK = timedelta(seconds=30)  # what the coordinator knows already
+TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog
+PLANNING = timedelta(minutes=10)  # what reads a table's manifests
+SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
+
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),  # a long list from our own coordinator is no danger
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 2000),  # a wait goes on soon after a coordinator's restart
+]
+_WHERE_TOKENS_ARE = (
+    "On the coordinator's machine the token is read from STATE_DIRECTORY/admin.token (see --home); "
+    "elsewhere give it with --token-file or AMORO_TOKEN."
+)
+
+
+class AdminClient:
+    """A connection to one coordinator; every call may raise an AmoroError."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        if not (endpoint.token.isascii() and endpoint.token.isprintable()):
+            raise NotAllowed("The admin token holds characters that no token has", hint=_WHERE_TOKENS_ARE)
+        self.address = endpoint.address
+        self._metadata = (("authorization", f"Bearer {endpoint.token}"),)
+        self._channel = grpc.insecure_channel(endpoint.address, options=_OPTIONS)
+        self._stub = AdminServiceStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def add_catalog(self, name: str, properties: Mapping[str, str], allowed_locations: Sequence[str]) -> pb.Catalog:
+        request = pb.AddCatalogRequest(name=name, properties=properties, allowed_locations=allowed_locations)
+        return self._call(self._stub.AddCatalog, request, TOUCHING)
+
+    def list_catalogs(self) -> Sequence[pb.Catalog]:
+        return self._call(self._stub.ListCatalogs, pb.ListCatalogsRequest(), QUICK).catalogs
+
+    def list_tables(self, catalog: str = "", status: str = "") -> Sequence[pb.Table]:
+        return self._call(self._stub.ListTables, pb.ListTablesRequest(catalog=catalog, status=status), QUICK).tables
+
+    def get_table(self, table: str) -> pb.Table:
+        return self._call(self._stub.GetTable, pb.GetTableRequest(table=table), TOUCHING)
+
+    def set_table_enabled(self, table: str, enabled: bool) -> pb.Table:
+        request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
+        return self._call(self._stub.SetTableEnabled, request, TOUCHING)
+
+    def plan_table(self, table: str, type_: str = "", force: bool = False) -> pb.Plan:
+        request = pb.PlanTableRequest(table=table, type=type_, force=force)
+        return self._call(self._stub.PlanTable, request, PLANNING)
+
+    def optimize_table(self, table: str, type_: str, force: bool, within: timedelta) -> pb.OptimizeTableResponse:
+        """The process that was planned. Raises WaitTimeout when planning takes longer than `within`."""
+        request = pb.OptimizeTableRequest(table=table, type=type_, force=force)
+        return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
+
+    def list_processes(self, table: str = "", status: str = "", limit: int = 0) -> Sequence[pb.Process]:
+        request = pb.ListProcessesRequest(table=table, status=status, limit=limit)
+        return self._call(self._stub.ListProcesses, request, QUICK).processes
+
+    def get_process(self, process_id: str, wait: timedelta = timedelta(0)) -> pb.Process:
+        """The process, at its end or after `wait`, whichever is first."""
+        request = pb.GetProcessRequest(process_id=process_id, wait_ms=round(wait.total_seconds() * 1000))
+        return self._call(self._stub.GetProcess, request, wait + SLACK)
+
+    def list_optimizers(self) -> Sequence[pb.Optimizer]:
+        return self._call(self._stub.ListOptimizers, pb.ListOptimizersRequest(), QUICK).optimizers
+
+    def _call(
+        self,
+        method: "grpc.UnaryUnaryMultiCallable[Any, Answer]",
+        request: Any,
+        within: timedelta,
+        late: type[AmoroError] = CoordinatorUnavailable,
+    ) -> Answer:
+        try:
+            return method(request, timeout=within.total_seconds(), metadata=self._metadata)
+        except grpc.RpcError as error:
+            raise _translate(error, self.address, within, late) from error
+
+
+def _translate(error: Any, address: str, within: timedelta, late: type[AmoroError]) -> AmoroError:
+    status: grpc.StatusCode = error.code()
+    message: str = error.details() or status.name
+    sent = dict(error.trailing_metadata() or ())
+    code, exit_status = _text(sent.get("amoro-code")), _text(sent.get("amoro-exit"))
+    hint = _text(sent.get("amoro-hint-bin"))
+    if status is grpc.StatusCode.UNAUTHENTICATED:
+        return remote_error(code or NotAllowed.code, NotAllowed.exit_status, message, _WHERE_TOKENS_ARE)
+    if code:
+        return remote_error(code, int(exit_status) if exit_status.isdigit() else 1, message, hint)
+    match status:
+        case grpc.StatusCode.UNAVAILABLE:
+            return CoordinatorUnavailable(
+                f"The coordinator at {address} does not answer: {message}",
+                hint="Start one with: amoro up. Or name another with --address or --home.",
+            )
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return late(f"The coordinator at {address} did not answer within {within.total_seconds():g} s")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return WorkFailed(
+                f"The coordinator at {address} cannot do this: {message}",
+                hint="It may be older than this command line: compare the versions.",
+            )
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return NotAllowed(message, hint=_WHERE_TOKENS_ARE)
+    return WorkFailed(f"The coordinator at {address} failed: {message}", hint="Its log says more.")
+
+
+def _text(value: str | bytes | None) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value or ""

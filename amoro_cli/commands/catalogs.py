@@ -1,0 +1,71 @@
+"""amoro catalog."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.services import catalog_detail, catalog_list
+from amoro_core.errors import InvalidArgument
+
+
+def register(app: typer.Typer) -> None:
+    command(
+        app,
+        "add",
+        "amoro catalog add sales type=sql uri=sqlite:////data/catalog.db warehouse=file:///data/warehouse",
+    )(add)
+    command(app, "list", "amoro catalog list")(list_catalogs)
+
+
+def add(
+    session: Session,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the catalog is called here.", show_default=False)],
+    pairs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Its properties, as pyiceberg calls them.", show_default=False),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option("--property", metavar="KEY=VALUE", help="One property; may be repeated.", show_default=False),
+    ] = None,
+    allow_location: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-location",
+            metavar="PREFIX",
+            help="Files may also be read under this location; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Add a catalog. Its tables are observed at first, and optimized only where somebody says so."""
+    parsed = parse_properties([*(pairs or ()), *(properties or ())])
+    with session.connect() as connection:
+        write(catalog_detail(connection.client.add_catalog(name, parsed, allow_location or ())), output)
+
+
+def list_catalogs(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """List the catalogs: those added here, and those of pyiceberg's configuration."""
+    with session.connect() as connection:
+        write(catalog_list(connection.client.list_catalogs()), output)
+
+
+def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
+    """The properties that texts like "key=value" name. Raises InvalidArgument; a value is never part of the message."""
+    properties: dict[str, str] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        key = key.strip()
+        if not key or not equals:
+            raise InvalidArgument(
+                f"{key!r} is not a property" if not equals else "A property lacks its key",
+                hint="Write key=value, such as type=rest.",
+            )
+        if key in properties:
+            raise InvalidArgument(f"The property {key!r} is given twice", hint="Give each property once.")
+        properties[key] = value
+    return properties

@@ -1,0 +1,50 @@
+"""amoro process."""
+
+from typing import Annotated
+
+import typer
+
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.processes import process_detail, process_list
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.processes import ProcessStatus
+
+_SHORTEST_PREFIX = 6
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
+    command(app, "show", "amoro process show 01997a")(show)
+
+
+def list_processes(
+    session: Session,
+    table: Annotated[str, typer.Option(metavar="TABLE", help="Only processes of this table.", show_default=False)] = "",
+    status: Annotated[
+        ProcessStatus | None,
+        typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, the newest first.", min=1, max=10_000)] = 20,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List optimizing processes, the newest first."""
+    with session.connect() as connection:
+        write(process_list(connection.client.list_processes(table, status or "", limit)), output)
+
+
+def show(
+    session: Session,
+    process_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The process, or six characters or more that only its id begins with.")
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show one process with its tasks, and the receipt of its commit."""
+    if len(process_id) < _SHORTEST_PREFIX:
+        raise InvalidArgument(
+            f"{process_id!r} is too short for the id of a process",
+            hint=f"Give {_SHORTEST_PREFIX} characters or more. See: amoro process list",
+        )
+    with session.connect() as connection:
+        write(process_detail(connection.client.get_process(process_id)), output)

@@ -1,0 +1,62 @@
+"""amoro up, demo, doctor."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amoro_cli.launcher import DemoOptions, UpOptions
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import LOCAL, OutputOption, Session, command, memory_option
+from amoro_cli.views.services import findings_document
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "up", "amoro up --threads 4 --memory 1GB", LOCAL)(up)
+    command(app, "demo", "amoro demo --seconds 45", ("debug",))(demo)
+    command(app, "doctor", "amoro doctor -o json", LOCAL)(doctor)
+
+
+def up(
+    session: Session,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 picks a free one.", min=0, max=65535)] = 1261,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of the optimizer [default: one for each core].", min=1, show_default=False),
+    ] = None,
+    memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = "512MB",  # type: ignore[assignment]
+    without_optimizer: Annotated[
+        bool, typer.Option("--without-optimizer", help="Only the coordinator: optimizers come from elsewhere.")
+    ] = False,
+) -> None:
+    """Run a coordinator and one optimizer until Ctrl-C."""
+    place = session.place
+    session.launcher.up(UpOptions(place.home, place.config, host, port, threads, memory, without_optimizer))
+
+
+def demo(
+    session: Session,
+    seconds: Annotated[int, typer.Option(help="How long the writer goes on.", min=1)] = 45,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the warehouse is made and kept [default: a temporary one].", show_default=False
+        ),
+    ] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Lines instead of a live display; so it is off a terminal.")
+    ] = False,
+) -> None:
+    """Show the main job: a table that is written to all the time is kept healthy, and every row is accounted for."""
+    session.launcher.demo(DemoOptions(seconds, directory, plain or not sys.stdout.isatty()))
+
+
+def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Check what must be in order, and say how to mend what is not. Exit status 1 when something is not."""
+    place = session.place
+    findings = session.launcher.doctor(place.home, place.config)
+    write(findings_document(findings), output)
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)

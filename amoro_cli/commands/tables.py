@@ -1,0 +1,52 @@
+"""amoro table."""
+
+from typing import Annotated
+
+import typer
+
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, TableArgument, command
+from amoro_cli.views.tables import table_detail, table_list
+from amoro_core.model.tables import OptimizingStatus
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "list", "amoro table list --catalog sales --status pending")(list_tables)
+    command(app, "show", "amoro table show sales.db.orders")(show)
+    command(app, "enable", "amoro table enable sales.db.orders")(enable)
+    command(app, "disable", "amoro table disable sales.db.orders")(disable)
+
+
+def list_tables(
+    session: Session,
+    catalog: Annotated[str, typer.Option(help="Only tables of this catalog.", show_default=False)] = "",
+    status: Annotated[
+        OptimizingStatus | None,
+        typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the tables with their status and health."""
+    with session.connect() as connection:
+        write(table_list(connection.client.list_tables(catalog, status or "")), output)
+
+
+def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show one table: status, health, files, and who decides whether it is optimized."""
+    with session.connect() as connection:
+        write(table_detail(connection.client.get_table(table)), output)
+
+
+def enable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Let the coordinator optimize a table by itself, unless the table's own property says no."""
+    _set_enabled(session, table, True, output)
+
+
+def disable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Keep the coordinator from optimizing a table. The table itself is not touched."""
+    _set_enabled(session, table, False, output)
+
+
+def _set_enabled(session: Session, table: str, enabled: bool, output: OutputFormat) -> None:
+    with session.connect() as connection:
+        write(table_detail(connection.client.set_table_enabled(table, enabled)), output)

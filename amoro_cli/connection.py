@@ -1,0 +1,167 @@
+"""Where the command line finds its coordinator, and with which token."""
+
+import importlib
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amoro_cli.launcher import Endpoint, Launcher
+from amoro_core.errors import InvalidArgument, NotAllowed
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
+
+DEFAULT_ADDRESS = "127.0.0.1:1261"
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
+_PROBE = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What options and environment say about where to talk."""
+
+    home: Path
+    config: Path | None = None
+    address: str | None = None
+    token_file: Path | None = None
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client, and whether its coordinator lives only for this command."""
+
+    client: "AdminClient"
+    embedded: bool
+
+
+def resolve_place(
+    home: Path | None,
+    config: Path | None,
+    address: str | None,
+    token_file: Path | None,
+    environment: Mapping[str, str],
+) -> Place:
+    """Options first, then `AMORO_HOME`, `AMORO_ADDRESS`, `AMORO_TOKEN`, then ~/.amoro. Raises InvalidArgument."""
+    chosen = address or environment.get("AMORO_ADDRESS")
+    return Place(
+        home=(home or Path(environment.get("AMORO_HOME") or "~/.amoro")).expanduser().absolute(),
+        config=config,
+        address=parse_address(chosen) if chosen else None,
+        token_file=token_file,
+        token=environment.get("AMORO_TOKEN"),
+    )
+
+
+def parse_address(text: str) -> str:
+    """The address as it is, if it is host:port. Raises InvalidArgument."""
+    match = _ADDRESS.fullmatch(text.strip())
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise InvalidArgument(f"{text!r} is not an address", hint=f"Write host:port, such as {DEFAULT_ADDRESS}.")
+    return match[0]
+
+
+@contextmanager
+def connect(launcher: Launcher, place: Place, lock_wait: timedelta) -> Iterator[Connection]:
+    """The named coordinator, else the one of the state directory, else one in this process for this command.
+
+    Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
+    """
+    endpoint = running_endpoint(place)
+    if endpoint is not None:
+        with closing(_client(endpoint)) as client:
+            yield Connection(client, embedded=False)
+        return
+    print(f"No coordinator runs on {place.home}: working in this process.", file=sys.stderr)  # noqa: T201
+    with launcher.embedded(place.home, place.config, lock_wait) as inside, closing(_client(inside)) as client:
+        yield Connection(client, embedded=True)
+
+
+def running_endpoint(place: Place) -> Endpoint | None:
+    """Where a coordinator answers that runs already; None when the state directory has none.
+
+    Raises InvalidArgument and NotAllowed about the token.
+    """
+    if place.address is not None:
+        return Endpoint(place.address, _remote_token(place, place.address))
+    address = recorded_address(place.home)
+    if address is None or not _answers(address):
+        return None
+    return Endpoint(address, _given_token(place) or _home_token(place.home))
+
+
+def recorded_address(home: Path) -> str | None:
+    """The address in coordinator.json; None without a file that says one, and when the process it names is gone."""
+    try:
+        record = json.loads((home / "coordinator.json").read_bytes())
+        return parse_address(record["address"]) if _is_alive(int(record["pid"])) else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
+        return None  # a file that a crash left half-written says as little as none
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether the process exists: its port may be a stranger's by now, who must not get the token."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE.total_seconds()).close()
+    except OSError:
+        return False
+    return True
+
+
+def _given_token(place: Place) -> str | None:
+    if place.token_file is None:
+        return place.token.strip() if place.token else None
+    try:
+        return place.token_file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"The token file {place.token_file} cannot be read: {error}") from error
+
+
+def _remote_token(place: Place, address: str) -> str:
+    """The given token; on this machine's own coordinator the state directory's will do."""
+    given = _given_token(place)
+    if given:
+        return given
+    if address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]") and (place.home / "admin.token").exists():
+        return _home_token(place.home)
+    raise NotAllowed(
+        f"There is no token for the coordinator at {address}",
+        hint="Give its admin token with --token-file or AMORO_TOKEN; it stands in admin.token of its state directory.",
+    )
+
+
+def _home_token(home: Path) -> str:
+    path = home / "admin.token"
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAllowed(
+            f"The admin token cannot be read: {error}",
+            hint=f"Be the user who owns {home}, or give the token with --token-file or AMORO_TOKEN.",
+        ) from error
+
+
+def _client(endpoint: Endpoint) -> "AdminClient":
+    # Loaded here so that --help and wrong usage do not pay for gRPC.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint)
+    return client

@@ -1,0 +1,77 @@
+"""What the command line asks of the program around it: to start things."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    home: Path
+    config: Path | None
+    host: str
+    port: int  # 0: any free one
+    threads: int | None  # None: as many as there are cores
+    memory_bytes: int  # of each thread
+    without_optimizer: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerOptions:
+    address: str
+    group: str
+    threads: int
+    memory_bytes: int  # of each thread
+    token_file: Path | None  # with the enrolment token; None: the state directory's
+    home: Path
+    heartbeat_interval: timedelta
+    resource_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    seconds: int  # how long the writer goes on
+    directory: Path | None  # None: a temporary one
+    plain: bool  # lines instead of a live display
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that doctor looked at."""
+
+    name: str
+    ok: bool
+    detail: str
+    fix: str = ""  # what to do when it is not ok
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a coordinator answers, and the admin token it takes."""
+
+    address: str
+    token: str = field(repr=False)
+
+
+class Launcher(Protocol):
+    """Starts coordinators and optimizers for the command line; everything may raise AmoroError."""
+
+    def up(self, options: UpOptions) -> None:
+        """Run a coordinator, with an optimizer unless told otherwise, until a signal ends it."""
+
+    def optimizer(self, options: OptimizerOptions) -> None:
+        """Run an optimizer until a signal ends it."""
+
+    def demo(self, options: DemoOptions) -> None:
+        """Show the main job on a warehouse made for it."""
+
+    def doctor(self, home: Path, config: Path | None) -> list[Finding]:
+        """Look at everything that must be in order."""
+
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> AbstractContextManager[Endpoint]:
+        """A coordinator with one optimizer in this process, under the state directory's lock.
+
+        The lock is waited for that long; then StateDirectoryLocked.
+        """

@@ -1,0 +1,113 @@
+"""The command line: all commands, and how errors end them."""
+
+import io
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from amoro_cli.commands import catalogs, optimizers, optimizing, processes, running, tables
+from amoro_cli.launcher import Launcher
+from amoro_cli.output import printable
+from amoro_cli.session import (
+    AddressOption,
+    ConfigOption,
+    DebugOption,
+    Globals,
+    HomeOption,
+    Session,
+    TokenFileOption,
+    with_example,
+)
+from amoro_core.errors import AmoroError
+
+_GROUPS = (
+    ("table", tables.register, "Tables: their health, and whether they are optimized."),
+    ("process", processes.register, "Optimizing processes: what runs and what ran."),
+    ("optimizer", optimizers.register, "Optimizers: what does the rewriting."),
+    ("catalog", catalogs.register, "Catalogs: where tables come from."),
+)
+
+
+def build(launcher: Launcher) -> typer.Typer:
+    """The command line over the launcher."""
+    app = _typer(
+        "amoro",
+        "Keep Iceberg tables healthy: find small files and deletes, rewrite them, account for every row.",
+        "amoro demo",
+    )
+
+    @app.callback()
+    def globals_(
+        ctx: typer.Context,
+        home: HomeOption = None,
+        config: ConfigOption = None,
+        address: AddressOption = None,
+        token_file: TokenFileOption = None,
+        debug: DebugOption = False,
+        version_: Annotated[
+            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        ] = False,
+    ) -> None:
+        ctx.obj = Session(launcher, Globals(home, config, address, token_file, debug))
+
+    running.register(app)
+    optimizing.register(app)
+    for name, register, text in _GROUPS:
+        group = _typer(name, text, f"amoro {name} list")
+        register(group)
+        app.add_typer(group)
+    return app
+
+
+def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status; errors are told on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713 and does not fail
+    try:
+        build(launcher)(args=arguments, prog_name="amoro")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except AmoroError as error:
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        _explain(error)
+        return error.exit_status
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exception(error)
+        unexpected = AmoroError(
+            f"This should not have happened: {type(error).__name__}: {error}",
+            hint="Run it again with --debug for the traceback, and report it.",
+        )
+        _explain(unexpected)
+        return unexpected.exit_status
+    return 0
+
+
+def _typer(name: str, text: str, example: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        help=with_example(text, example),
+        rich_markup_mode=None,  # plain text: it is the same everywhere, and rich would double the time to --help
+        pretty_exceptions_enable=False,
+        no_args_is_help=True,
+    )
+
+
+def _explain(error: AmoroError) -> None:
+    lines = [f"Error: {error.message} [{error.code}]", *([f"Hint: {error.hint}"] if error.hint else [])]
+    sys.stderr.write("".join(f"{printable(line)}\n" for text in lines for line in text.split("\n")))
+    sys.stderr.flush()
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version  # slow to load, and only needed here
+
+        typer.echo(f"amoro {version('amoro')}")
+        raise typer.Exit

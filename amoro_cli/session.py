@@ -1,0 +1,189 @@
+"""What every command has: the launcher, the global options, and where output goes."""
+
+import inspect
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from amoro_cli.connection import Connection, Place, connect, resolve_place
+from amoro_cli.launcher import Launcher
+from amoro_cli.output import OutputFormat
+from amoro_cli.quantities import parse_duration, parse_memory
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.tables import parse_table
+
+Value = TypeVar("Value")
+
+LOCK_WAIT = timedelta(seconds=10)  # of a command that only asks
+
+
+def option_parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
+    """The parser as an option's: what it raises is wrong usage."""
+
+    def read(text: str) -> Value:
+        try:
+            return parse(text)
+        except InvalidArgument as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return read
+
+
+def _table_name(text: str) -> str:
+    parse_table(text, default_catalog="the-only-one")  # the coordinator knows which one that is
+    return text
+
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", metavar="DIR", help="The state directory [default: $AMORO_HOME, else ~/.amoro].", show_default=False
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The settings [default: amoro.yaml in the state directory].",
+        show_default=False,
+    ),
+]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="The coordinator to ask [default: $AMORO_ADDRESS, else the one of the state directory].",
+        show_default=False,
+    ),
+]
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="The admin token [default: $AMORO_TOKEN, else the state directory's].",
+        show_default=False,
+    ),
+]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
+OutputOption = Annotated[
+    OutputFormat,
+    typer.Option("--output", "-o", help="How to print it; json and yaml are stable and exact.", case_sensitive=False),
+]
+TableArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TABLE",
+        parser=option_parser(_table_name),
+        help="catalog.namespace.table; the catalog may be left out where only one is known.",
+        show_default=False,
+    ),
+]
+
+
+def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
+    return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
+
+
+def memory_option(*names: str, help_: str) -> Any:
+    return typer.Option(*names, metavar="SIZE", parser=option_parser(parse_memory), help=help_)
+
+
+def with_example(text: str, example: str) -> str:
+    """The help of a command; the mark keeps the example's line as it is."""
+    return f"{text}\n\n\b\nExample:\n  {example}"
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """Options that may stand before or after the command."""
+
+    home: Path | None = None
+    config: Path | None = None
+    address: str | None = None
+    token_file: Path | None = None
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of one command."""
+
+    launcher: Launcher
+    options: Globals = Globals()
+
+    @property
+    def place(self) -> Place:
+        """Where to talk. Raises InvalidArgument."""
+        options = self.options
+        return resolve_place(options.home, options.config, options.address, options.token_file, os.environ)
+
+    def connect(self, lock_wait: timedelta = LOCK_WAIT) -> AbstractContextManager[Connection]:
+        return connect(self.launcher, self.place, lock_wait)
+
+
+_GLOBAL_OPTIONS = {
+    "home": HomeOption,
+    "config": ConfigOption,
+    "address": AddressOption,
+    "token_file": TokenFileOption,
+    "debug": DebugOption,
+}
+REMOTE = ("home", "config", "address", "token_file", "debug")  # commands that talk to a coordinator
+LOCAL = ("home", "config", "debug")
+
+
+def command(
+    app: typer.Typer, name: str, example: str, options: tuple[str, ...] = REMOTE
+) -> Callable[[Callable[..., None]], None]:
+    """Register a function of a session as a command: its docstring and the example are the help.
+
+    The global options named by `options` are taken after the command too, and win over those before it.
+    """
+
+    def register(function: Callable[..., None]) -> None:
+        def run(ctx: typer.Context, **given: Any) -> None:
+            session: Session = ctx.obj
+            own = {option: given.pop(option) for option in options}
+            function(_with_options(session, own), **given)
+
+        signature = inspect.signature(function, eval_str=True)
+        context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+        own = list(signature.parameters.values())[1:]
+        shared = [_parameter(option) for option in options]
+        parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        app.command(name, help=with_example(inspect.getdoc(function) or "", example))(run)
+
+    return register
+
+
+def _parameter(option: str) -> inspect.Parameter:
+    default = False if option == "debug" else None
+    return inspect.Parameter(
+        option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_GLOBAL_OPTIONS[option]
+    )
+
+
+def _with_options(session: Session, given: dict[str, Any]) -> Session:
+    before = session.options
+    merged = {
+        name: given.get(name) or getattr(before, name) for name in ("home", "config", "address", "token_file", "debug")
+    }
+    return Session(session.launcher, Globals(**merged))

@@ -1,0 +1,1 @@
+"""Answers of the coordinator as documents to print. Pure functions of messages."""

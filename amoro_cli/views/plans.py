@@ -1,0 +1,82 @@
+"""What would be rewritten, and why."""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from amoro_cli.encoding import encode
+from amoro_cli.output import Block, Document, Grid
+from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.views.tables import health
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
+
+_HEADER = ("WHY", "FILES", "DELETES", "SIZE", "→ FILES", "PARTITION")
+_NUMBERS = frozenset({"FILES", "DELETES", "SIZE", "→ FILES"})
+
+
+def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Document:
+    """Schema amoro.plan/v1: the fields of the plan. `command` would carry it out; `explain` lists every partition."""
+    names = (plan.table,) if plan.type else ()
+    return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
+
+
+def nothing_to_do(plan: "pb.Plan") -> str:
+    """Why nothing is done, and when the next optimizing comes by the clock."""
+    lines = [f"Nothing to do for {plan.table}: {plan.reason or 'below all triggers'}"]
+    if plan.next_at_ms:
+        lines.append(f"Next by the clock: {format_time(plan.next_at_ms)}")
+    return "\n".join(lines)
+
+
+def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
+    chosen = [partition for partition in plan.partitions if partition.type]
+    skipped = [partition for partition in plan.partitions if not partition.type]
+    listed = list(plan.partitions) if explain else chosen
+    blocks: list[Block] = [_title(plan, len(chosen))]
+    if listed:
+        blocks.append(Grid(_HEADER, tuple(_row(partition) for partition in listed), _NUMBERS, indent=2))
+    if skipped and not explain:
+        reasons = Counter(partition.reason for partition in skipped).most_common()
+        blocks.extend(f"  skipped {_partitions(count)}: {reason}" for reason, count in reasons[:3])
+        if len(reasons) > 3:
+            blocks.append(
+                f"  and {_partitions(sum(count for _, count in reasons[3:]))} for other reasons: see --explain"
+            )
+    if not plan.type:
+        blocks.append(nothing_to_do(plan))
+    if not plan.enabled and plan.enabled_origin:
+        blocks.append(f"Not optimized by itself: {plan.enabled_origin}")
+    if plan.type:
+        blocks.append(f"Nothing was changed. Run: {command}")
+    return blocks
+
+
+def _title(plan: "pb.Plan", chosen: int) -> str:
+    snapshot = f"main@{plan.snapshot_id}" if plan.snapshot_id else "no snapshot"
+    work = f"{chosen} of {_partitions(len(plan.partitions))} to be rewritten"
+    kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
+    tasks = f"  {format_count(plan.tasks)} task{'s' if plan.tasks != 1 else ''}" if plan.type else ""
+    title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
+    return f"{title}\n  {kind}" if kind else title
+
+
+def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:
+    place = partition.partition or "unpartitioned"
+    return (
+        f"{partition.type or 'skipped'}  {partition.reason}",
+        format_count(partition.data_files),
+        _deletes(partition),
+        format_bytes(partition.input_bytes),
+        format_count(partition.expected_files) if partition.type else "-",
+        f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
+    )
+
+
+def _deletes(partition: "pb.PlannedPartition") -> str:
+    kinds = ((partition.equality_delete_files, "eq"), (partition.position_delete_files, "pos"))
+    return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"
+
+
+def _partitions(count: int) -> str:
+    return f"{format_count(count)} partition{'' if count == 1 else 's'}"

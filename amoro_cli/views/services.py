@@ -1,0 +1,96 @@
+"""Catalogs, optimizers, and what doctor found."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from amoro_cli.encoding import encode, encode_all
+from amoro_cli.launcher import Finding
+from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.quantities import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
+
+
+def catalog_list(catalogs: "Sequence[pb.Catalog]") -> Document:
+    """Schema amoro.catalogs/v1: `catalogs`."""
+    if not catalogs:
+        nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
+        return Document("amoro.catalogs/v1", {"catalogs": []}, (), (nothing,))
+    grid = Grid(
+        ("CATALOG", "FROM", "COMMITS", "TYPE", "URI", "WAREHOUSE"),
+        tuple(
+            (
+                catalog.name,
+                catalog.origin,
+                _commits(catalog),
+                *(catalog.properties.get(key, "-") for key in ("type", "uri", "warehouse")),
+            )
+            for catalog in catalogs
+        ),
+    )
+    names = tuple(catalog.name for catalog in catalogs)
+    return Document("amoro.catalogs/v1", {"catalogs": encode_all(catalogs)}, names, (grid,))
+
+
+def catalog_detail(catalog: "pb.Catalog") -> Document:
+    """Schema amoro.catalog/v1: the fields of the catalog."""
+    pairs = (
+        ("catalog", catalog.name),
+        ("from", catalog.origin),
+        ("commits", _commits(catalog)),
+        *((f"property {key}", value) for key, value in sorted(catalog.properties.items())),
+        *(("allowed location", location) for location in catalog.allowed_locations),
+    )
+    observed = "Its tables are only observed until somebody enables them: amoro table enable TABLE"
+    return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), (Pairs(pairs), observed))
+
+
+def optimizer_list(optimizers: "Sequence[pb.Optimizer]") -> Document:
+    """Schema amoro.optimizers/v1: `optimizers`."""
+    if not optimizers:
+        nothing = "No optimizers are registered. Start one with: amoro optimizer run"
+        return Document("amoro.optimizers/v1", {"optimizers": []}, (), (nothing,))
+    grid = Grid(
+        ("OPTIMIZER", "GROUP", "THREADS", "BUSY", "MEMORY", "REGISTERED", "LAST SEEN", "LABELS"),
+        tuple(
+            (
+                optimizer.optimizer_id,
+                optimizer.group,
+                str(optimizer.threads),
+                str(optimizer.running_tasks),
+                format_bytes(optimizer.memory_bytes),
+                format_time(optimizer.registered_ms),
+                format_time(optimizer.touched_ms),
+                ", ".join(f"{key}={value}" for key, value in sorted(optimizer.labels.items())) or "-",
+            )
+            for optimizer in optimizers
+        ),
+        frozenset({"THREADS", "BUSY", "MEMORY"}),
+    )
+    names = tuple(optimizer.optimizer_id for optimizer in optimizers)
+    return Document("amoro.optimizers/v1", {"optimizers": encode_all(optimizers)}, names, (grid,))
+
+
+def findings_document(findings: Sequence[Finding]) -> Document:
+    """Schema amoro.findings/v1: `ok`, and `findings` with `name`, `ok`, `detail`, `fix`. The names are those not ok."""
+    wrong = [finding for finding in findings if not finding.ok]
+    body = {
+        "ok": not wrong,
+        "findings": [
+            {"name": finding.name, "ok": finding.ok, "detail": finding.detail, "fix": finding.fix}
+            for finding in findings
+        ],
+    }
+    grid = Grid(
+        ("CHECK", "STATE", "DETAIL"),
+        tuple((finding.name, "ok" if finding.ok else "not ok", finding.detail) for finding in findings),
+    )
+    fixes = tuple(f"To mend {finding.name}: {finding.fix}" for finding in wrong if finding.fix)
+    return Document("amoro.findings/v1", body, tuple(finding.name for finding in wrong), (grid, *fixes))
+
+
+def _commits(catalog: "pb.Catalog") -> str:
+    if catalog.commits:
+        return "yes"
+    return f"no: {catalog.refusal}" if catalog.refusal else "no"

@@ -1,0 +1,116 @@
+"""Planning one process and waiting for its end, through busy tables and a coordinator's restart."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from amoro_cli.progress import ProgressReport
+from amoro_cli.remote import remote_error
+from amoro_cli.views.processes import is_active
+from amoro_core.errors import AmoroError, CommitUnknown, CoordinatorUnavailable, TableBusy, WaitTimeout
+from amoro_core.model.processes import ProcessStatus
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
+    from amoro_core.protocol import admin_pb2 as pb
+
+_AGAIN = timedelta(milliseconds=200)  # at least between two questions, should the server not wait
+_RESTART = timedelta(seconds=30)  # a coordinator that comes back within it is not missed
+_LONGEST_POLL = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment on the monotonic clock."""
+
+    within: timedelta
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> timedelta:
+        passed = timedelta(seconds=time.monotonic() - self.started)
+        return max(self.within - passed, timedelta(0))
+
+
+def plan_process(
+    client: "AdminClient", table: str, type_: str, force: bool, deadline: Deadline, report: ProgressReport
+) -> "pb.OptimizeTableResponse":
+    """The answer of OptimizeTable; a table that is busy is waited for.
+
+    Raises TableBusy (as the coordinator says it) when the table is still busy at the deadline.
+    """
+    noted = False
+    while True:
+        try:
+            return client.optimize_table(table, type_, force, deadline.left or _AGAIN)
+        except AmoroError as error:
+            if error.code != TableBusy.code or not deadline.left:
+                raise
+            if not noted:
+                report.note(f"Waiting: {error.message}")
+                noted = True
+        _wait_until_free(client, table, deadline)
+
+
+def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, report: ProgressReport) -> "pb.Process":
+    """The process once it is closed, or as it stands at the deadline.
+
+    Raises CoordinatorUnavailable when the coordinator has been gone for half a minute.
+    """
+    gone: Deadline | None = None
+    while True:
+        asked = time.monotonic()
+        try:
+            process = client.get_process(process_id, min(report.pace, deadline.left))
+        except CoordinatorUnavailable as error:
+            if gone is None:
+                gone = Deadline(_RESTART)
+                report.note(f"{error.message}. Trying for another {_RESTART.total_seconds():g} s.")
+            if not gone.left or not deadline.left:
+                error.hint = f"The process goes on with its coordinator. See: amoro process show {process_id}"
+                raise
+        else:
+            gone = None
+            if not is_active(process):
+                return process
+            report.show(process)
+            if not deadline.left:
+                return process
+        _pause(asked)
+
+
+def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
+    """The error that the process ends the command with; None when it succeeded.
+
+    A process that has not ended goes on with its coordinator, an `embedded` one with the next of the state directory.
+    """
+    show = f"amoro process show {process.process_id}"
+    if process.status == ProcessStatus.COMMIT_UNKNOWN:
+        because = f": {process.failure}" if process.failure else ""
+        return CommitUnknown(
+            f"It is not known whether the commit of {process.process_id} was applied{because}",
+            hint=f"It is reconciled before anything else is done with {process.table}. See: {show}",
+        )
+    if is_active(process):
+        later = " with the next coordinator or command on this state directory" if embedded else ""
+        return WaitTimeout(
+            f"Process {process.process_id} did not end in time: it is {process.status}, and goes on{later}",
+            hint=f"See: {show}",
+        )
+    if process.status == ProcessStatus.SUCCESS:
+        return None
+    message = process.failure or f"Process {process.process_id} ended as {process.status}"
+    return remote_error(process.failure_code, process.exit_status, message, f"See: {show}")
+
+
+def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline) -> None:
+    asked = time.monotonic()
+    active = client.get_table(table).process_id
+    if active:
+        client.get_process(active, min(_LONGEST_POLL, deadline.left))
+    _pause(asked)
+
+
+def _pause(asked: float) -> None:
+    time.sleep(max(0.0, _AGAIN.total_seconds() - (time.monotonic() - asked)))

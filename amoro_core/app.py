@@ -1,0 +1,259 @@
+"""Wiring: the one place that knows every part of the coordinator, and of an optimizer beside it."""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
+from pathlib import Path
+
+import structlog
+
+from amoro_core.errors import AmoroError
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
+from amoro_core.loops.coordinator import CoordinatorLoops
+from amoro_core.model.processes import ResourceGroup
+from amoro_core.rpc.admin import AdminServicer
+from amoro_core.rpc.calls import Changes
+from amoro_core.rpc.optimizing import OptimizingServicer
+from amoro_core.rpc.server import Server
+from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.committing import CommittingService
+from amoro_core.services.optimizers import OptimizerService, hash_token
+from amoro_core.services.optimizing import OptimizingService, Signals
+from amoro_core.services.planning import PlanningService
+from amoro_core.services.tables import TableService
+from amoro_core.settings import Settings
+from amoro_core.store import groups, tokens
+from amoro_core.store.database import Database, Store
+from amoro_core.store.lock import StateLock
+from amoro_core.tokens import ensure_token
+from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.runner import OptimizerConfig, Runner
+
+log = structlog.get_logger("amoro.app")
+
+RPC_THREADS = 16
+
+
+def utc_now() -> datetime:
+    """The wall clock, in whole milliseconds, as everything is stored."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+class Coordinator:
+    """A coordinator on one state directory, from its lock to its address."""
+
+    def __init__(
+        self, home: Path, settings: Settings, *, watch: bool = True, lock_wait: timedelta = timedelta(0)
+    ) -> None:
+        self.home = home
+        self.settings = settings
+        _make_home(home)
+        self._lock = StateLock.acquire(home, lock_wait)
+        try:
+            self.admin_token = ensure_token(home / "admin.token")
+            self.enrolment_token = ensure_token(home / "enrolment.token")
+            self._store = Store.open(home / "amoro.db")
+        except BaseException:
+            self._lock.release()
+            raise
+        self._store.write(self._prepare)
+        self._work, self._changes = Changes(), Changes()
+        self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
+        self._wire(watch)
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    def start(self) -> None:
+        """Recover, listen, and begin to work. Raises AddressInUse; nothing is left running then."""
+        try:
+            self.optimizing.recover()
+            self._server.start()
+        except BaseException:
+            self._close()
+            raise
+        self._announce()
+        self._loops.start()
+        log.info("coordinator.started", address=self.address, home=str(self.home), pid=os.getpid())
+
+    def stop(self) -> None:
+        """Stop listening, finish what has begun, and let go of the state directory."""
+        self._server.stop()
+        self._loops.stop()
+        (self.home / "coordinator.json").unlink(missing_ok=True)
+        self._close()
+        log.info("coordinator.stopped")
+
+    def _wire(self, watch: bool) -> None:
+        store, settings = self._store, self.settings
+        tables_of = IcebergFormat()
+        self.catalogs = CatalogService(store, tables_of, pyiceberg_catalogs, masked)
+        find = self.catalogs.get
+        self.tables = TableService(store, tables_of, find, utc_now)
+        signals = Signals(
+            work_planned=self._work.fire,
+            commit_due=lambda process_id: self._loops.commit_due(process_id),
+            left_over=lambda process_id: self._loops.left_over(process_id),
+            changed=self._changes.fire,
+        )
+        self.planning = PlanningService(
+            store, tables_of, find, utc_now, work_planned=self._work.fire, changed=self._changes.fire
+        )
+        self.optimizing = OptimizingService(store, tables_of, find, utc_now, signals)
+        self.optimizers = OptimizerService(
+            store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
+        )
+        self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
+        self._loops = CoordinatorLoops(
+            self.catalogs,
+            self.tables,
+            self.planning,
+            self.optimizing,
+            self.committing,
+            self.optimizers,
+            clock=utc_now,
+            ack_timeout=settings.schedule_to_ack,
+            start_to_close=settings.start_to_close,
+            heartbeat_timeout=settings.heartbeat_timeout,
+            watch=watch,
+        )
+        self._server = Server(
+            settings.host,
+            settings.port,
+            self._optimizing_servicer,
+            self._admin_servicer,
+            (self._work, self._changes),
+        )
+
+    def _optimizing_servicer(self) -> OptimizingServicer:
+        return OptimizingServicer(
+            self.optimizing,
+            self.optimizers,
+            enrolment_hash=hash_token(self.enrolment_token),
+            heartbeat_interval=self.settings.heartbeat_interval,
+            heartbeat_timeout=self.settings.heartbeat_timeout,
+            start_to_close=self.settings.start_to_close,
+            work=self._work,
+            pool=self._pool,
+        )
+
+    def _admin_servicer(self) -> AdminServicer:
+        return AdminServicer(
+            self.catalogs,
+            self.tables,
+            self.planning,
+            self.optimizing,
+            self.optimizers,
+            admin_hash=hash_token(self.admin_token),
+            version=version("amoro"),
+            started=utc_now(),
+            address=lambda: self.address,
+            explore=self._loops.explore_now,
+            changes=self._changes,
+            pool=self._pool,
+        )
+
+    def _prepare(self, db: Database) -> None:
+        for name in self.settings.groups:
+            groups.add(db, ResourceGroup(name))
+        tokens.save(db, "admin", hash_token(self.admin_token))
+        tokens.save(db, "enrolment", hash_token(self.enrolment_token))
+
+    def _announce(self) -> None:
+        """Say in the state directory who runs and where; written whole or not at all."""
+        target = self.home / "coordinator.json"
+        draft = self.home / f".coordinator.{os.getpid()}"
+        draft.write_text(json.dumps({"pid": os.getpid(), "address": self.address}))
+        draft.chmod(0o600)
+        draft.replace(target)
+
+    def _close(self) -> None:
+        self._pool.shutdown()
+        self._store.close()
+        self._lock.release()
+
+
+@contextmanager
+def running(
+    home: Path,
+    settings: Settings,
+    *,
+    watch: bool = True,
+    lock_wait: timedelta = timedelta(0),
+    threads: int = 0,
+    memory_bytes: int = 512 * 1024 * 1024,
+) -> Iterator[Coordinator]:
+    """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block."""
+    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait)
+    coordinator.start()
+    try:
+        if not threads:
+            yield coordinator
+            return
+        with optimizer_beside(coordinator, threads, memory_bytes):
+            yield coordinator
+    finally:
+        coordinator.stop()
+
+
+@contextmanager
+def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) -> Iterator[Runner]:
+    """A standalone optimizer in this process, which talks to the coordinator over gRPC like any other."""
+    config = OptimizerConfig(
+        address=coordinator.address,
+        group=coordinator.settings.groups[0],
+        threads=threads,
+        memory_bytes=memory_bytes,
+        enrolment_token=coordinator.enrolment_token,
+        heartbeat_interval_s=coordinator.settings.heartbeat_interval.total_seconds(),
+        labels={"pid": str(os.getpid()), "backend": "standalone", "beside": "coordinator"},
+    )
+    runner = Runner(config, in_process(memory_bytes))
+    ready = threading.Event()
+    failed: list[AmoroError] = []
+
+    def run() -> None:
+        try:
+            runner.run(ready.set)
+        except AmoroError as error:
+            failed.append(error)
+        finally:
+            ready.set()
+
+    thread = threading.Thread(target=run, name="optimizer")
+    thread.start()
+    ready.wait()
+    try:
+        if failed:
+            raise failed[0]
+        yield runner
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> None:
+    """Run an optimizer on its own; `until` is told how to stop it. Raises what makes registering hopeless."""
+    runner = Runner(config, in_process(config.memory_bytes))
+    until(runner)
+    runner.run()
+
+
+def embedded_settings(settings: Settings) -> Settings:
+    """Settings of a coordinator that serves one command: any port, on loopback."""
+    return replace(settings, host="127.0.0.1", port=0)
+
+
+def _make_home(home: Path) -> None:
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)

@@ -1,0 +1,124 @@
+"""Primitive Arrow arrays, as files hold them, in the types in which a table's rows are held: exact, or refused."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from amoro_core.errors import UnreadableFile
+
+_SMALL_INTS = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16())
+_LONGS = (*_SMALL_INTS, pa.int64(), pa.uint32())
+
+
+def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop_nulls: bool = False) -> pa.Array:
+    """The array in the type of `wanted`, promoted where the specification allows it.
+
+    With `drop_nulls` nulls become arbitrary values: the caller knows that a struct around them is null.
+    Raises UnreadableFile for a type that is not read as the wanted one.
+    """
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), target)
+    change = _CHANGES.get(type(wanted.field_type))
+    stored = pa.binary(16) if isinstance(wanted.field_type, UUIDType) else target
+    changed = array if array.type == stored else change(array, stored) if change is not None else None
+    if changed is None or changed.type != stored:
+        raise UnreadableFile(
+            f"the column {wanted.name} (id {wanted.field_id}) is {array.type} in the file "
+            f"and cannot be read as {wanted.field_type}"
+        )
+    if drop_nulls:
+        changed = _without_validity(changed)
+    return changed if stored == target else pa.ExtensionArray.from_storage(target, changed)
+
+
+def _without_validity(array: pa.Array) -> pa.Array:
+    return pa.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]], offset=array.offset)
+
+
+def _integer(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(target) if array.type in _SMALL_INTS else array
+
+
+def _long(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(target) if array.type in _LONGS else array
+
+
+def _double(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(target) if array.type == pa.float32() else array
+
+
+def _decimal(array: pa.Array, target: pa.DataType) -> pa.Array:
+    same_scale = pa.types.is_decimal(array.type) and array.type.scale == target.scale
+    return array.cast(target) if same_scale else array
+
+
+def _date(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.view(target) if array.type == pa.int32() else array
+
+
+def _time(array: pa.Array, target: pa.DataType) -> pa.Array:
+    if array.type == pa.int64():
+        return array.view(target)
+    return array.cast(target) if pa.types.is_time(array.type) else array
+
+
+def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """The same instants; whether a file says "adjusted to UTC" does not count, the table's type does."""
+    if pa.types.is_timestamp(array.type):
+        return array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(target)
+    return array.view(target) if array.type == pa.int64() else array
+
+
+def _bytes(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Strings and binary values may stand for each other: old writers do not annotate strings."""
+    kind = array.type
+    known = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    known = known or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    known = known or (pa.types.is_fixed_size_binary(kind) and pa.types.is_binary(target))
+    return array.cast(target) if known else array
+
+
+def _fixed(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array.cast(target) if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type) else array
+
+
+def _same(array: pa.Array, target: pa.DataType) -> pa.Array:
+    return array
+
+
+_CHANGES: dict[type[IcebergType], Callable[[pa.Array, pa.DataType], pa.Array]] = {
+    BooleanType: _same,
+    IntegerType: _integer,
+    LongType: _long,
+    FloatType: _same,
+    DoubleType: _double,
+    DecimalType: _decimal,
+    DateType: _date,
+    TimeType: _time,
+    TimestampType: _timestamp,
+    TimestamptzType: _timestamp,
+    StringType: _bytes,
+    BinaryType: _bytes,
+    FixedType: _fixed,
+    UUIDType: _fixed,
+}

@@ -1,0 +1,219 @@
+"""Delete files: positions and keys out of them, and position delete files for one data file."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.files.conversions import converted
+from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.keys import key_columns, key_schema
+from amoro_core.files.locations import normalise
+from amoro_core.files.options import WriterOptions
+from amoro_core.files.parquet import ParquetInput, open_parquet
+from amoro_core.files.projection import bind, held_ids
+from amoro_core.files.schema import arrow_field
+from amoro_core.files.writing import ParquetOutput
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    DELETE_POS_FIELD_ID,
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteKind,
+    FileFormat,
+)
+
+Positions = npt.NDArray[np.int64]
+
+_PATH = NestedField(DELETE_PATH_FIELD_ID, "file_path", StringType(), required=True)
+_POS = NestedField(DELETE_POS_FIELD_ID, "pos", LongType(), required=True)
+POSITION_DELETE_SCHEMA = Schema(_PATH, _POS)
+_EXACT = {"file_path": "full", "pos": "full"}
+#: Rows of one batch of a written position delete file.
+_WRITE_ROWS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTable:
+    """The keys of equality deletes by one set of ids: equally long arrays in the ids' order."""
+
+    ids: tuple[int, ...]
+    columns: tuple[pa.ChunkedArray, ...]
+    rows: int
+
+
+def require_parquet(file: DataFile | DeleteFile) -> None:
+    """Raise TableRefused(reason="format") for a file of another format."""
+    if file.file_format is not FileFormat.PARQUET:
+        raise TableRefused(f"{file.path} is an {file.file_format.value} file, which is not handled", reason="format")
+
+
+def read_positions(
+    access: FileAccess, delete: DeleteFile, wanted: Collection[str], checkpoint: Callable[[], None]
+) -> Mapping[str, Positions]:
+    """The positions that a position delete file names, ascending and each once, by normalised data file path.
+
+    Only files in `wanted` (normalised paths) are kept. `checkpoint` is called for each batch and may raise.
+    Raises UnreadableFile, for null and negative positions too, and DataFileMissing.
+    """
+    require_parquet(delete)
+    found: dict[str, list[Positions]] = {}
+    with open_parquet(access, delete.path, delete.size_bytes) as source:
+        _check_count(source, delete)
+        path_index, pos_index = _position_columns(source)
+        names = [source.schema.names[path_index], source.schema.names[pos_index]]
+        for _, batch in source.batches(names):
+            checkpoint()
+            paths, positions = _entries(batch, names, delete.path)
+            for path, chosen in _by_path(paths, positions, wanted):
+                found.setdefault(path, []).append(chosen)
+    return {path: np.unique(np.concatenate(parts)) for path, parts in found.items()}
+
+
+def read_keys(
+    access: FileAccess,
+    delete: DeleteFile,
+    schema: Schema,
+    mapping: NameMapping | None,
+    checkpoint: Callable[[], None],
+) -> KeyTable:
+    """The keys of an equality delete file in the types of `schema`, the table's with dropped columns.
+
+    Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
+    """
+    require_parquet(delete)
+    ids = tuple(sorted(set(delete.equality_ids)))
+    if not ids:
+        raise UnreadableFile(f"{delete.path} has equality deletes without any equality id")
+    wanted = key_schema(schema, ids)
+    parts: list[tuple[pa.Array, ...]] = []
+    rows = 0
+    with open_parquet(access, delete.path, delete.size_bytes) as source:
+        _check_count(source, delete)
+        projection = bind(_optional(wanted), source.schema, mapping)
+        missing = set(ids) - held_ids(projection, source.schema)
+        if missing:
+            raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")
+        for _, batch in source.batches(projection.columns):
+            checkpoint()
+            with reading_parquet(delete.path):
+                parts.append(key_columns(projection.apply(batch), wanted, ids))
+            rows += batch.num_rows
+    columns = tuple(pa.chunked_array([part[index] for part in parts]) for index in range(len(ids))) if parts else ()
+    return KeyTable(ids, columns, rows)
+
+
+def write_position_deletes(
+    access: FileAccess, path: str, data: DataFile, positions: Positions, sequence_number: int, options: WriterOptions
+) -> DeleteFile:
+    """Write the positions (ascending, each once) of one data file as a position delete file.
+
+    Raises StorageFull, and then the file is gone.
+    """
+    exact = WriterOptions(
+        codec=options.codec,
+        level=options.level,
+        page_bytes=options.page_bytes,
+        page_rows=options.page_rows,
+        dictionary_bytes=options.dictionary_bytes,
+        metrics_modes=_EXACT,
+        metrics_default="full",
+    )
+    output = ParquetOutput(access, path, POSITION_DELETE_SCHEMA, exact)
+    try:
+        for start in range(0, len(positions), _WRITE_ROWS):
+            output.write(_delete_batch(data.path, positions[start : start + _WRITE_ROWS]))
+    except BaseException:
+        output.discard()
+        raise
+    written = output.close()
+    return DeleteFile(
+        path=path,
+        kind=DeleteKind.POSITION,
+        file_format=FileFormat.PARQUET,
+        spec_id=data.spec_id,
+        partition=data.partition,
+        record_count=written.record_count,
+        size_bytes=written.size_bytes,
+        sequence_number=sequence_number,
+        referenced_data_file=data.path,
+        metrics=_with_path_bounds(written.metrics, data.path.encode()),
+        split_offsets=written.split_offsets,
+    )
+
+
+def _check_count(source: ParquetInput, delete: DeleteFile) -> None:
+    if source.rows != delete.record_count:
+        raise UnreadableFile(f"{delete.path} has {source.rows} rows, but the manifest says {delete.record_count}")
+
+
+def _position_columns(source: ParquetInput) -> tuple[int, int]:
+    """The indexes of path and position: by field id, in files without any by name."""
+    ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for field in source.schema]
+    if any(ids):
+        keys: Sequence[object] = ids
+        wanted: tuple[object, object] = (str(DELETE_PATH_FIELD_ID).encode(), str(DELETE_POS_FIELD_ID).encode())
+    else:
+        keys, wanted = source.schema.names, (_PATH.name, _POS.name)
+    try:
+        return keys.index(wanted[0]), keys.index(wanted[1])
+    except ValueError as error:
+        raise UnreadableFile(f"{source.path} is no position delete file: it lacks file_path or pos") from error
+
+
+def _entries(batch: pa.RecordBatch, names: Sequence[str], path: str) -> tuple[pa.DictionaryArray, Positions]:
+    with reading_parquet(path):
+        columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+        if pa.types.is_dictionary(columns[0].type):
+            columns[0] = columns[0].dictionary_decode()
+        paths = converted(columns[0], _PATH, pa.string())
+        positions = converted(columns[1], _POS, pa.int64())
+    if paths.null_count or positions.null_count:
+        raise UnreadableFile(f"{path} has deletes without a path or a position")
+    numbers: Positions = positions.to_numpy()
+    if len(numbers) and numbers.min() < 0:
+        raise UnreadableFile(f"{path} has a negative position")
+    return paths.dictionary_encode(), numbers
+
+
+def _by_path(paths: pa.DictionaryArray, positions: Positions, wanted: Collection[str]) -> list[tuple[str, Positions]]:
+    codes = paths.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
+    found = []
+    for path, start, end in zip(paths.dictionary.to_pylist(), [0, *ends[:-1]], ends, strict=True):
+        place = normalise(path)
+        if place in wanted:
+            found.append((place, positions[order[start:end]]))
+    return found
+
+
+def _optional(schema: Schema) -> Schema:
+    """Keys are compared, not stored: what the table requires may be null in a delete file."""
+    return Schema(*(NestedField(f.field_id, f.name, f.field_type, required=False) for f in schema.fields))
+
+
+def _delete_batch(path: str, positions: Positions) -> pa.RecordBatch:
+    paths = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(positions), np.int32)), pa.array([path]))
+    columns = pa.schema([arrow_field(_PATH), arrow_field(_POS)])
+    return pa.RecordBatch.from_arrays([pc.cast(paths, pa.string()), pa.array(positions)], schema=columns)
+
+
+def _with_path_bounds(metrics: ColumnMetrics, path: bytes) -> ColumnMetrics:
+    """Readers find the one data file a position delete file belongs to by equal bounds."""
+    return ColumnMetrics(
+        column_sizes=metrics.column_sizes,
+        value_counts=metrics.value_counts,
+        null_value_counts=metrics.null_value_counts,
+        nan_value_counts=metrics.nan_value_counts,
+        lower_bounds={**metrics.lower_bounds, DELETE_PATH_FIELD_ID: path},
+        upper_bounds={**metrics.upper_bounds, DELETE_PATH_FIELD_ID: path},
+    )

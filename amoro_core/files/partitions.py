@@ -1,0 +1,69 @@
+"""Partition values: from their single-value bytes to paths and to columns that files leave out."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote_plus
+
+import pyarrow as pa
+from pyiceberg.conversions import from_bytes
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import PrimitiveType, StringType, UnknownType, UUIDType
+
+from amoro_core.files.schema import arrow_type
+from amoro_core.model.files import Partition
+
+#: What a file's partition says of a column: a one-value Arrow array of the column's type, by field id.
+Constants = Mapping[int, pa.Array]
+
+
+def partition_path(spec: PartitionSpec, partition: Partition, schema: Schema) -> str:
+    """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+    types = [field.field_type for field in spec.partition_type(schema).fields]
+    parts = []
+    for field, kind, value in zip(spec.fields, types, partition, strict=True):
+        shown = _shown(field.transform, kind, value)
+        parts.append(f"{quote_plus(field.name, safe='')}={quote_plus(shown, safe='')}")
+    return "/".join(parts)
+
+
+def identity_constants(spec: PartitionSpec, partition: Partition, schema: Schema) -> Constants:
+    """The values of identity-partitioned columns, for files that do not hold them."""
+    constants = {}
+    for field, value in zip(spec.fields, partition, strict=True):
+        if isinstance(field.transform, IdentityTransform) and field.source_id in schema.field_ids:
+            kind = schema.find_type(field.source_id)
+            if isinstance(kind, PrimitiveType):
+                constants[field.source_id] = _constant(kind, value)
+    return constants
+
+
+def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(kind, UnknownType):
+        return value.hex()  # the source column is gone, and with it the value's type
+    return str(transform.to_human_string(kind, _decoded(kind, value)))
+
+
+def _decoded(kind: PrimitiveType, value: bytes) -> Any:
+    if isinstance(kind, UUIDType):
+        return uuid.UUID(bytes=value)
+    return from_bytes(kind, value)
+
+
+def _constant(kind: PrimitiveType, value: bytes | None) -> pa.Array:
+    wanted = arrow_type(kind)
+    if value is None:
+        return pa.nulls(1, wanted)
+    if isinstance(kind, UUIDType):
+        return pa.ExtensionArray.from_storage(wanted, pa.array([value], pa.binary(16)))
+    if isinstance(kind, StringType):
+        return pa.array([value], pa.binary()).cast(wanted)
+    decoded = from_bytes(kind, value)
+    if pa.types.is_temporal(wanted):
+        stored = pa.int32() if wanted.bit_width == 32 else pa.int64()
+        return pa.array([decoded], stored).view(wanted)
+    return pa.array([decoded], wanted)

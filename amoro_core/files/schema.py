@@ -1,0 +1,161 @@
+"""Iceberg's schemas, specs and mappings from and to JSON, and as Arrow schemas."""
+
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+from pydantic import ValidationError
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.table.name_mapping import NameMapping
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.typedef import IcebergBaseModel, IcebergRootModel
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from amoro_core.errors import TableRefused
+
+FIELD_ID = b"PARQUET:field_id"
+
+_PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
+    BooleanType: pa.bool_(),
+    IntegerType: pa.int32(),
+    LongType: pa.int64(),
+    FloatType: pa.float32(),
+    DoubleType: pa.float64(),
+    DateType: pa.date32(),
+    TimeType: pa.time64("us"),
+    TimestampType: pa.timestamp("us"),
+    TimestamptzType: pa.timestamp("us", tz="UTC"),
+    StringType: pa.string(),
+    BinaryType: pa.binary(),
+    UUIDType: pa.uuid(),
+}
+
+
+def parse_schema(text: str) -> Schema:
+    """The schema from its JSON."""
+    return Schema.model_validate_json(text)
+
+
+def parse_spec(text: str) -> PartitionSpec:
+    """The partition spec from its JSON."""
+    return PartitionSpec.model_validate_json(text)
+
+
+def parse_sort_order(text: str) -> SortOrder:
+    """The sort order from its JSON."""
+    return SortOrder.model_validate_json(text)
+
+
+def parse_name_mapping(text: str | None) -> NameMapping | None:
+    """The name mapping from its JSON. Raises TableRefused(reason="configuration") when it is none."""
+    if text is None:
+        return None
+    try:
+        return NameMapping.model_validate_json(text)
+    except ValidationError as error:
+        raise TableRefused(
+            f"schema.name-mapping.default is not a name mapping: {text[:200]}", reason="configuration"
+        ) from error
+
+
+def to_json(value: IcebergBaseModel | IcebergRootModel[list[object]]) -> str:
+    """A schema, spec, sort order, name mapping or field as JSON of the Iceberg specification."""
+    return value.model_dump_json()
+
+
+def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
+    """The schema and, after its columns, those of `dropped` (JSON of fields) that it does not hold.
+
+    Dropped columns are named by their id: their old names may be in use again.
+    """
+    fields = (NestedField.model_validate_json(text) for text in dropped)
+    known = schema.field_ids
+    added = [
+        NestedField(field.field_id, f"dropped-{field.field_id}", field.field_type, required=False)
+        for field in fields
+        if field.field_id not in known
+    ]
+    return Schema(*schema.fields, *added, schema_id=schema.schema_id)
+
+
+def select_ids(schema: Schema, ids: Collection[int]) -> Schema:
+    """The schema with only the columns of `ids` and the structs that hold them."""
+    return Schema(*_selected(schema.fields, ids))
+
+
+def key_path(fields: Iterable[NestedField], field_id: int) -> tuple[int, ...] | None:
+    """Where a primitive field is: its index among `fields`, then in each struct; None when it is not there."""
+    for index, field in enumerate(fields):
+        if field.field_id == field_id:
+            return (index,) if field.field_type.is_primitive else None
+        if isinstance(field.field_type, StructType):
+            inner = key_path(field.field_type.fields, field_id)
+            if inner is not None:
+                return (index, *inner)
+    return None
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow schema in which the table's rows are held and written: field ids at each level, names as Java's."""
+    return pa.schema([arrow_field(field) for field in sanitize_column_names(schema).fields])
+
+
+def arrow_field(field: NestedField) -> pa.Field:
+    """The Arrow field of an Iceberg field, with its field id."""
+    return pa.field(
+        field.name,
+        arrow_type(field.field_type),
+        nullable=not field.required,
+        metadata={FIELD_ID: str(field.field_id).encode()},
+    )
+
+
+def arrow_type(kind: IcebergType) -> pa.DataType:
+    """The Arrow type of an Iceberg type. Raises TableRefused(reason="type") for one that is not handled."""
+    match kind:
+        case StructType():
+            return pa.struct([arrow_field(field) for field in kind.fields])
+        case ListType():
+            return pa.list_(arrow_field(kind.element_field))
+        case MapType():
+            return pa.map_(arrow_field(kind.key_field), arrow_field(kind.value_field))
+        case DecimalType():
+            return pa.decimal128(kind.precision, kind.scale)
+        case FixedType():
+            return pa.binary(len(kind))
+    simple = _PRIMITIVES.get(type(kind))
+    if simple is None:
+        raise TableRefused(f"columns of type {kind} are not handled", reason="type")
+    return simple
+
+
+def _selected(fields: Iterable[NestedField], ids: Collection[int]) -> list[NestedField]:
+    kept = []
+    for field in fields:
+        if field.field_id in ids:
+            kept.append(field)
+        elif isinstance(field.field_type, StructType):
+            inner = _selected(field.field_type.fields, ids)
+            if inner:
+                kept.append(NestedField(field.field_id, field.name, StructType(*inner), required=field.required))
+    return kept

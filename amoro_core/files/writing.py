@@ -1,0 +1,145 @@
+"""Writing Parquet files that are correct for Iceberg."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from amoro_core.errors import AmoroError
+from amoro_core.files.io import FileAccess, translated
+from amoro_core.files.metrics import column_metrics, nan_counts
+from amoro_core.files.options import WriterOptions
+from amoro_core.files.schema import arrow_schema
+from amoro_core.model.files import ColumnMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    """A Parquet file that was written and closed."""
+
+    path: str
+    size_bytes: int
+    record_count: int
+    metrics: ColumnMetrics
+    split_offsets: tuple[int, ...]
+
+
+class ParquetOutput:
+    """One Parquet file being written; rows are collected until they make a row group."""
+
+    def __init__(
+        self,
+        access: FileAccess,
+        path: str,
+        schema: Schema,
+        options: WriterOptions,
+        *,
+        memory_bytes: int | None = None,
+    ) -> None:
+        """Create the file. A row group is written at `memory_bytes` at the latest. Raises StorageFull."""
+        self.path = path
+        self._schema = schema
+        self._arrow = arrow_schema(schema)
+        self._options = options
+        self._row_group_bytes = min(options.row_group_bytes, memory_bytes or options.row_group_bytes)
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._pending_bytes = 0
+        self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
+        self._access = access
+        self._stream = access.create_output(path)
+        try:
+            with translated(path):
+                self._writer = self._open_writer()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows; their columns are the schema's. Raises StorageFull."""
+        if batch.num_rows == 0:
+            return
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
+        for field_id, count in nan_counts(batch).items():
+            self._nan_counts[field_id] += count
+        group_rows = self._group_rows()
+        if self._pending_rows >= group_rows:
+            self._write_groups(group_rows)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the row groups written so far."""
+        return int(self._stream.tell())
+
+    def close(self) -> WrittenFile:
+        """Write what is left and the footer. Raises StorageFull, and then the file is gone."""
+        try:
+            if self._pending_rows:
+                self._write_table(pa.Table.from_batches(self._pending, self._arrow))
+            with translated(self.path):
+                self._writer.close()
+                size_bytes = int(self._stream.tell())
+                self._stream.close()
+            metadata = self._writer.writer.metadata
+            metrics, split_offsets = column_metrics(metadata, self._schema, self._options, self._nan_counts)
+        except BaseException:
+            self.discard()
+            raise
+        return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, split_offsets)
+
+    def discard(self) -> None:
+        """Give the file up and delete it, as far as that is possible."""
+        with suppress(OSError, pa.ArrowException):  # what failed before fails here again
+            self._writer.close()
+        self._give_up()
+
+    def _give_up(self) -> None:
+        with suppress(OSError, pa.ArrowException):
+            self._stream.close()
+        with suppress(AmoroError):
+            self._access.delete(self.path)
+
+    def _open_writer(self) -> Any:
+        options = self._options
+        return pq.ParquetWriter(
+            self._stream,
+            self._arrow,
+            compression=options.codec,
+            compression_level=options.level,
+            data_page_size=options.page_bytes,
+            max_rows_per_page=options.page_rows,
+            dictionary_pagesize_limit=options.dictionary_bytes,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            write_page_index=True,
+            write_page_checksum=True,
+        )
+
+    def _group_rows(self) -> int:
+        by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)
+        return max(1, min(self._options.row_group_rows, by_size))
+
+    def _write_groups(self, group_rows: int) -> None:
+        table = pa.Table.from_batches(self._pending, self._arrow)
+        start = 0
+        while table.num_rows - start >= group_rows:
+            self._write_table(table.slice(start, group_rows))
+            start += group_rows
+        rest = table.slice(start)
+        self._pending = rest.to_batches()
+        self._pending_rows = rest.num_rows
+        self._pending_bytes = rest.nbytes
+
+    def _write_table(self, table: pa.Table) -> None:
+        with translated(self.path):
+            self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+def _float_ids(columns: pa.Schema) -> list[int]:
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, column.type) for column in columns], schema=columns)
+    return list(nan_counts(empty))

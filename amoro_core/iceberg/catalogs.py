@@ -1,0 +1,335 @@
+"""Catalogs of pyiceberg: their configuration, opening them, and what their errors mean."""
+
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import strictyaml  # type: ignore[import-untyped]
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
+from pyiceberg.exceptions import (
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    NotInstalledError,
+    ValidationError,
+)
+from pyiceberg.table import Table
+from pyiceberg.utils.config import Config, merge_config
+from requests import HTTPError
+
+from amoro_core.errors import (
+    AmoroError,
+    CatalogUnavailable,
+    DataFileMissing,
+    InvalidSettings,
+    TableNotFound,
+    TableRefused,
+)
+from amoro_core.iceberg.features import format_version_refused
+from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+
+_COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue"})
+_NO_COMMITS = {
+    "dynamodb": "DynamoDB catalogs have no commit in pyiceberg",
+    "bigquery": "BigQuery catalogs have no commit in pyiceberg",
+    "hadoop": "Hadoop-style catalogs can't compare and set, so that a commit may lose another one",
+    "filesystem": "file-system catalogs can't compare and set, so that a commit may lose another one",
+}
+_EXTRAS = {
+    "psycopg2": "sql-postgres",
+    "sqlalchemy": "sql-sqlite",
+    "hive_metastore": "hive",
+    "thrift": "hive",
+    "boto3": "glue",
+    "botocore": "glue",
+    "google": "bigquery",
+    "s3fs": "s3fs",
+    "adlfs": "adlfs",
+    "gcsfs": "gcsfs",
+    "azure": "entra-auth",
+}
+_SECRET_WORDS = ("password", "secret", "token", "credential", "key")
+#: Settings of pyiceberg that are no texts; they are kept as JSON.
+_NESTED = ("auth", "ssl")
+_MASK = "***"
+_CACHED_PER_THREAD = 32
+
+install_guards()
+
+
+def pyiceberg_catalogs() -> list[CatalogConfig]:
+    """The catalogs of pyiceberg's own configuration, in order of their names.
+
+    The first file of $PYICEBERG_HOME and the home directory counts, then PYICEBERG_CATALOG__*; never a file of the
+    current directory, which may be anybody's. Raises InvalidSettings for a malformed file.
+    """
+    own = _pyiceberg_file()
+    try:
+        # Its values win over the file's; a copy is given since it is filled in.
+        merged = merge_config(own, Config._from_environment_variables(dict(own)))
+    except (ValueError, TypeError) as error:
+        raise InvalidSettings(f"the environment's PYICEBERG_ variables contradict each other: {error}") from error
+    catalogs = merged.get("catalog") or {}
+    if not isinstance(catalogs, Mapping):
+        raise InvalidSettings("pyiceberg's configuration has something else than catalogs under 'catalog'")
+    return [
+        CatalogConfig(str(name), _flat(properties), origin="pyiceberg")
+        for name, properties in sorted(catalogs.items())
+        if isinstance(properties, Mapping)
+    ]
+
+
+def _pyiceberg_file() -> dict[str, Any]:
+    for directory in (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~")):
+        path = Path(directory, ".pyiceberg.yaml") if directory else None
+        if path is None or not path.is_file():
+            continue
+        try:
+            found = strictyaml.load(path.read_text(encoding="utf-8")).data
+        except (strictyaml.YAMLError, UnicodeDecodeError, OSError) as error:
+            raise InvalidSettings(f"{path} can't be read: {error}") from error
+        if not isinstance(found, Mapping):
+            raise InvalidSettings(f"{path} is no mapping of settings")
+        if found:
+            return _with_lower_keys(found)
+    return {}
+
+
+def _with_lower_keys(found: Mapping[str, Any]) -> dict[str, Any]:
+    """pyiceberg's keys know no case."""
+    return {
+        key.lower(): _with_lower_keys(value) if isinstance(value, Mapping) else value for key, value in found.items()
+    }
+
+
+def _flat(properties: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(
+        (key, value if isinstance(value, str) else json.dumps(value, sort_keys=True))
+        for key, value in sorted(properties.items())
+    )
+
+
+def masked(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties fit to be shown: secrets and passwords within URIs are replaced."""
+    return {key: _MASK if _is_secret(key) else _without_password(value) for key, value in properties.items()}
+
+
+def _is_secret(key: str) -> bool:
+    lower = key.lower()
+    return lower == "auth" or any(word in lower for word in _SECRET_WORDS)
+
+
+def _without_password(value: str) -> str:
+    shown = re.sub(r"(://[^:/@?#\s]*):[^\s]*@", rf"\1:{_MASK}@", value)
+    return re.sub(r"(?i)((?:password|secret|token)=)[^&\s]*", rf"\1{_MASK}", shown)
+
+
+def resolved(config: CatalogConfig) -> dict[str, str]:
+    """The catalog's properties with references replaced by what they name now.
+
+    `env:NAME` is an environment variable. `file:/path` is a file's text, for secrets and the URI only: elsewhere it
+    is a location. Raises CatalogUnavailable when it is not there.
+    """
+    return {key: _resolve(config.name, key, value) for key, value in config.properties}
+
+
+def _resolve(catalog: str, key: str, value: str) -> str:
+    if value.startswith("env:"):
+        name = value.removeprefix("env:")
+        if name not in os.environ:
+            raise CatalogUnavailable(
+                f"catalog {catalog}: {key} refers to the environment variable {name}, which is not set",
+                hint="Set it where the coordinator is started.",
+            )
+        return os.environ[name]
+    if value.startswith("file:") and (_is_secret(key) or key == "uri"):
+        path = Path("/" + value.removeprefix("file:").lstrip("/"))
+        try:
+            return path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CatalogUnavailable(
+                f"catalog {catalog}: {key} refers to {path}, which can't be read: {error}"
+            ) from error
+    return value
+
+
+def kind_of(config: CatalogConfig) -> str:
+    """The catalog's kind in lower case, taken from its URI when it has no type. Raises CatalogUnavailable."""
+    properties = resolved(config)
+    if "py-catalog-impl" in properties:
+        raise CatalogUnavailable(
+            f"catalog {config.name}: py-catalog-impl is not allowed, since it runs foreign code",
+            hint="Use one of pyiceberg's own kinds: type=sql, rest, hive, glue.",
+        )
+    if kind := properties.get("type"):
+        return kind.lower()
+    uri = properties.get("uri", "")
+    for prefixes, kind in (
+        (("http://", "https://"), "rest"),
+        (("thrift://",), "hive"),
+        (("sqlite", "postgresql"), "sql"),
+    ):
+        if uri.startswith(prefixes):
+            return kind
+    raise CatalogUnavailable(
+        f"catalog {config.name}: neither a type nor a URI tells its kind", hint="Give type=sql, rest, hive or glue."
+    )
+
+
+def commits_refused(config: CatalogConfig) -> str | None:
+    """Why nothing can be committed through this kind of catalog; None when it can. Raises as `kind_of`."""
+    kind = kind_of(config)
+    if kind in _COMMITTING:
+        return None
+    return _NO_COMMITS.get(kind, f"catalogs of the kind {kind} are not known")
+
+
+def warehouse_of(config: CatalogConfig, catalog: Catalog) -> tuple[str, ...]:
+    """The location of the catalog's warehouse, where it has one; REST servers know names of warehouses too."""
+    named = str(catalog.properties.get("warehouse") or dict(config.properties).get("warehouse") or "")
+    return (named,) if named.startswith("/") or ":/" in named else ()
+
+
+# --- Opening ----------------------------------------------------------------------------------------------------------
+
+_opened = threading.local()
+
+
+def open_catalog(config: CatalogConfig) -> Catalog:
+    """The catalog's object of this thread, made anew when the configuration changed. Raises CatalogUnavailable.
+
+    Catalogs share their session between calls, so threads must not share them.
+    """
+    kind = kind_of(config)
+    properties = {key: value for key, value in resolved(config).items() if not key.startswith("table.")}
+    key = (config.name, tuple(sorted(properties.items())))
+    cache: dict[Any, Catalog] = _opened.__dict__.setdefault("catalogs", {})
+    if key not in cache:
+        with catalog_errors(config):
+            made = _make(config.name, kind, properties)
+        if len(cache) >= _CACHED_PER_THREAD:
+            close_catalogs()
+        cache[key] = made
+    return cache[key]
+
+
+def close_catalogs() -> None:
+    """Close this thread's catalogs; they are opened again when needed."""
+    cache: dict[Any, Catalog] = _opened.__dict__.setdefault("catalogs", {})
+    while cache:
+        cache.popitem()[1].close()
+
+
+def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
+    try:
+        make = AVAILABLE_CATALOGS[CatalogType(kind)]
+    except ValueError as error:
+        raise CatalogUnavailable(
+            f"catalog {name}: {_NO_COMMITS.get(kind, f'the kind {kind} is not known')}",
+            hint="Use one of pyiceberg's own kinds: type=sql, rest, hive, glue.",
+        ) from error
+    if kind in ("sql", "rest", "hive") and "uri" not in properties:
+        raise CatalogUnavailable(f"catalog {name}: uri is missing")
+    if kind == "sql":
+        properties = {**_for_existing_database(name, properties["uri"]), **properties}
+    settings = {key: json.loads(value) if key in _NESTED else value for key, value in properties.items()}
+    if kind == "rest":
+        return GuardedRestCatalog(name, **settings)
+    # pyiceberg's load_catalog would mix in what its own configuration, the current directory's too, says of the name.
+    return make(name, settings)
+
+
+def _for_existing_database(name: str, uri: str) -> dict[str, str]:
+    """Settings by which a database that is not there stays so, instead of becoming an empty catalog without tables."""
+    file = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]*)(?:\?.*)?", uri)
+    if uri.startswith("sqlite") and (file is None or file[1] in ("", ":memory:") or file[1].startswith("file:")):
+        return {}
+    if file is not None and not Path(file[1]).is_file():
+        raise CatalogUnavailable(
+            f"catalog {name}: the database {file[1]} does not exist",
+            hint="Name the file by its absolute path: uri=sqlite:////absolute/path.db",
+        )
+    return {"init_catalog_tables": "false"}
+
+
+def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
+    """The table as it is now. Raises TableNotFound only when the catalog said that it does not exist,
+    TableRefused for metadata that is beyond us, DataFileMissing (the metadata file), CatalogUnavailable."""
+    catalog = open_catalog(config)
+    with catalog_errors(config, identifier):
+        return catalog.load_table(identifier.in_catalog)
+
+
+@contextmanager
+def catalog_errors(config: CatalogConfig, identifier: TableIdentifier | None = None) -> Iterator[None]:
+    """Turn whatever a catalog raises into our errors; the message never shows a secret of the configuration."""
+    try:
+        yield
+    except AmoroError:
+        raise
+    except Exception as error:
+        raise _translated(error, config, identifier) from error
+
+
+def _translated(error: Exception, config: CatalogConfig, identifier: TableIdentifier | None) -> AmoroError:
+    match error:
+        case NoSuchTableError() | NoSuchNamespaceError() if identifier is not None and _catalog_said_so(error):
+            return TableNotFound(
+                f"table {identifier} does not exist", hint=f"See: amoro table list --catalog {config.name}"
+            )
+        case FileNotFoundError() if identifier is not None:
+            return DataFileMissing(
+                f"the metadata file of {identifier} does not exist: {_shown(error, config)}",
+                hint="Restore the file, or register the table with its newest metadata file.",
+            )
+        case NotInstalledError() | ImportError():
+            return CatalogUnavailable(
+                f"catalog {config.name}: {_shown(error, config)}",
+                hint=f"pip install 'pyiceberg[{_missing_extra(error)}]'",
+            )
+        case ValidationError() | pydantic.ValidationError() if identifier is not None:
+            return _unreadable_metadata(error, config, identifier)
+        case _:
+            return CatalogUnavailable(
+                f"catalog {config.name} does not answer as it should: {type(error).__name__}: {_shown(error, config)}",
+                hint=f"Check its settings and that it runs: amoro catalog list, amoro doctor ({config.name})",
+            )
+
+
+def _catalog_said_so(error: Exception) -> bool:
+    """Whether a 404 came from the catalog itself; proxies and wrong addresses answer without Iceberg's error body."""
+    if not isinstance(error.__cause__, HTTPError):
+        return True
+    return not str(error).startswith("RESTError ") and ": RestError: " not in str(error)
+
+
+def _unreadable_metadata(error: Exception, config: CatalogConfig, identifier: TableIdentifier) -> AmoroError:
+    text = _shown(error, config)
+    if version := re.search(r"Input tag '(\d+)'|Unknown format version: (\d+)", text):
+        return format_version_refused(version[1] or version[2])
+    if "Invalid JSON" in text:
+        return CatalogUnavailable(f"catalog {config.name}: what it gave for {identifier} is no JSON: {text}")
+    return TableRefused(f"the metadata of {identifier} can't be read: {text}", reason="metadata")
+
+
+def _missing_extra(error: Exception) -> str:
+    if named := re.search(r"pyiceberg\[([\w-]+)\]", str(error)):
+        return named[1]
+    name = (error.name or "") if isinstance(error, ImportError) else ""
+    return _EXTRAS.get(name.split(".")[0], name)
+
+
+def _shown(error: Exception, config: CatalogConfig) -> str:
+    text = _without_password(str(error))
+    for key, value in config.properties:
+        if _is_secret(key):
+            with suppress(CatalogUnavailable):
+                text = text.replace(_resolve(config.name, key, value) or _MASK, _MASK)
+    return text

@@ -1,0 +1,166 @@
+"""The commit of a rewrite: staged as manifests, sent as one request, traced when nobody knows whether it landed."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pydantic import BaseModel
+from pyiceberg.catalog import Catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from requests import HTTPError
+
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
+from amoro_core.files.io import FileAccess
+from amoro_core.files.locations import is_within
+from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.metadata import write_locations
+from amoro_core.iceberg.staging import MAIN, stage
+from amoro_core.model.commits import Trace
+from amoro_core.model.paths import normalise
+
+__all__ = ["delete_unreferenced", "send", "stage", "trace"]
+
+#: Answers by which a REST catalog says that it applied nothing; any other may hide a commit that landed.
+_REFUSING_STATUSES = frozenset({400, 401, 403, 404, 422, 429})
+
+
+class _Payload(BaseModel):
+    """What is sent, as the REST catalog's specification writes it."""
+
+    requirements: tuple[TableRequirement, ...]
+    updates: tuple[TableUpdate, ...]
+
+
+def send(catalog: Catalog, table: Table, payload: bytes) -> None:
+    """Send a staged commit, once or again; returning means that it is in the table.
+
+    Raises CommitConflict or CommitRefused when it is known not to be applied, CommitUnknown for any other error.
+    What ends the process (KeyboardInterrupt, ...) passes, and then nothing is known either.
+    """
+    request = _Payload.model_validate_json(payload)
+    try:
+        catalog.commit_table(table, request.requirements, request.updates)
+    except Exception as error:
+        if not (isinstance(error, CommitFailedException) or _is_refusal(error)):
+            raise CommitUnknown(
+                f"the catalog's answer does not tell whether the commit landed: {_said(error)}"
+            ) from error
+        # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
+        if _landed(catalog, table, request, error):
+            return
+        if isinstance(error, CommitFailedException):
+            raise CommitConflict(f"the table changed before the commit: {error}") from error
+        raise CommitRefused(f"the catalog refused the commit: {_said(error)}") from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    if isinstance(error, NoSuchTableError | NoSuchNamespaceError):
+        return True
+    if isinstance(error, RESTError) and isinstance(error.__cause__, HTTPError):
+        response = error.__cause__.response
+        return response is not None and response.status_code in _REFUSING_STATUSES
+    # Exactly this class, raised by the client's own checks: decoding errors of an answer are its children.
+    return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
+
+
+def _landed(catalog: Catalog, table: Table, request: _Payload, reason: Exception) -> bool:
+    ids = {update.snapshot.snapshot_id for update in request.updates if isinstance(update, AddSnapshotUpdate)}
+    try:
+        metadata = catalog.load_table(table.name()).metadata
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return False
+    except Exception as error:
+        raise CommitUnknown(
+            f"the catalog answered {_said(reason)}, but the table can't be loaded to see whether the commit "
+            f"landed: {_said(error)}"
+        ) from error
+    return any(snapshot.snapshot_id in ids for snapshot in metadata.snapshots)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def trace(
+    table: Table,
+    snapshot_id: int,
+    sequence_number: int,
+    files: Sequence[str],
+    parent_snapshot_id: int | None = None,
+) -> Trace:
+    """Whether an attempt landed, as the table loaded just now says; `files` are the data and delete files it adds.
+
+    Landed: its id is known, or a file of it is reachable from any ref. Refuted: nothing is, and it can't be applied
+    any more, since the last sequence number has reached its own; in format 1 since main has left its parent, which
+    stays open without the parent's id.
+    """
+    metadata = table.metadata
+    known = {one.snapshot_id for one in metadata.snapshots} | {one.snapshot_id for one in metadata.snapshot_log}
+    if snapshot_id in known or _is_reachable(table.io, metadata, sequence_number, frozenset(files)):
+        return Trace.LANDED
+    if metadata.format_version == 1:
+        main = metadata.refs.get(MAIN)
+        has_left = parent_snapshot_id is not None and (main is None or main.snapshot_id != parent_snapshot_id)
+        return Trace.REFUTED if has_left else Trace.OPEN
+    return Trace.REFUTED if metadata.last_sequence_number >= sequence_number else Trace.OPEN
+
+
+def _is_reachable(io: FileIO, metadata: TableMetadata, sequence_number: int, files: frozenset[str]) -> bool:
+    heads = {ref.snapshot_id for ref in metadata.refs.values()}
+    snapshots = [one for one in metadata.snapshots if one.snapshot_id in heads]
+    # Manifests older than the attempt can't name its files.
+    manifests = (one for one in _manifests_of(io, snapshots) if one.sequence_number >= sequence_number)
+    return bool(files) and any(
+        entry.data_file.file_path in files for one in manifests for entry in read_manifest(io, one).live
+    )
+
+
+def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
+    """Each manifest of the snapshots once."""
+    lists = {snapshot.manifest_list for snapshot in snapshots}
+    found = {file.manifest_path: file for path in sorted(lists) for file in read_list(io, path)}
+    return list(found.values())
+
+
+def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) -> tuple[str, ...]:
+    """Delete those of the files that lie where the table's files are written and that no snapshot, statistics entry
+    or log entry of the table, loaded just now, names. Returns what was deleted, in the order given.
+
+    Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
+    """
+    places = write_locations(table.metadata)
+    ours = [path for path in dict.fromkeys(paths) if _is_below(path, places)]
+    if not ours:
+        return ()
+    named = {normalise(path) for path in _named(table)}
+    return tuple(path for path in ours if normalise(path) not in named and _is_deleted(access, path))
+
+
+def _is_below(path: str, places: Iterable[str]) -> bool:
+    place = normalise(path)
+    return ".." not in place.split("/") and any(is_within(path, one) and place != normalise(one) for one in places)
+
+
+def _is_deleted(access: FileAccess, path: str) -> bool:
+    try:
+        access.delete(path)
+    except WorkFailed:
+        return False
+    return True
+
+
+def _named(table: Table) -> Iterator[str]:
+    """Every file that the metadata names, those of removed entries too."""
+    metadata = table.metadata
+    yield table.metadata_location
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (one.statistics_path for one in metadata.statistics)
+    yield from (one.statistics_path for one in metadata.partition_statistics)
+    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
+    for manifest in _manifests_of(table.io, metadata.snapshots):
+        yield manifest.manifest_path
+        yield from (entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries)

@@ -1,0 +1,163 @@
+"""Manifest entries of pyiceberg as our data and delete files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyiceberg.conversions import from_bytes, to_bytes
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DataFileContent,
+    ManifestEntry,
+)
+from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import NestedField, PrimitiveType, UnknownType
+
+from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
+
+PartitionTypes = tuple[PrimitiveType, ...]
+
+#: Entries are read in the form of format 3, the only one in which pyiceberg has the field.
+_REFERENCED_DATA_FILE = next(
+    at for at, field in enumerate(DATA_FILE_TYPE[3].fields) if field.name == "referenced_data_file"
+)
+
+
+def schemas_newest_first(metadata: TableMetadata) -> list[Schema]:
+    """The current schema, then the others from the newest to the oldest."""
+    others = [schema for schema in metadata.schemas if schema.schema_id != metadata.current_schema_id]
+    return [metadata.schema(), *sorted(others, key=lambda schema: -schema.schema_id)]
+
+
+def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField, Schema] | None:
+    """The field as the newest schema that has it knows it, the current one first, and that schema."""
+    for schema in schemas_newest_first(metadata):
+        if field_id in schema.field_ids:
+            return schema.find_field(field_id), schema
+    return None
+
+
+def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
+    """The columns that the spec's partitions are made of, those dropped since too; fit for types, not for names."""
+    found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
+    return Schema(*(one[0] for one in found.values() if one is not None))
+
+
+def partition_types(metadata: TableMetadata, spec: PartitionSpec) -> PartitionTypes:
+    """The types of the spec's partition fields, of columns dropped since too; unknown where no schema tells."""
+    fields = spec.partition_type(spec_schema(metadata, spec)).fields
+    return tuple(field.field_type for field in fields if isinstance(field.field_type, PrimitiveType))
+
+
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether the spec has no fields or only void ones, so that its equality deletes hold everywhere."""
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def to_partition(record: Record, types: PartitionTypes) -> Partition:
+    """The partition's values in single-value binary form; all NaNs are one."""
+    return tuple(_to_bytes(kind, record[at]) for at, kind in enumerate(types))
+
+
+def _to_bytes(kind: PrimitiveType, value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(kind, UnknownType):
+        raise TableRefused(
+            "a partition has a value of a column that no schema of the table has", reason="partition-source"
+        )
+    return to_bytes(kind, float("nan") if isinstance(value, float) and value != value else value)
+
+
+def to_record(partition: Partition, types: PartitionTypes) -> Record:
+    """The partition as pyiceberg takes it."""
+    return Record(
+        *(None if value is None else from_bytes(kind, value) for kind, value in zip(types, partition, strict=True))
+    )
+
+
+def to_data_file(entry: ManifestEntry, types: PartitionTypes) -> DataFile:
+    """The entry's data file. Raises TableRefused("encryption" or "format") or UnreadableFile."""
+    file = _readable(entry)
+    return DataFile(
+        path=file.file_path,
+        file_format=_format(file),
+        spec_id=file.spec_id,
+        partition=to_partition(file.partition, types),
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        sequence_number=_sequence_number(entry),
+        metrics=_metrics(file),
+        sort_order_id=file.sort_order_id,
+        split_offsets=tuple(file.split_offsets or ()),
+    )
+
+
+def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
+    """The entry's delete file. Raises TableRefused("encryption", "deletion-vector" or "format") or UnreadableFile."""
+    file = _readable(entry)
+    is_position = file.content == DataFileContent.POSITION_DELETES
+    return DeleteFile(
+        path=file.file_path,
+        kind=DeleteKind.POSITION if is_position else DeleteKind.EQUALITY,
+        file_format=_format(file),
+        spec_id=file.spec_id,
+        partition=to_partition(file.partition, types),
+        record_count=file.record_count,
+        size_bytes=file.file_size_in_bytes,
+        sequence_number=_sequence_number(entry),
+        equality_ids=() if is_position else tuple(sorted(file.equality_ids or ())),
+        referenced_data_file=file[_REFERENCED_DATA_FILE] if is_position else None,
+        metrics=_metrics(file),
+        split_offsets=tuple(file.split_offsets or ()),
+    )
+
+
+def _readable(entry: ManifestEntry) -> EntryFile:
+    if entry.data_file.key_metadata is not None:
+        raise TableRefused(
+            f"{entry.data_file.file_path} is encrypted",
+            reason="encryption",
+            hint="Encrypted tables can't be optimized yet.",
+        )
+    return entry.data_file
+
+
+def _format(file: EntryFile) -> FileFormat:
+    if file.file_format == EntryFormat.PUFFIN:
+        raise TableRefused(
+            f"{file.file_path} is a deletion vector", reason="deletion-vector", hint="Format 3 is not handled yet."
+        )
+    try:
+        return FileFormat(file.file_format.value.lower())
+    except ValueError as error:
+        raise TableRefused(
+            f"{file.file_path} has the unknown format {file.file_format.value}", reason="format"
+        ) from error
+
+
+def _sequence_number(entry: ManifestEntry) -> int:
+    if entry.sequence_number is None:
+        raise UnreadableFile(f"the manifest entry of {entry.data_file.file_path} lacks its sequence number")
+    return entry.sequence_number
+
+
+def _metrics(file: EntryFile) -> ColumnMetrics:
+    return ColumnMetrics(
+        column_sizes=_plain(file.column_sizes),
+        value_counts=_plain(file.value_counts),
+        null_value_counts=_plain(file.null_value_counts),
+        nan_value_counts=_plain(file.nan_value_counts),
+        lower_bounds=_plain(file.lower_bounds),
+        upper_bounds=_plain(file.upper_bounds),
+    )
+
+
+def _plain(found: Mapping[int, Any] | None) -> dict[int, Any]:
+    return dict(found) if found else {}

@@ -1,0 +1,179 @@
+"""The gate: tables with something that is not handled are refused by name, before any work."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.transforms import UnknownTransform
+from pyiceberg.types import (
+    GeographyType,
+    GeometryType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+)
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.entries import find_in_history
+from amoro_core.iceberg.guards import LOCATION_PROVIDERS
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
+
+SUPPORTED_FORMAT_VERSION = 2
+
+_NEWER_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
+_ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
+
+
+def refuse_table(metadata: TableMetadata) -> None:
+    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code."""
+    _refuse_format_version(metadata)
+    _refuse_foreign_code(metadata)
+    _refuse_encryption(metadata)
+    _refuse_unknown_transforms(metadata)
+    _refuse_newer_types(metadata)
+
+
+def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
+    """Raise TableRefused for live files that are not handled: their format, equality ids nobody can resolve."""
+    deletes = applied_deletes(scan)
+    _refuse_formats((*(file.data for file in scan.files), *deletes, *scan.dangling))
+    for delete in (*deletes, *scan.dangling):
+        if delete.kind is DeleteKind.EQUALITY:
+            _refuse_equality_ids(metadata, delete)
+
+
+def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
+    """Each delete file that applies to a live data file, once."""
+    return tuple({id(delete): delete for file in scan.files for delete in file.deletes}.values())
+
+
+def left_alone(metadata: TableMetadata) -> str | None:
+    """Why a table under write-audit-publish is not optimized now: a branch that is ahead of main, by name.
+
+    Rewriting main would make it impossible to publish the branch by fast-forward.
+    """
+    main = metadata.current_snapshot_id
+    if main is None or metadata.properties.get("write.wap.enabled", "").strip().lower() != "true":
+        return None
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in metadata.snapshots}
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.snapshot_ref_type == "branch" and ref.snapshot_id != main and _descends(ref.snapshot_id, main, parents):
+            return f"write-audit-publish: branch {name} is ahead of main and waits to be published"
+    return None
+
+
+def _descends(snapshot_id: int, ancestor_id: int, parents: dict[int, int | None]) -> bool:
+    seen: set[int] = set()
+    current: int | None = snapshot_id
+    while current is not None and current not in seen:
+        if current == ancestor_id:
+            return True
+        seen.add(current)
+        current = parents.get(current)
+    return False
+
+
+def _refuse_format_version(metadata: TableMetadata) -> None:
+    if metadata.format_version > SUPPORTED_FORMAT_VERSION:
+        raise format_version_refused(str(metadata.format_version))
+
+
+def format_version_refused(version: str) -> TableRefused:
+    """The refusal of a table of that format version."""
+    return TableRefused(
+        f"format version {version} is not handled; {SUPPORTED_FORMAT_VERSION} is the highest that is",
+        reason="format-version",
+    )
+
+
+def _refuse_foreign_code(metadata: TableMetadata) -> None:
+    """pyiceberg asks the location provider in the middle of a commit, so the refusal must come before."""
+    name = metadata.properties.get("write.py-location-provider.impl")
+    if name is not None and name not in LOCATION_PROVIDERS:
+        raise TableRefused(
+            f"the table's property write.py-location-provider.impl names {name}, which is not imported",
+            reason="foreign-code",
+            hint=f"Remove the property, or name one of {', '.join(sorted(LOCATION_PROVIDERS))}.",
+        )
+
+
+def _refuse_encryption(metadata: TableMetadata) -> None:
+    if found := [key for key in _ENCRYPTION_KEYS if key in metadata.properties]:
+        raise TableRefused(
+            f"the table is encrypted: it has the property {found[0]}",
+            reason="encryption",
+            hint="Encrypted tables can't be optimized yet.",
+        )
+
+
+def _refuse_unknown_transforms(metadata: TableMetadata) -> None:
+    for spec in metadata.partition_specs:
+        for field in spec.fields:
+            if isinstance(field.transform, UnknownTransform):
+                raise TableRefused(
+                    f"partition field {field.name} of spec {spec.spec_id} has the unknown transform"
+                    f" {field.transform._transform}",
+                    reason="transform",
+                )
+
+
+def _refuse_newer_types(metadata: TableMetadata) -> None:
+    schema = metadata.schema()
+    for field_id in sorted(schema.field_ids):
+        kind = schema.find_type(field_id)
+        if isinstance(kind, _NEWER_TYPES):
+            raise TableRefused(
+                f"column {schema.find_column_name(field_id)} has the type {kind}, which is not handled", reason="type"
+            )
+
+
+def _refuse_formats(files: Iterable[DataFile | DeleteFile]) -> None:
+    other = [file for file in files if file.file_format is not FileFormat.PARQUET]
+    if other:
+        counts = sorted(Counter(file.file_format.value for file in other).items())
+        raise TableRefused(
+            f"only Parquet is handled; the table has {', '.join(f'{count} {name}' for name, count in counts)} files,"
+            f" {min(file.path for file in other)} among them",
+            reason="format",
+            hint="Rewrite those files as Parquet with the engine that wrote them.",
+        )
+
+
+def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
+    if not delete.equality_ids:
+        raise TableRefused(f"equality delete {delete.path} names no columns", reason="equality-ids")
+    for field_id in delete.equality_ids:
+        found = find_in_history(metadata, field_id)
+        if found is None:
+            raise TableRefused(
+                f"equality delete {delete.path} names field {field_id}, which no schema of the table has",
+                reason="equality-ids",
+            )
+        problem = _unusable(*found, is_current=found[1].schema_id == metadata.current_schema_id)
+        if problem:
+            raise TableRefused(
+                f"equality delete {delete.path} names field {field_id} ({found[0].name}), {problem}",
+                reason="equality-ids",
+            )
+
+
+def _unusable(field: NestedField, schema: Schema, *, is_current: bool) -> str | None:
+    if not field.field_type.is_primitive:
+        return "which is no primitive column"
+    parents = _parents(schema, field.field_id)
+    if any(not isinstance(schema.find_type(parent), StructType) for parent in parents):
+        return "which lies within a list or a map"
+    if parents and not is_current:
+        return "which was dropped from within a struct"
+    return None
+
+
+def _parents(schema: Schema, field_id: int) -> list[int]:
+    found: list[int] = []
+    while (parent := schema._lazy_id_to_parent.get(field_id)) is not None:
+        found.append(parent)
+        field_id = parent
+    return found

@@ -1,0 +1,107 @@
+"""The table as it is now, seen from the snapshot that a plan was made on."""
+
+from collections.abc import Callable
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.entries import partition_types, to_delete_file
+from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.model.commits import Head
+from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+
+
+def read_head(table: Table, planned_snapshot_id: int, scan: Callable[[Table], TableScan]) -> Head:
+    """The head of the table as loaded just now; `scan` reads its live files.
+
+    Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
+    files, and what `scan` raises.
+    """
+    metadata = table.metadata
+    snapshot = metadata.current_snapshot()
+    if snapshot is None:
+        raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot any more")
+    found = scan(table)
+    since = _since(metadata, planned_snapshot_id)
+    return Head(
+        table_uuid=str(metadata.table_uuid),
+        format_version=metadata.format_version,
+        snapshot_id=snapshot.snapshot_id,
+        sequence_number=snapshot.sequence_number or 0,
+        descends=_descends(metadata, planned_snapshot_id, since),
+        field_ids=frozenset(metadata.schema().field_ids),
+        scan=found,
+        removed_equality_deletes=None if since is None else _removed(table, planned_snapshot_id, since, found),
+    )
+
+
+def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] | None:
+    """Main's snapshots after the planned one, newest first; None when they don't lead to it.
+
+    The planned one itself may be expired: its child still names it.
+    """
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    found: list[Snapshot] = []
+    current = metadata.current_snapshot_id
+    while current != planned_snapshot_id:
+        snapshot = None if current is None else by_id.get(current)
+        # Parents that form a ring are damaged metadata.
+        if snapshot is None or len(found) > len(by_id):
+            return None
+        found.append(snapshot)
+        current = snapshot.parent_snapshot_id
+    return found
+
+
+def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Snapshot] | None) -> bool | None:
+    """A history that was cut by an expiry says nothing: some writers then leave out the parent, others don't."""
+    if since is not None:
+        return True
+    by_id = {one.snapshot_id: one for one in metadata.snapshots}
+    if planned_snapshot_id not in by_id:
+        return None
+    current, seen = metadata.current_snapshot_id, 0
+    while current is not None and current in by_id and seen <= len(by_id):
+        current, seen = by_id[current].parent_snapshot_id, seen + 1
+    return False if current is None else None
+
+
+def _removed(table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan) -> tuple[DeleteFile, ...]:
+    """Equality deletes that a snapshot after the plan's removed, or added and no longer has, by path.
+
+    The second finds deletes that a writer left out without an entry that says so.
+    """
+    metadata = table.metadata
+    planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
+    limit = None if planned is None else planned.sequence_number or 0
+    live = _live_equality_deletes(scan)
+    found: dict[tuple[str, int], DeleteFile] = {}
+    for manifest in _delete_manifests(table.io, since, limit):
+        types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
+        for entry in read_manifest(table.io, manifest).entries:
+            if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
+                continue
+            key = (entry.data_file.file_path, entry.sequence_number or 0)
+            if entry.status == ManifestEntryStatus.DELETED or key not in live:
+                found[key] = to_delete_file(entry, types)
+    return tuple(found[key] for key in sorted(found))
+
+
+def _live_equality_deletes(scan: TableScan) -> set[tuple[str, int]]:
+    every = [*scan.dangling, *(delete for file in scan.files for delete in file.deletes)]
+    return {(one.path, one.sequence_number) for one in every if one.kind is DeleteKind.EQUALITY}
+
+
+def _delete_manifests(io: FileIO, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
+    """The delete manifests of the snapshots, each once, without those that were written by the plan's time."""
+    found = {
+        manifest.manifest_path: manifest
+        for snapshot in since
+        for manifest in read_list(io, snapshot.manifest_list)
+        if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit)
+    }
+    return [found[path] for path in sorted(found)]

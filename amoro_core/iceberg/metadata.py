@@ -1,0 +1,118 @@
+"""What a table's metadata says, as our values."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import NestedField
+
+from amoro_core.errors import TableRefused
+from amoro_core.files import partitions
+from amoro_core.iceberg.entries import find_in_history, is_unpartitioned, spec_schema
+from amoro_core.model.files import DeleteKind, TableScan
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.rewrite import TableContext
+from amoro_core.model.tables import TableFacts, TableIdentifier
+
+_NAME_MAPPING = "schema.name-mapping.default"
+
+
+def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
+    """What loading the table said."""
+    metadata = table.metadata
+    snapshot = metadata.current_snapshot()
+    return TableFacts(
+        identifier=identifier,
+        uuid=str(metadata.table_uuid),
+        format_version=metadata.format_version,
+        location=metadata.location,
+        metadata_location=table.metadata_location,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else snapshot.sequence_number or 0,
+        properties=dict(metadata.properties),
+    )
+
+
+def data_location(metadata: TableMetadata) -> str:
+    """The prefix below which data files are written, deprecated properties honoured in Java's order."""
+    properties = metadata.properties
+    keys = ["write.data.path"]
+    if properties.get("write.object-storage.enabled", "").strip().lower() == "true":
+        keys.append("write.object-storage.path")
+    keys.append("write.folder-storage.path")
+    own = next((properties[key] for key in keys if properties.get(key)), f"{metadata.location.rstrip('/')}/data")
+    return own.rstrip("/")
+
+
+def write_locations(metadata: TableMetadata) -> tuple[str, ...]:
+    """The prefixes below which we write and delete: the table's location, its paths for data and for metadata."""
+    named = (metadata.location, data_location(metadata), metadata.properties.get("write.metadata.path"))
+    return tuple(dict.fromkeys(one.rstrip("/") for one in named if one))
+
+
+def read_locations(metadata: TableMetadata, granted: Iterable[str]) -> tuple[str, ...]:
+    """The prefixes below which files may be read: the table's own, then those granted (warehouse, administrator)."""
+    return tuple(dict.fromkeys((*write_locations(metadata), *(one.rstrip("/") for one in granted))))
+
+
+def equality_ids(scan: TableScan | None) -> frozenset[int]:
+    """The fields that equality deletes compare, of those deletes that apply to a live data file."""
+    if scan is None:
+        return frozenset()
+    return frozenset(
+        field_id
+        for file in scan.files
+        for delete in file.deletes
+        if delete.kind is DeleteKind.EQUALITY
+        for field_id in delete.equality_ids
+    )
+
+
+def context(
+    table: Table, identifier: TableIdentifier, spec_id: int, compared: Iterable[int], readable: Sequence[str]
+) -> TableContext:
+    """What executors must know to rewrite files of that spec.
+
+    `compared` are the fields of live equality deletes; what the current schema lacks of them goes along.
+    """
+    metadata = table.metadata
+    properties = metadata.properties
+    return TableContext(
+        catalog=identifier.catalog,
+        table=str(identifier),
+        table_uuid=str(metadata.table_uuid),
+        format_version=metadata.format_version,
+        location=metadata.location,
+        data_location=data_location(metadata),
+        schema_json=metadata.schema().model_dump_json(),
+        spec_json=metadata.specs()[spec_id].model_dump_json(),
+        name_mapping_json=properties.get(_NAME_MAPPING),
+        dropped_fields_json=tuple(field.model_dump_json() for field in _dropped(metadata, compared)),
+        sort_order_json=None if (order := metadata.sort_order()).is_unsorted else order.model_dump_json(),
+        properties=write_properties(properties),
+        read_locations=tuple(readable),
+    )
+
+
+def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Those of the table's properties that concern a writer."""
+    return {key: value for key, value in sorted(properties.items()) if key.startswith("write.")}
+
+
+def partition_path(metadata: TableMetadata, key: PartitionKey) -> str:
+    """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+    spec = metadata.specs()[key.spec_id]
+    if is_unpartitioned(spec):
+        return ""
+    return partitions.partition_path(spec, key.partition, spec_schema(metadata, spec))
+
+
+def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:
+    """The fields among the compared ones that the current schema lacks, as the newest schema knows them."""
+    current = metadata.schema().field_ids
+    found = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
+    if missing := [field_id for field_id, one in found.items() if one is None]:
+        raise TableRefused(
+            f"equality deletes name fields that no schema of the table has: {missing}", reason="equality-ids"
+        )
+    return [one[0] for one in found.values() if one is not None]

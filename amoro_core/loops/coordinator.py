@@ -1,0 +1,141 @@
+"""What the coordinator does by itself: explore, refresh, plan, commit, keep."""
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from amoro_core.loops.loop import Loop
+from amoro_core.loops.pool import KeyedPool
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.scheduling.policy import PendingTable, order_pending
+from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.committing import CommittingService
+from amoro_core.services.optimizers import OptimizerService
+from amoro_core.services.optimizing import OptimizingService
+from amoro_core.services.planning import PlanningService
+from amoro_core.services.tables import TableService
+
+log = structlog.get_logger("amoro.loops")
+
+EXPLORE_INTERVAL_S = 180.0
+REFRESH_TICK_S = 1.0
+KEEP_INTERVAL_S = 1.0
+COMMIT_SWEEP_S = 5.0
+EXPLORE_THREADS = 10
+REFRESH_THREADS = 4
+PLAN_THREADS = 2
+COMMIT_THREADS = 4
+
+
+class CoordinatorLoops:
+    """All loops of a coordinator. `watch` False: only what was asked for explicitly is carried through."""
+
+    def __init__(
+        self,
+        catalogs: CatalogService,
+        tables: TableService,
+        planning: PlanningService,
+        optimizing: OptimizingService,
+        committing: CommittingService,
+        optimizers: OptimizerService,
+        *,
+        clock: Callable[[], datetime],
+        ack_timeout: timedelta,
+        start_to_close: timedelta,
+        heartbeat_timeout: timedelta,
+        watch: bool,
+    ) -> None:
+        self._catalogs = catalogs
+        self._tables = tables
+        self._plans = planning
+        self._optimizing = optimizing
+        self._committing = committing
+        self._optimizers = optimizers
+        self._clock = clock
+        self._ack_timeout = ack_timeout
+        self._start_to_close = start_to_close
+        self._judge_from = time.monotonic() + heartbeat_timeout.total_seconds()
+        self._exploring: KeyedPool[str] = KeyedPool("explore", EXPLORE_THREADS, self._explore_one)
+        self._refreshing: KeyedPool[int] = KeyedPool("refresh", REFRESH_THREADS, self._refresh_one)
+        self._planning: KeyedPool[int] = KeyedPool("plan", PLAN_THREADS, self._plan_one)
+        self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit)
+        self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up)
+        self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
+        self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
+        self._explore = Loop("explore", self._explore_step, EXPLORE_INTERVAL_S)
+        self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
+        self._loops = [self._keep, self._commit, *([self._explore, self._refresh] if watch else [])]
+
+    def start(self) -> None:
+        for loop in self._loops:
+            loop.start()
+
+    def stop(self) -> None:
+        """Stop asking for more, then finish what has begun; a commit is never cut."""
+        for loop in self._loops:
+            loop.stop()
+        for pool in (self._exploring, self._refreshing, self._planning, self._committers, self._cleaners):
+            pool.stop()
+
+    def explore_now(self) -> None:
+        """Look at the catalogs now, as after one was added."""
+        self._explore.wake()
+
+    def commit_due(self, process_id: str) -> None:
+        """A process is COMMITTING."""
+        self._committers.submit(process_id)
+
+    def left_over(self, process_id: str) -> None:
+        """A process ended without commit."""
+        self._cleaners.submit(process_id)
+
+    def _explore_step(self) -> None:
+        for config in self._catalogs.list_catalogs():
+            self._exploring.submit(config.name)
+
+    def _explore_one(self, catalog: str) -> None:
+        if self._tables.explore(catalog).added:
+            self._refresh.wake()
+
+    def _refresh_step(self) -> None:
+        now = self._clock()
+        listed = self._tables.list_tables()
+        for runtime in listed:
+            if self._tables.due_at(runtime) <= now:
+                self._refreshing.submit(runtime.table_id)
+        self._plan_pending([runtime for runtime in listed if runtime.status is OptimizingStatus.PENDING], now)
+
+    def _refresh_one(self, table_id: int) -> None:
+        runtime = self._tables.refresh(table_id)
+        if runtime is not None and runtime.status is OptimizingStatus.PENDING:
+            self._refresh.wake()
+
+    def _plan_pending(self, pending: list[TableRuntime], now: datetime) -> None:
+        """Plan what is pending, without waiting for a poll; in the policy's order while threads are short."""
+        waiting = [
+            PendingTable(runtime.table_id, limit=1, last_optimized_at=runtime.last_optimized_at)
+            for runtime in pending
+            if runtime.enabled
+        ]
+        for item in order_pending(waiting, "balanced", now):
+            self._planning.submit(item.table_id)
+
+    def _plan_one(self, table_id: int) -> None:
+        self._plans.begin(table_id, trigger="evaluation")
+
+    def _commit_step(self) -> None:
+        for status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+            for view in self._optimizing.list_processes(status=status):
+                self._committers.submit(view.process.process_id)
+
+    def _keep_step(self) -> None:
+        if time.monotonic() < self._judge_from:
+            return
+        for optimizer_id in self._optimizers.silent():
+            log.warning("optimizer.lost", optimizer=optimizer_id)
+            self._optimizers.remove(optimizer_id)
+            self._optimizing.release([optimizer_id], "its optimizer was not heard of any more", lost=True)
+        self._optimizing.sweep(self._optimizers.known(), self._ack_timeout, self._start_to_close)

@@ -1,0 +1,194 @@
+"""Whether a table needs optimizing now, partition by partition, and why or why not."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import TableScan
+from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
+from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
+from amoro_core.planning import reasons
+from amoro_core.planning.costs import cost_of, input_bytes_of
+from amoro_core.planning.files import FileClass, classify
+from amoro_core.planning.limits import settled, within_file_count
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats, equality_coverage, partitions_of
+from amoro_core.planning.planner import WEIGHT
+from amoro_core.planning.summary import summarize
+from amoro_core.planning.tasks import Selection, tasks_of
+
+#: An interval has passed when it is exceeded; times count milliseconds.
+_TICK = timedelta(milliseconds=1)
+_NEVER = LastOptimized()
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One partition under evaluation."""
+
+    partition: PartitionFiles
+    config: OptimizingConfig
+    last: LastOptimized
+    now: datetime
+
+    @property
+    def stats(self) -> PartitionStats:
+        return self.partition.stats
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    type: OptimizingType | None
+    reason: str
+    tasks: tuple[TaskPlan, ...] = ()
+    due_at: datetime | None = None
+
+
+def evaluate(
+    scan: TableScan | None,
+    config: OptimizingConfig,
+    last: Mapping[PartitionKey, LastOptimized],
+    now: datetime,
+    requested: OptimizingType | None = None,
+    force: bool = False,
+    path_of: Callable[[PartitionKey], str] | None = None,
+) -> Evaluation:
+    """The verdict on the table, by its triggers or on somebody's request.
+
+    A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
+    `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
+    """
+    if scan is None:
+        return Evaluation(None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100))
+    partitions = partitions_of(scan, config)
+    coverage = equality_coverage(scan)
+    verdicts = []
+    for partition in partitions:
+        case = _Case(partition, config, last.get(partition.key, _NEVER), now)
+        decision = _decide(case) if requested is None else _grant(case, requested, force)
+        verdicts.append(_verdict(case, decision, coverage))
+    kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
+    return Evaluation(
+        scan.snapshot_id,
+        max(kinds, key=WEIGHT.__getitem__, default=None),
+        reasons.of_table(verdicts, path_of),
+        tuple(verdicts),
+        summarize(scan, partitions, config),
+        min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
+    )
+
+
+def _verdict(case: _Case, decision: _Decision, coverage: Mapping[str, int]) -> PartitionVerdict:
+    tasks = settled(within_file_count(decision.tasks, case.config.max_file_count, case.config), coverage, case.config)
+    stats = case.stats
+    written = sum(task.output_count for task in tasks)
+    return PartitionVerdict(
+        key=case.partition.key,
+        type=decision.type,
+        reason=decision.reason,
+        data_files=stats.data_files,
+        equality_delete_files=len(stats.equality_deletes),
+        position_delete_files=len(stats.position_deletes),
+        input_bytes=input_bytes_of(tasks),
+        cost=cost_of(tasks, case.config),
+        due_at=decision.due_at,
+        expected_files=stats.data_files - sum(len(task.rewritten) for task in tasks) + written,
+        tasks=len(tasks),
+    )
+
+
+def _decide(case: _Case) -> _Decision:
+    """What the triggers say: full before major before minor, each only if it gains something."""
+    if case.config.full_trigger_interval is not None and _full_due_at(case) is None:
+        tasks = _tasks(case, OptimizingType.FULL)
+        if tasks:
+            return _Decision(OptimizingType.FULL, reasons.full_interval(case.config, case.last), tasks)
+    major = _major_trigger(case)
+    if major and (tasks := _tasks(case, OptimizingType.MAJOR)):
+        return _Decision(OptimizingType.MAJOR, major, tasks)
+    minor = _minor_trigger(case)
+    if minor and (tasks := _tasks(case, OptimizingType.MINOR)):
+        if _undersized_enough(_undersized_after(case, tasks), case.config):
+            # The outputs would trigger major at once: everything is written only once.
+            tasks = _tasks(case, OptimizingType.MAJOR)
+            return _Decision(OptimizingType.MAJOR, f"{minor}; with undersized files, which they would fill up", tasks)
+        return _Decision(OptimizingType.MINOR, minor, tasks)
+    return _postponed(case)
+
+
+def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
+    """What a request says, whatever counts, ratios and intervals say."""
+    if requested is OptimizingType.MINOR and not _deserves_minor(case.stats):
+        return _Decision(None, reasons.nothing_requested(requested))
+    selection = Selection(requested, requested=True, force=force and requested is OptimizingType.FULL)
+    tasks = tasks_of(case.partition, selection, case.config)
+    if not tasks:
+        return _Decision(None, reasons.nothing_requested(requested))
+    return _Decision(requested, reasons.requested(requested, case.partition, selection.force), tasks)
+
+
+def _deserves_minor(stats: PartitionStats) -> bool:
+    return stats.fragments > 1 or bool(stats.equality_deletes) or stats.combinable > 0
+
+
+def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
+    return tasks_of(case.partition, Selection(kind), case.config)
+
+
+def _major_trigger(case: _Case) -> str:
+    stats, config = case.stats, case.config
+    if stats.duplicates:
+        return reasons.duplicates(stats, config)
+    if _undersized_enough(stats.undersized, config):
+        return reasons.undersized(stats, config)
+    return ""
+
+
+def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
+    return len(sizes) > 1 and sum(sizes) >= config.target_size and sum(sorted(sizes)[:2]) <= config.target_size
+
+
+def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
+    live = {file.data.path: file.live_bytes for file in case.partition.files}
+    sizes = [
+        sum(live[file.data.path] for file in task.rewritten) // task.output_count
+        for task in tasks
+        for _ in range(task.output_count)
+    ]
+    return [*case.stats.undersized, *(size for size in sizes if classify(size, case.config) is FileClass.UNDERSIZED)]
+
+
+def _minor_trigger(case: _Case) -> str:
+    stats, config = case.stats, case.config
+    if stats.fresh_small_files >= config.minor_trigger_file_count:
+        return reasons.minor_count(stats, config)
+    if stats.combinable:
+        return reasons.combinable(stats)
+    if stats.small_files > 1 and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
+        return reasons.minor_interval(stats, config, case.last)
+    return ""
+
+
+def _minor_due_at(case: _Case) -> datetime | None:
+    return _due_at(case.last.minor, case.config.minor_trigger_interval, case.now)
+
+
+def _full_due_at(case: _Case) -> datetime | None:
+    return _due_at(case.last.full, case.config.full_trigger_interval, case.now)
+
+
+def _due_at(last: datetime | None, interval: timedelta | None, now: datetime) -> datetime | None:
+    """When the interval will have passed; None when it has (as for what was never optimized) or never will."""
+    if interval is None or last is None or now - last > interval:
+        return None
+    return last + interval + _TICK
+
+
+def _postponed(case: _Case) -> _Decision:
+    coming: list[tuple[datetime, OptimizingType]] = []
+    if (due := _minor_due_at(case)) and case.stats.small_files > 1 and _tasks(case, OptimizingType.MINOR):
+        coming.append((due, OptimizingType.MINOR))
+    if (due := _full_due_at(case)) and _tasks(case, OptimizingType.FULL):
+        coming.append((due, OptimizingType.FULL))
+    due_at, kind = min(coming, default=(None, None))
+    return _Decision(None, reasons.nothing(case.stats, case.config, due_at, kind), due_at=due_at)

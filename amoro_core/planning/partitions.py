@@ -1,0 +1,98 @@
+"""The files of a scan by partition, and the counts that triggers ask for."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.plans import PartitionKey
+from amoro_core.planning.files import AssessedFile, FileClass, assess, folding_sequence
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """Counts over all files of one partition; each delete file counts once."""
+
+    data_files: int
+    data_bytes: int
+    records: int
+    fragments: int
+    undersized: tuple[int, ...]  # sizes without segments that have too many deleted rows, ascending
+    duplicates: int  # segments with too many deleted rows
+    combinable: int  # target-size segments with several position deletes
+    equality_deletes: tuple[DeleteFile, ...]
+    position_deletes: tuple[DeleteFile, ...]
+    fresh_equality_deletes: int  # those that some file's own position delete does not hold yet
+
+    @property
+    def small_files(self) -> int:
+        """What the minor interval counts: fragments and equality deletes."""
+        return self.fragments + len(self.equality_deletes)
+
+    @property
+    def fresh_small_files(self) -> int:
+        """What the minor file count counts: equality deletes that stayed behind a conversion are left out."""
+        return self.fragments + self.fresh_equality_deletes
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFiles:
+    """The live files of one partition, by sequence number and path, and the deletes that dangle in it."""
+
+    key: PartitionKey
+    files: tuple[AssessedFile, ...]
+    stats: PartitionStats
+    dangling: int = 0
+
+
+def partitions_of(scan: TableScan, config: OptimizingConfig) -> tuple[PartitionFiles, ...]:
+    """All partitions that have data files, in a fixed order."""
+    grouped: dict[PartitionKey, list[AssessedFile]] = {}
+    for scanned in scan.files:
+        key = PartitionKey(scanned.data.spec_id, scanned.data.partition)
+        grouped.setdefault(key, []).append(assess(scanned, config))
+    dangling = Counter(PartitionKey(delete.spec_id, delete.partition) for delete in scan.dangling)
+    return tuple(_partition(key, grouped[key], dangling[key]) for key in sorted(grouped, key=order_of))
+
+
+def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
+    """What partitions are sorted by; nulls come first."""
+    return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
+
+
+def equality_coverage(scan: TableScan) -> Mapping[str, int]:
+    """For each equality delete the number of live data files, of all partitions, that it applies to."""
+    return Counter(delete.path for file in scan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
+
+
+def _partition(key: PartitionKey, files: list[AssessedFile], dangling: int) -> PartitionFiles:
+    ordered = tuple(sorted(files, key=lambda file: (file.data.sequence_number, file.data.path)))
+    return PartitionFiles(key, ordered, _stats(ordered), dangling)
+
+
+def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
+    deletes: dict[str, DeleteFile] = {}
+    fresh: set[str] = set()
+    for file in files:
+        if not file.deletes:
+            continue
+        folded = folding_sequence(file.scanned)
+        for delete in file.deletes:
+            deletes.setdefault(delete.path, delete)
+            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > folded:
+                fresh.add(delete.path)
+    return PartitionStats(
+        data_files=len(files),
+        data_bytes=sum(file.data.size_bytes for file in files),
+        records=sum(file.data.record_count for file in files),
+        fragments=sum(file.is_fragment for file in files),
+        undersized=tuple(sorted(f.data.size_bytes for f in files if f.is_undersized and not f.duplicates)),
+        duplicates=sum(file.duplicates for file in files),
+        combinable=sum(
+            file.combinable and not file.duplicates and file.file_class is FileClass.TARGET_SIZE for file in files
+        ),
+        equality_deletes=tuple(d for d in deletes.values() if d.kind is DeleteKind.EQUALITY),
+        position_deletes=tuple(d for d in deletes.values() if d.kind is DeleteKind.POSITION),
+        fresh_equality_deletes=len(fresh),
+    )

@@ -1,0 +1,149 @@
+"""The words of verdicts."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.plans import PartitionKey, PartitionVerdict
+from amoro_core.model.tables import LastOptimized, OptimizingType
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats, order_of
+
+_MIB = 1024 * 1024
+
+
+def minor_count(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why minor is due by its count."""
+    return f"{_small_files(stats)}, {config.minor_trigger_file_count} are enough for minor"
+
+
+def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOptimized) -> str:
+    """Why minor is due by its interval."""
+    return f"{_small_files(stats)}, {_passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
+
+
+def combinable(stats: PartitionStats) -> str:
+    """Why minor is due to combine position deletes."""
+    return f"{_count(stats.combinable, 'file')} with several position deletes"
+
+
+def duplicates(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by its ratio."""
+    ratio = config.major_trigger_duplicate_ratio
+    return f"{_count(stats.duplicates, 'file')} with more than {ratio:.3g} of the rows deleted"
+
+
+def undersized(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by undersized files."""
+    sizes = stats.undersized
+    return f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))} in all, target {_size(config.target_size)}"
+
+
+def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
+    """Why full is due."""
+    return _passed(OptimizingType.FULL, config.full_trigger_interval, last.full)
+
+
+def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> str:
+    """What a requested type found."""
+    stats = partition.stats
+    found = [
+        _count(stats.fragments, "fragment"),
+        _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
+        _count(len(stats.equality_deletes), "equality delete"),
+        _count(len(stats.position_deletes), "position delete"),
+        _count(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
+    ]
+    words = ", ".join(words for words in found if words and not words.startswith("0 ")) or _count(
+        stats.data_files, "file"
+    )
+    return f"{kind} requested{' by force' if force else ''}: {words}"
+
+
+def nothing_requested(kind: OptimizingType) -> str:
+    """Why a requested type has nothing to do in a partition."""
+    match kind:
+        case OptimizingType.MINOR:
+            return "nothing to do: fewer than two fragments, no equality deletes"
+        case OptimizingType.MAJOR:
+            return "nothing to do: no small files that fit together, no deletes"
+        case OptimizingType.FULL:
+            return "nothing to do: no fewer files possible, no deletes"
+
+
+def nothing(
+    stats: PartitionStats, config: OptimizingConfig, due_at: datetime | None, kind: OptimizingType | None
+) -> str:
+    """Why no trigger fires, and which one comes next."""
+    found = []
+    if stats.small_files:
+        enough = stats.fresh_small_files >= config.minor_trigger_file_count
+        lacking = "no two fit together" if enough else f"{config.minor_trigger_file_count} needed"
+        found.append(f"{_small_files(stats)}, {lacking}")
+    if stats.undersized:
+        found.append(_undersized_short(stats, config))
+    if not found:
+        found.append("no small files" if stats.position_deletes else "no small files, no deletes")
+    if stats.position_deletes:
+        found.append(f"{_count(len(stats.position_deletes), 'position delete')} within bounds")
+    if due_at is not None and kind is not None:
+        found.append(_next(kind, due_at))
+    return f"nothing to do: {'; '.join(found)}"
+
+
+def of_table(verdicts: Sequence[PartitionVerdict], path_of: Callable[[PartitionKey], str] | None) -> str:
+    """The reason for the whole table: that of its costliest partition, or when the next trigger fires."""
+    if not verdicts:
+        return "nothing to do: the table has no data files"
+    due = [verdict for verdict in verdicts if verdict.type is not None]
+    if due:
+        first = min(due, key=lambda verdict: (-verdict.cost, order_of(verdict.key)))
+        more = f"; {len(due)} of {len(verdicts)} partitions need work" if len(verdicts) > 1 else ""
+        return f"{_named(first, path_of)}{more}"
+    if len(verdicts) == 1:
+        return verdicts[0].reason
+    waiting = [verdict for verdict in verdicts if verdict.due_at is not None]
+    if not waiting:
+        return f"nothing to do in {len(verdicts)} partitions"
+    first = min(waiting, key=lambda verdict: (verdict.due_at, order_of(verdict.key)))
+    coming = first.reason.rpartition("; ")[2]
+    name = path_of(first.key) if path_of else ""
+    return f"nothing to do in {len(verdicts)} partitions; {coming}{f' in {name}' if name else ''}"
+
+
+def _named(verdict: PartitionVerdict, path_of: Callable[[PartitionKey], str] | None) -> str:
+    name = path_of(verdict.key) if path_of else ""
+    return f"{name}: {verdict.reason}" if name else verdict.reason
+
+
+def _next(kind: OptimizingType, due_at: datetime) -> str:
+    return f"next {kind} at {due_at:%Y-%m-%d %H:%M} UTC by interval"
+
+
+def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | None) -> str:
+    if last is None:
+        return f"never {kind} optimized"
+    return f"last {kind} more than {interval} ago"
+
+
+def _small_files(stats: PartitionStats) -> str:
+    words = _count(stats.small_files, "small file")
+    deletes = len(stats.equality_deletes)
+    return f"{words} ({_count(deletes, 'equality delete')} among them)" if deletes else words
+
+
+def _undersized_short(stats: PartitionStats, config: OptimizingConfig) -> str:
+    sizes = stats.undersized
+    words = f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))}"
+    if sum(sizes) < config.target_size:
+        return f"{words}, {_size(config.target_size)} needed"
+    return f"{words}, no two fit into {_size(config.target_size)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= _MIB:
+        return f"{size_bytes / _MIB:.1f} MiB".replace(".0 MiB", " MiB")
+    return f"{size_bytes} bytes"

@@ -1,0 +1,66 @@
+"""Counts and health over all files of a table, healthy ones too."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.tables import FileSummary
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats
+
+_SMALL_FILES, _EQUALITY_DELETES, _POSITION_DELETES = 40, 40, 20  # points of a table without a fault
+_EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
+_POSITION_CAP = Fraction(1, 5)
+
+
+def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], config: OptimizingConfig) -> FileSummary:
+    """The counts of the scan, dangling deletes included, with the health score."""
+    deletes = {delete.path: delete for file in scan.files for delete in file.deletes}
+    deletes |= {delete.path: delete for delete in scan.dangling}
+    return FileSummary(
+        data_files=len(scan.files),
+        data_bytes=sum(partition.stats.data_bytes for partition in partitions),
+        fragment_files=sum(partition.stats.fragments for partition in partitions),
+        undersized_files=sum(file.is_undersized for partition in partitions for file in partition.files),
+        equality_delete_files=sum(delete.kind is DeleteKind.EQUALITY for delete in deletes.values()),
+        position_delete_files=sum(delete.kind is DeleteKind.POSITION for delete in deletes.values()),
+        delete_bytes=sum(delete.size_bytes for delete in deletes.values()),
+        dangling_delete_files=len(scan.dangling),
+        records=sum(partition.stats.records for partition in partitions),
+        health_score=health_score([partition.stats for partition in partitions], config),
+    )
+
+
+def health_score(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> int:
+    """0 to 100: the mean over partitions, each part rounded up, as Amoro counts but over all files."""
+    if not partitions:
+        return _SMALL_FILES + _EQUALITY_DELETES + _POSITION_DELETES
+    parts = [_scores(stats, config) for stats in partitions]
+    return sum(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True))
+
+
+def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
+    weight = _weight(stats, config)
+    average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
+    small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
+    return (
+        ceil(_SMALL_FILES * (1 - weight * small)),
+        ceil(_EQUALITY_DELETES * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))),
+        ceil(_POSITION_DELETES * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))),
+    )
+
+
+def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
+    """How much a partition's faults count: little for few files or bytes, nothing for a single file."""
+    if stats.data_files <= 1:
+        return Fraction(0)
+    files = Fraction(min(stats.data_files, config.minor_trigger_file_count), config.minor_trigger_file_count)
+    least = config.min_target_size
+    return files * Fraction(min(stats.data_bytes, least), least) if least else files
+
+
+def _deleted(deletes: Sequence[DeleteFile], records: int, cap: Fraction) -> Fraction:
+    rows = sum(delete.record_count for delete in deletes)
+    share = Fraction(min(rows, records), records) if records else Fraction(min(rows, 1))
+    return min(share, cap) / cap

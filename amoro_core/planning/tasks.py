@@ -1,0 +1,185 @@
+"""How the files of one partition become tasks.
+
+Three steps: files are packed into outputs of at most the target size; bins that gain nothing are left out;
+the others are joined into tasks by what they cost to read.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import ScannedFile
+from amoro_core.model.plans import PartitionKey, TaskPlan
+from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.costs import read_cost
+from amoro_core.planning.files import AssessedFile, FileClass, classify
+from amoro_core.planning.packing import pack_evenly
+from amoro_core.planning.partitions import PartitionFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is to be rewritten in a partition: by a trigger, or because somebody asked."""
+
+    type: OptimizingType
+    requested: bool = False
+    force: bool = False  # what gains nothing too
+
+
+@dataclass(frozen=True, slots=True)
+class _Bin:
+    """Files that are rewritten together and the number of files that come out."""
+
+    files: tuple[AssessedFile, ...]
+    live_bytes: int
+    outputs: int
+
+
+def tasks_of(partition: PartitionFiles, selection: Selection, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
+    """The tasks of the whole partition, without any limit; empty when nothing would be gained."""
+    candidates = [file for file in partition.files if _is_candidate(file, selection, config)]
+    taken = {file.data.path for file in candidates}
+    converted = [file for file in partition.files if file.data.path not in taken and _is_converted(file, selection)]
+    bins = []
+    passed_over = []
+    for bin_ in _bins(candidates, selection, config):
+        if len(bin_.files) > 1 or selection.force or _gains_alone(bin_.files[0], selection):
+            bins.append(bin_)
+        elif _is_converted(bin_.files[0], selection):
+            converted.append(bin_.files[0])
+        else:
+            passed_over.append(bin_)
+    if not bins and not converted and partition.dangling and selection.requested and passed_over:
+        # Dangling deletes go with a commit in their partition; the smallest bin is enough to carry them.
+        bins.append(min(passed_over, key=_size_order))
+    return (*_rewriting(partition.key, bins, config), *_converting(partition.key, converted, config))
+
+
+def rewriting_alone(key: PartitionKey, scanned: ScannedFile, live_bytes: int, config: OptimizingConfig) -> TaskPlan:
+    """The task that rewrites one file with its deletes."""
+    return TaskPlan(key, (scanned,), (), _outputs_of_one(live_bytes, config), read_cost((scanned,), config))
+
+
+def _is_candidate(file: AssessedFile, selection: Selection, config: OptimizingConfig) -> bool:
+    match selection.type:
+        case OptimizingType.MINOR:
+            return file.is_fragment or file.too_short
+        case OptimizingType.MAJOR:
+            small = file.file_class is not FileClass.TARGET_SIZE
+            return small or file.duplicates or file.too_short or _is_wished(file, selection)
+        case OptimizingType.FULL:
+            wanted = config.full_rewrite_all_files or selection.force
+            return wanted or bool(file.deletes) or file.file_class is not FileClass.TARGET_SIZE
+
+
+def _is_wished(file: AssessedFile, selection: Selection) -> bool:
+    return selection.requested and selection.type is OptimizingType.MAJOR and bool(file.deletes)
+
+
+def _is_converted(file: AssessedFile, selection: Selection) -> bool:
+    return selection.type is not OptimizingType.FULL and file.convertible
+
+
+def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
+    if not file.deletes:
+        return False
+    return file.is_fragment or file.duplicates or selection.type is OptimizingType.FULL or _is_wished(file, selection)
+
+
+def _bins(candidates: Sequence[AssessedFile], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
+    packed = pack_evenly([file.live_bytes for file in candidates], config.target_size)
+    bins = [_bin(tuple(candidates[index] for index in indexes), config) for indexes in packed]
+    return _merge_small(_fill_split(bins, config), config) if selection.type is OptimizingType.FULL else bins
+
+
+def _bin(files: tuple[AssessedFile, ...], config: OptimizingConfig) -> _Bin:
+    live_bytes = sum(file.live_bytes for file in files)
+    return _Bin(files, live_bytes, 1 if len(files) > 1 else _outputs_of_one(live_bytes, config))
+
+
+def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
+    """Into how many files a single file is split: no output may be small, so slightly above target stays one."""
+    most = -(-live_bytes // config.target_size)
+    least_size = config.min_target_size + 1
+    return max(1, min(most, live_bytes // least_size))
+
+
+def _fill_split(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
+    """Files that are split take in the smallest bins as far as their outputs have room."""
+    split = [bin_ for bin_ in bins if bin_.outputs > 1]
+    others = sorted((bin_ for bin_ in bins if bin_.outputs == 1), key=_size_order)
+    filled = []
+    for bin_ in split:
+        while others and bin_.live_bytes + others[0].live_bytes <= bin_.outputs * config.target_size:
+            other = others.pop(0)
+            bin_ = _Bin((*bin_.files, *other.files), bin_.live_bytes + other.live_bytes, bin_.outputs)
+        filled.append(bin_)
+    return filled + others
+
+
+def _merge_small(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
+    """Bins too small for each other become one file fewer, as three of two thirds become two.
+
+    Among bins that no two fit together, the smallest prefix that saves a file makes outputs of at
+    least three quarters of the target.
+    """
+    small = sorted((bin_ for bin_ in bins if _is_small(bin_, config)), key=_size_order)
+    merged = [bin_ for bin_ in bins if not _is_small(bin_, config)]
+    while count := _saving_prefix([bin_.live_bytes for bin_ in small], config.target_size):
+        files = tuple(file for bin_ in small[:count] for file in bin_.files)
+        merged.append(_Bin(files, sum(file.live_bytes for file in files), count - 1))
+        small = small[count:]
+    return merged + small
+
+
+def _is_small(bin_: _Bin, config: OptimizingConfig) -> bool:
+    return classify(bin_.live_bytes // bin_.outputs, config) is not FileClass.TARGET_SIZE
+
+
+def _saving_prefix(sizes: Sequence[int], target: int) -> int:
+    """How many of the ascending sizes, at least, fit into one file fewer; 0: no prefix does."""
+    total = 0
+    for count, size in enumerate(sizes, start=1):
+        total += size
+        if count > 1 and total <= (count - 1) * target:
+            return count
+    return 0
+
+
+def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig) -> list[TaskPlan]:
+    # Small outputs keep to themselves: evened out within a task they would make large ones small again.
+    tasks = []
+    for small in (False, True):
+        some = sorted((bin_ for bin_ in bins if _is_small(bin_, config) is small), key=_bin_order)
+        costs = [read_cost(_scanned(bin_.files), config) for bin_ in some]
+        for indexes in pack_evenly(costs, _capacity(config)):
+            files = _scanned(file for index in indexes for file in some[index].files)
+            outputs = sum(some[index].outputs for index in indexes)
+            tasks.append(TaskPlan(key, files, (), outputs, read_cost(files, config)))
+    return tasks
+
+
+def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
+    ordered = _scanned(files)
+    costs = [read_cost((file,), config) for file in ordered]
+    tasks = []
+    for indexes in pack_evenly(costs, _capacity(config)):
+        some = tuple(ordered[index] for index in indexes)
+        tasks.append(TaskPlan(key, (), some, 0, read_cost(some, config)))
+    return tasks
+
+
+def _capacity(config: OptimizingConfig) -> int:
+    return max(config.target_size, config.max_task_size)
+
+
+def _bin_order(bin_: _Bin) -> tuple[int, str]:
+    return min((file.data.sequence_number, file.data.path) for file in bin_.files)
+
+
+def _size_order(bin_: _Bin) -> tuple[int, str]:
+    return bin_.live_bytes, bin_.files[0].data.path
+
+
+def _scanned(files: Iterable[AssessedFile]) -> tuple[ScannedFile, ...]:
+    return tuple(sorted((file.scanned for file in files), key=lambda file: (file.data.sequence_number, file.data.path)))

@@ -1,0 +1,52 @@
+"""Errors to gRPC statuses: one table, at the edge."""
+
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+
+from amoro_core import errors
+from amoro_core.errors import AmoroError
+
+log = structlog.get_logger("amoro.rpc")
+
+#: The status of an error is that of its nearest class in this table.
+STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
+    errors.AmoroError: grpc.StatusCode.INTERNAL,
+    errors.WorkFailed: grpc.StatusCode.ABORTED,
+    errors.CatalogUnavailable: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CoordinatorUnavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.StoreFailed: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.StorageFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.InvalidSettings: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.NotAllowed: grpc.StatusCode.PERMISSION_DENIED,
+    errors.UnknownToken: grpc.StatusCode.UNAUTHENTICATED,
+    errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.TableRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CommitUnknown: grpc.StatusCode.UNKNOWN,
+    errors.WaitTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+
+def status_of(error: AmoroError) -> grpc.StatusCode:
+    """The gRPC status that says what kind of error it is."""
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
+    """End the call with the error: its message as details, code, exit status and hint as trailing metadata."""
+    if not isinstance(error, AmoroError):
+        log.exception("call.failed", exc_info=error)
+        error = AmoroError(f"internal error: {type(error).__name__}: {error}", hint="The coordinator's log has more.")
+    await context.abort(
+        status_of(error),
+        error.message,
+        (
+            ("amoro-code", error.code),
+            ("amoro-exit", str(error.exit_status)),
+            ("amoro-hint-bin", error.hint.encode()),
+        ),
+    )

@@ -1,0 +1,197 @@
+"""OptimizingService over gRPC."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import grpc
+
+from amoro_core.errors import InvalidArgument, UnknownToken
+from amoro_core.model.processes import Optimizer
+from amoro_core.protocol import codec, rewrite_pb2
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
+from amoro_core.rpc.calls import Changes, bearer, off_loop, same_secret, wait_for
+from amoro_core.rpc.errors import abort
+from amoro_core.services.optimizers import OptimizerService, hash_token
+from amoro_core.services.optimizing import Failure, OptimizingService
+
+PROTOCOL_VERSION = 1
+MAX_POLL_WAIT_S = 20.0
+
+T = TypeVar("T")
+
+
+class OptimizingServicer(OptimizingServiceServicer):
+    """Translates calls of optimizers; long polls wait on an event and hold no thread."""
+
+    def __init__(
+        self,
+        optimizing: OptimizingService,
+        optimizers: OptimizerService,
+        *,
+        enrolment_hash: str,
+        heartbeat_interval: timedelta,
+        heartbeat_timeout: timedelta,
+        start_to_close: timedelta,
+        work: Changes,
+        pool: Executor,
+    ) -> None:
+        self._optimizing = optimizing
+        self._optimizers = optimizers
+        self._enrolment_hash = enrolment_hash
+        self._heartbeat_interval = heartbeat_interval
+        self._heartbeat_timeout = heartbeat_timeout
+        self._start_to_close = start_to_close
+        self._work = work
+        self._pool = pool
+
+    async def Register(
+        self,
+        request: pb.RegisterRequest,
+        context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.RegisterResponse],
+    ) -> pb.RegisterResponse:
+        try:
+            if not same_secret(hash_token(bearer(context)), self._enrolment_hash):
+                raise UnknownToken("the enrolment token is wrong")
+            if request.protocol_version != PROTOCOL_VERSION:
+                raise InvalidArgument(
+                    f"the optimizer speaks protocol version {request.protocol_version}, "
+                    f"the coordinator version {PROTOCOL_VERSION}"
+                )
+            registered = await off_loop(
+                self._pool,
+                lambda: self._optimizers.register(
+                    group=request.group,
+                    threads=request.threads,
+                    memory_bytes=request.memory_bytes,
+                    labels=dict(request.labels),
+                    heartbeat_interval=timedelta(milliseconds=request.heartbeat_interval_ms)
+                    or self._heartbeat_interval,
+                    running=[codec.decode_attempt(attempt) for attempt in request.running],
+                    previous_id=request.previous_optimizer_id,
+                ),
+            )
+        except Exception as error:
+            await abort(context, error)
+        return pb.RegisterResponse(
+            optimizer_id=registered.optimizer.optimizer_id,
+            token=registered.token,
+            heartbeat_interval_ms=request.heartbeat_interval_ms
+            or round(self._heartbeat_interval.total_seconds() * 1000),
+            heartbeat_timeout_ms=round(self._heartbeat_timeout.total_seconds() * 1000),
+            adopted=[codec.encode_attempt(attempt) for attempt in registered.adopted],
+        )
+
+    async def Heartbeat(
+        self,
+        request: pb.HeartbeatRequest,
+        context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse],
+    ) -> pb.HeartbeatResponse:
+        def work(optimizer: Optimizer) -> pb.HeartbeatResponse:
+            progress = {
+                codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in request.running
+            }
+            self._optimizers.touch(optimizer.optimizer_id, request.threads, progress)
+            abandon = self._optimizing.abandoned(optimizer.optimizer_id, progress)
+            return pb.HeartbeatResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
+
+        return await self._as_optimizer(context, work)
+
+    async def PollTask(
+        self,
+        request: pb.PollTaskRequest,
+        context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
+    ) -> pb.PollTaskResponse:
+        def work(optimizer: Optimizer) -> pb.PollTaskResponse:
+            handed = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
+            return pb.PollTaskResponse(
+                tasks=[
+                    pb.Task(
+                        attempt=codec.encode_attempt(task.attempt),
+                        thread_id=task.thread_id,
+                        table=str(task.table),
+                        start_to_close_ms=round(self._start_to_close.total_seconds() * 1000),
+                        rewrite=rewrite_pb2.RewriteInput.FromString(task.payload),
+                    )
+                    for task in handed
+                ]
+            )
+
+        deadline = time.monotonic() + min(request.wait_ms / 1000, MAX_POLL_WAIT_S)
+        while True:
+            planned = self._work.current()
+            answer = await self._as_optimizer(context, work)
+            left = deadline - time.monotonic()
+            if answer.tasks or left <= 0:
+                return answer
+            await wait_for(planned, left)
+
+    async def AckTask(
+        self,
+        request: pb.AckTaskRequest,
+        context: grpc.aio.ServicerContext[pb.AckTaskRequest, pb.AckTaskResponse],
+    ) -> pb.AckTaskResponse:
+        def work(optimizer: Optimizer) -> pb.AckTaskResponse:
+            attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
+            vended = self._optimizing.ack(optimizer.optimizer_id, attempts)
+            return pb.AckTaskResponse(
+                results=[
+                    pb.AckResult(
+                        attempt=codec.encode_attempt(attempt),
+                        status=pb.REPORT_STATUS_STALE if properties is None else pb.REPORT_STATUS_ACCEPTED,
+                        io_properties=properties or {},
+                    )
+                    for attempt, properties in zip(attempts, vended, strict=True)
+                ]
+            )
+
+        return await self._as_optimizer(context, work)
+
+    async def CompleteTask(
+        self,
+        request: pb.CompleteTaskRequest,
+        context: grpc.aio.ServicerContext[pb.CompleteTaskRequest, pb.CompleteTaskResponse],
+    ) -> pb.CompleteTaskResponse:
+        def work(optimizer: Optimizer) -> pb.CompleteTaskResponse:
+            return pb.CompleteTaskResponse(
+                results=[self._complete_one(optimizer.optimizer_id, result) for result in request.results]
+            )
+
+        return await self._as_optimizer(context, work)
+
+    async def Deregister(
+        self,
+        request: pb.DeregisterRequest,
+        context: grpc.aio.ServicerContext[pb.DeregisterRequest, pb.DeregisterResponse],
+    ) -> pb.DeregisterResponse:
+        def work(optimizer: Optimizer) -> pb.DeregisterResponse:
+            self._optimizers.remove(optimizer.optimizer_id)
+            self._optimizing.release([optimizer.optimizer_id], "the optimizer left", lost=False)
+            return pb.DeregisterResponse()
+
+        return await self._as_optimizer(context, work)
+
+    def _complete_one(self, optimizer_id: str, result: pb.TaskResult) -> pb.CompleteResult:
+        outcome = (
+            codec.decode_output(result.rewrite)
+            if result.WhichOneof("result") == "rewrite"
+            else Failure(result.failure.code, result.failure.message)
+        )
+        accepted = self._optimizing.complete(optimizer_id, codec.decode_attempt(result.attempt), outcome)
+        return pb.CompleteResult(
+            attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if accepted else pb.REPORT_STATUS_STALE
+        )
+
+    async def _as_optimizer(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[Optimizer], T]) -> T:
+        """Run work for the optimizer that calls; errors end the call with their status."""
+        try:
+            optimizer = self._optimizers.authenticate(bearer(context))
+            return await off_loop(self._pool, lambda: work(optimizer))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await abort(context, error)

@@ -1,0 +1,113 @@
+"""The gRPC server: one event loop in a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from amoro_core.errors import AddressInUse
+from amoro_core.protocol import admin_pb2, optimizing_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
+from amoro_core.protocol.optimizing_pb2_grpc import (
+    OptimizingServiceServicer,
+    add_OptimizingServiceServicer_to_server,
+)
+from amoro_core.rpc.calls import Changes
+
+MESSAGE_LIMIT = 16 * 1024 * 1024
+STOP_GRACE_S = 1.0
+
+
+class Server:
+    """Serves both services on one address until stopped."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        optimizing: Callable[[], OptimizingServiceServicer],
+        admin: Callable[[], AdminServiceServicer],
+        changes: Sequence[Changes],
+        holder_of: Callable[[int], str] = lambda port: "",
+    ) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._optimizing = optimizing
+        self._admin = admin
+        self._changes = changes
+        self._holder_of = holder_of
+        self._loop = asyncio.new_event_loop()
+        self._server: grpc.aio.Server | None = None
+        self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
+        self.port = port
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self.port}"
+
+    def start(self) -> None:
+        """Listen. Raises AddressInUse."""
+        self._thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
+        except BaseException:
+            self._end_loop()
+            raise
+
+    def stop(self) -> None:
+        """Refuse new calls, end the running ones after a moment, and stop."""
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            self._end_loop()
+
+    async def _start(self) -> None:
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_send_message_length", MESSAGE_LIMIT),
+                ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+                ("grpc.so_reuseport", 0),
+            ]
+        )
+        add_OptimizingServiceServicer_to_server(self._optimizing(), server)
+        add_AdminServiceServicer_to_server(self._admin(), server)
+        health = HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(health, server)
+        names = (
+            optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"].full_name,
+            admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+            health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
+            reflection.SERVICE_NAME,
+        )
+        reflection.enable_server_reflection(names, server)
+        try:
+            self.port = server.add_insecure_port(f"{self._host}:{self._wanted_port}")
+        except RuntimeError as error:
+            raise AddressInUse(
+                f"{self._host}:{self._wanted_port} can't be listened on{self._holder_of(self._wanted_port)}",
+                hint="Stop what listens there, or choose another port with --port (0 picks a free one).",
+            ) from error
+        for change in self._changes:
+            change.bind(self._loop)
+        await server.start()
+        for name in ("", *names[:2]):
+            await health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        self._server = server
+
+    async def _stop(self) -> None:
+        for change in self._changes:
+            change.fire()
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _end_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

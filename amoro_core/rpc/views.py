@@ -1,0 +1,201 @@
+"""Values of the services as messages of the AdminService."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from amoro_core import errors
+from amoro_core.errors import AmoroError
+from amoro_core.model.plans import Evaluation, PartitionVerdict
+from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, ProcessStatus, Receipt
+from amoro_core.model.tables import FileSummary, TableRuntime
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.optimizers import Life
+from amoro_core.services.optimizing import ProcessView
+from amoro_core.services.tables import Preview
+
+
+def milliseconds(moment: datetime | None) -> int:
+    """UTC milliseconds since the epoch; 0 for never."""
+    return 0 if moment is None else round(moment.timestamp() * 1000)
+
+
+def catalog(config: CatalogConfig, refusal: str | None, properties: Mapping[str, str]) -> pb.Catalog:
+    return pb.Catalog(
+        name=config.name,
+        origin=config.origin,
+        properties=properties,
+        allowed_locations=config.allowed_locations,
+        commits=refusal is None,
+        refusal=refusal or "",
+    )
+
+
+def table(runtime: TableRuntime, process_id: str | None) -> pb.Table:
+    return pb.Table(
+        table=str(runtime.identifier),
+        table_uuid=runtime.uuid,
+        format_version=runtime.format_version,
+        location=runtime.location,
+        group=runtime.group,
+        status=runtime.status.value,
+        status_reason=f"{runtime.refusal}: {runtime.status_reason}" if runtime.refusal else runtime.status_reason,
+        status_since_ms=milliseconds(runtime.status_since),
+        enabled=runtime.enabled,
+        enabled_origin=runtime.enabled_origin,
+        snapshot_id=runtime.snapshot_id or 0,
+        files=files(runtime.summary),
+        last_optimized_ms=milliseconds(runtime.last_optimized_at),
+        retry_at_ms=milliseconds(runtime.retry_at),
+        process_id=process_id or "",
+        evaluated_ms=milliseconds(runtime.evaluated_at),
+        health_score=runtime.summary.health_score,
+    )
+
+
+def files(summary: FileSummary) -> pb.FileSummary:
+    return pb.FileSummary(
+        data_files=summary.data_files,
+        data_bytes=summary.data_bytes,
+        fragment_files=summary.fragment_files,
+        undersized_files=summary.undersized_files,
+        equality_delete_files=summary.equality_delete_files,
+        position_delete_files=summary.position_delete_files,
+        delete_bytes=summary.delete_bytes,
+        dangling_delete_files=summary.dangling_delete_files,
+        records=summary.records,
+    )
+
+
+def plan(preview: Preview) -> pb.Plan:
+    runtime, evaluation = preview.runtime, preview.evaluation
+    message = pb.Plan(
+        type=preview.plan.type.value if preview.plan else "",
+        tasks=len(preview.plan.tasks) if preview.plan else 0,
+        partitions=[
+            partition(verdict, path)
+            for verdict, path in zip(evaluation.partitions, preview.partition_paths, strict=True)
+        ],
+    )
+    message.MergeFrom(evaluated(runtime, evaluation))
+    return message
+
+
+def evaluated(runtime: TableRuntime, evaluation: Evaluation) -> pb.Plan:
+    """What an evaluation alone says: no partitions, no tasks."""
+    return pb.Plan(
+        table=str(runtime.identifier),
+        snapshot_id=evaluation.snapshot_id or 0,
+        reason=evaluation.reason,
+        files=files(evaluation.summary),
+        next_at_ms=milliseconds(evaluation.due_at),
+        health_score=evaluation.summary.health_score,
+        enabled=runtime.enabled,
+        enabled_origin=runtime.enabled_origin,
+    )
+
+
+def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
+    return pb.PlannedPartition(
+        partition=path,
+        spec_id=verdict.key.spec_id,
+        type=verdict.type.value if verdict.type else "",
+        reason=verdict.reason,
+        data_files=verdict.data_files,
+        equality_delete_files=verdict.equality_delete_files,
+        position_delete_files=verdict.position_delete_files,
+        input_bytes=verdict.input_bytes,
+        expected_files=verdict.expected_files,
+        tasks=verdict.tasks,
+    )
+
+
+def process(view: ProcessView, progress: Mapping[Attempt, tuple[int, int]], revertible: bool) -> pb.Process:
+    item = view.process
+    done = ("success", "failed", "canceled")
+    return pb.Process(
+        process_id=item.process_id,
+        table=str(view.table),
+        type=item.type.value,
+        status=item.status.value,
+        trigger=item.trigger,
+        reason=item.reason,
+        snapshot_id=item.snapshot_id,
+        created_ms=milliseconds(item.created_at),
+        finished_ms=milliseconds(item.finished_at),
+        failure_code=item.failure_code,
+        failure=item.failure,
+        tasks=[
+            pb.TaskInfo(
+                task_id=task.task_id.number,
+                status=task.status.value,
+                attempt=task.attempt,
+                optimizer_id=task.thread.optimizer_id if task.thread else "",
+                thread_id=task.thread.thread_id if task.thread else 0,
+                partition=task.partition,
+                input_files=task.input_files,
+                input_bytes=task.input_bytes,
+                failure=task.failure,
+                started_ms=milliseconds(task.acked_at),
+                finished_ms=milliseconds(task.finished_at),
+                rows_done=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[0],
+                rows_total=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[1],
+            )
+            for task in view.tasks
+        ],
+        receipt=receipt(item.receipt, revertible) if item.receipt else None,
+        tasks_total=len(view.tasks),
+        tasks_done=sum(task.status.value in done for task in view.tasks),
+        exit_status=exit_status(item.status, item.failure_code),
+    )
+
+
+def receipt(made: Receipt, revertible: bool) -> pb.Receipt:
+    return pb.Receipt(
+        data_files_before=made.data_files_before,
+        data_files_after=made.data_files_after,
+        delete_files_before=made.delete_files_before,
+        delete_files_after=made.delete_files_after,
+        equality_delete_files_after=made.equality_delete_files_after,
+        bytes_before=made.bytes_before,
+        bytes_after=made.bytes_after,
+        rows_before=made.rows_before,
+        rows_after=made.rows_after,
+        snapshot_id=made.snapshot_id,
+        base_snapshot_id=made.base_snapshot_id,
+        duration_ms=made.duration_ms,
+        revertible=revertible,
+    )
+
+
+def optimizer(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
+    return pb.Optimizer(
+        optimizer_id=item.optimizer_id,
+        group=item.group,
+        threads=item.threads,
+        memory_bytes=item.memory_bytes,
+        registered_ms=milliseconds(item.registered_at),
+        touched_ms=milliseconds(life.touched_at),
+        running_tasks=running,
+        labels=dict(item.labels),
+    )
+
+
+def exit_status(status: ProcessStatus, failure_code: str) -> int:
+    """What a command that waited for the process ends with."""
+    match status:
+        case ProcessStatus.PARTIAL:
+            return errors.Conflict.exit_status
+        case ProcessStatus.COMMIT_UNKNOWN:
+            return errors.CommitUnknown.exit_status
+        case ProcessStatus.FAILED | ProcessStatus.CLOSED:
+            return _EXITS.get(failure_code, errors.WorkFailed.exit_status)
+    return 0
+
+
+def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _tree(child)
+
+
+_EXITS = {kind.code: kind.exit_status for kind in _tree(AmoroError)}

@@ -1,0 +1,1 @@
+"""Whose turn it is: pure functions of what is pending and running."""

@@ -1,0 +1,408 @@
+"""Committing what a process made: at most once, and only what is proved right on the head of that moment."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from amoro_core.errors import (
+    AmoroError,
+    CheckFailed,
+    CommitConflict,
+    CommitRefused,
+    CommitUnknown,
+    TableNotFound,
+    TableRefused,
+)
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, StagedCommit, Trace
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import (
+    CatalogConfig,
+    CommitAttempt,
+    CommitOutcome,
+    OptimizingProcess,
+    ProcessStatus,
+    Receipt,
+    TaskStatus,
+)
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.protocol import codec
+from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.state import processes as process_machine
+from amoro_core.state import tables as table_machine
+from amoro_core.state.backoff import backed_off
+from amoro_core.store import commits, partitions, processes, tables, tasks
+from amoro_core.store.database import Database, Store
+from amoro_core.validating.check import check
+from amoro_core.validating.rules import validate
+
+log = structlog.get_logger("amoro.committing")
+
+#: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
+MAX_ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A process under commit, with all that was stored of it."""
+
+    process: OptimizingProcess
+    runtime: TableRuntime
+    record: PlanRecord
+    attempts: tuple[CommitAttempt, ...]
+    tasks: int
+
+
+class CommittingService:
+    """Commits of processes. One process is worked on by one caller at a time, which `loops` sees to."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: TableFormat,
+        find_catalog: Callable[[str], CatalogConfig],
+        clock: Callable[[], datetime],
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._format = tables_of
+        self._find_catalog = find_catalog
+        self._clock = clock
+        self._changed = changed
+
+    def commit(self, process_id: str) -> ProcessStatus:
+        """Bring a COMMITTING or unknown process to its end, as far as the table lets it; returns where it stands.
+
+        Raises CatalogUnavailable (and what else loading raises) before anything was sent: it is tried again later.
+        """
+        case = self._case(process_id)
+        if case.process.status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+            return case.process.status
+        try:
+            table = self._load(case.runtime.identifier)
+            if self._reconciled(case, table):
+                return self._status(process_id)
+            for _ in range(MAX_ATTEMPTS):
+                if self._attempt(self._case(process_id), table):
+                    return self._status(process_id)
+                table = self._load(case.runtime.identifier)
+            self._fail(case, CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row"))
+        except (CommitConflict, CommitRefused, CheckFailed, TableRefused) as error:
+            self._fail(case, error)
+        except TableNotFound as error:
+            if any(_is_open(attempt) for attempt in case.attempts):
+                raise
+            self._fail(case, error)
+        return self._status(process_id)
+
+    # What is known of earlier attempts
+
+    def _reconciled(self, case: _Case, table: OpenTable) -> bool:
+        """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
+        for attempt in case.attempts:
+            if attempt.outcome is CommitOutcome.DONE:
+                self._succeed(case, attempt)
+                return True
+            if _is_open(attempt):
+                trace = table.trace(attempt.snapshot_id, attempt.sequence_number, attempt.files)
+                if trace is Trace.OPEN:
+                    trace = self._send_again(case, table, attempt)
+                log.info(
+                    "commit.reconciled", process=case.process.process_id, attempt=attempt.number, trace=trace.value
+                )
+                if trace is Trace.LANDED:
+                    self._succeed(case, attempt)
+                    return True
+                if trace is Trace.OPEN:
+                    self._unclear(case, attempt, "the catalog does not say whether the commit was applied")
+                    return True
+                self._refuted(case, attempt)
+        return False
+
+    def _send_again(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> Trace:
+        """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
+        try:
+            table.send(attempt.payload)
+        except (CommitConflict, CommitRefused, CommitUnknown) as error:
+            log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
+            fresh = self._load(case.runtime.identifier)
+            return fresh.trace(attempt.snapshot_id, attempt.sequence_number, attempt.files)
+        return Trace.LANDED
+
+    # A new attempt
+
+    def _attempt(self, case: _Case, table: OpenTable) -> bool:
+        """Validate, check, stage, write down, send. False: somebody else was first, and it may be tried again."""
+        head = table.head(case.process.snapshot_id)
+        validation = validate(case.record, head)
+        if validation.conflict is not None:
+            raise CommitConflict(validation.conflict, hint="The next round plans it anew.")
+        if validation.content is None:
+            raise CommitConflict("; ".join(validation.dropped.values()), hint="The next round plans it anew.")
+        for number, reason in validation.dropped.items():
+            log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
+        content = validation.content
+        _check(case.record, content, head, table)
+        failpoint("commit.before_intent")
+        staged = table.stage(head, content, _summary(case.process))
+        attempt = _written_down(case, content, head, staged, self._clock())
+        try:
+            self._store.write(lambda db: self._intend(db, attempt))
+        except AmoroError:
+            table.delete_unreferenced(staged.metadata_files)
+            raise
+        failpoint("commit.after_intent")
+        return self._sent(case, table, attempt)
+
+    def _sent(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> bool:
+        try:
+            table.send(attempt.payload)
+        except CommitConflict as error:
+            self._store.write(
+                lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
+            )
+            self._clean(case.runtime.identifier, attempt.metadata_files)
+            log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
+            return False
+        except CommitRefused:
+            self._store.write(
+                lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
+            )
+            self._clean(case.runtime.identifier, attempt.metadata_files)
+            raise
+        except CommitUnknown as error:
+            self._unclear(case, attempt, error.message)
+            return True
+        failpoint("commit.after_send")
+        self._succeed(case, attempt)
+        return True
+
+    def _intend(self, db: Database, attempt: CommitAttempt) -> None:
+        process = processes.get(db, attempt.process_id)
+        processes.save(db, process_machine.advance(process, process_machine.CommitSent(), self._clock()))
+        commits.add(db, attempt)
+
+    # Ends
+
+    def _succeed(self, case: _Case, attempt: CommitAttempt) -> None:
+        receipt = attempt.receipt
+        partial = len(attempt.groups) < case.tasks
+
+        def finish(db: Database) -> None:
+            now = self._clock()
+            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
+            process = processes.get(db, attempt.process_id)
+            event: process_machine.ProcessEvent = (
+                process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
+            )
+            processes.save(db, process_machine.advance(process, event, now))
+            keys = {_key(group) for group in case.record.groups if group.number in attempt.groups}
+            partitions.record(db, process.table_id, tuple(keys), process.type, process.created_at)
+            runtime = tables.get(db, process.table_id)
+            reason = f"{process.type} committed snapshot {attempt.snapshot_id}"
+            ended = table_machine.advance(runtime, table_machine.ProcessEnded(reason), now)
+            tables.save(
+                db,
+                replace(ended, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=attempt.snapshot_id),
+            )
+
+        self._store.write(finish)
+        log.info(
+            "process.committed",
+            process=attempt.process_id,
+            table=str(case.runtime.identifier),
+            snapshot=attempt.snapshot_id,
+            rows=receipt.rows_after,
+            partial=partial,
+        )
+        self._changed()
+        if partial:
+            dropped = [group for group in case.record.groups if group.number not in attempt.groups]
+            self._clean(case.runtime.identifier, _outputs(dropped))
+
+    def _unclear(self, case: _Case, attempt: CommitAttempt, message: str) -> None:
+        def keep(db: Database) -> None:
+            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
+            process = processes.get(db, attempt.process_id)
+            if process.status is ProcessStatus.COMMITTING:
+                event = process_machine.CommitUnclear(message)
+                processes.save(db, process_machine.advance(process, event, self._clock()))
+
+        self._store.write(keep)
+        log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
+        self._changed()
+
+    def _refuted(self, case: _Case, attempt: CommitAttempt) -> None:
+        def keep(db: Database) -> None:
+            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
+            process = processes.get(db, attempt.process_id)
+            if process.status is ProcessStatus.COMMIT_UNKNOWN:
+                processes.save(db, process_machine.advance(process, process_machine.CommitRefuted(), self._clock()))
+
+        self._store.write(keep)
+        self._clean(case.runtime.identifier, attempt.metadata_files)
+
+    def _fail(self, case: _Case, error: AmoroError) -> None:
+        def finish(db: Database) -> None:
+            now = self._clock()
+            process = processes.get(db, case.process.process_id)
+            event = process_machine.ProcessFailed(error.code, error.message)
+            processes.save(db, process_machine.advance(process, event, now))
+            runtime = tables.get(db, process.table_id)
+            ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")
+            tables.save(db, backed_off(table_machine.advance(runtime, ended, now), now))
+
+        self._store.write(finish)
+        log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
+        self._changed()
+        self.clean_up(case.process.process_id)
+
+    # Clean-up
+
+    def clean_up(self, process_id: str) -> tuple[str, ...]:
+        """Remove what a process that ended without commit has written, after a reference check.
+
+        Nothing is removed while any attempt to commit is unknown. Returns what was removed.
+        """
+        case = self._case(process_id)
+        if case.process.status.is_active or any(_is_open(attempt) for attempt in case.attempts):
+            return ()
+        if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
+            return ()
+        return self._clean(case.runtime.identifier, _outputs(case.record.groups))
+
+    def _clean(self, identifier: TableIdentifier, paths: Iterable[str]) -> tuple[str, ...]:
+        wanted = tuple(paths)
+        if not wanted:
+            return ()
+        try:
+            removed = self._load(identifier).delete_unreferenced(wanted)
+        except AmoroError as error:
+            # What stays is an orphan: harmless, and removed by orphan cleaning.
+            log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
+            return ()
+        log.info("files.removed", table=str(identifier), files=len(removed), kept=len(wanted) - len(removed))
+        return removed
+
+    # Reading
+
+    def _load(self, identifier: TableIdentifier) -> OpenTable:
+        return self._format.load(self._find_catalog(identifier.catalog), identifier)
+
+    def _status(self, process_id: str) -> ProcessStatus:
+        return self._store.read(lambda db: processes.get(db, process_id)).status
+
+    def _case(self, process_id: str) -> _Case:
+        return self._store.read(lambda db: _read_case(db, process_id))
+
+
+def _read_case(db: Database, process_id: str) -> _Case:
+    process = processes.get(db, process_id)
+    listed = tasks.list_for_process(db, process_id)
+    groups = []
+    for task in listed:
+        stored = tasks.read_output(db, task.task_id)
+        if task.status is TaskStatus.SUCCESS and stored is not None:
+            work = codec.decode_input(pb.RewriteInput.FromString(tasks.read_input(db, task.task_id)))
+            output = codec.decode_output(pb.RewriteOutput.FromString(stored[1]))
+            groups.append(Group(task.task_id.number, work, output))
+    record = PlanRecord(
+        process_id=process_id,
+        table_uuid=process.table_uuid,
+        format_version=process.format_version,
+        snapshot_id=process.snapshot_id,
+        sequence_number=process.sequence_number,
+        last_column_id=process.last_column_id,
+        groups=tuple(groups),
+    )
+    attempts = tuple(commits.list_for_process(db, process_id))
+    return _Case(process, tables.get(db, process.table_id), record, attempts, len(listed))
+
+
+def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTable) -> None:
+    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
+    kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
+    matched: dict[str, ScannedFile] = {file.data.path: file for file in head.scan.files}
+    inputs = {
+        file.data.path: matched[file.data.path]
+        for group in kept.groups
+        for file in (*group.work.rewritten, *group.work.converted)
+        if file.data.path in matched
+    }
+    facts: Mapping[str, FileFacts] = {path: table.file_facts(path) for path in _outputs(kept.groups)}
+    check(kept, inputs, facts)
+
+
+def _written_down(
+    case: _Case, content: CommitContent, head: Head, staged: StagedCommit, now: datetime
+) -> CommitAttempt:
+    return CommitAttempt(
+        process_id=case.process.process_id,
+        number=len(case.attempts) + 1,
+        snapshot_id=staged.snapshot_id,
+        parent_snapshot_id=staged.parent_snapshot_id,
+        sequence_number=staged.sequence_number,
+        manifest_list=staged.manifest_list,
+        payload=staged.payload,
+        groups=content.groups,
+        files=(*(file.path for file in content.added_data), *(file.path for file in content.added_deletes)),
+        metadata_files=staged.metadata_files,
+        outcome=CommitOutcome.SENT,
+        created_at=now,
+        receipt=_receipt(case, content, head, staged, now),
+    )
+
+
+def _receipt(case: _Case, content: CommitContent, head: Head, staged: StagedCommit, now: datetime) -> Receipt:
+    kept = [group for group in case.record.groups if group.number in content.groups]
+    removed = {delete.path for delete in content.removed_deletes}
+    equality = {
+        delete.path
+        for delete in (*head.scan.dangling, *(delete for file in head.scan.files for delete in file.deletes))
+        if delete.kind is DeleteKind.EQUALITY
+    }
+    return Receipt(
+        data_files_before=len(content.removed_data),
+        data_files_after=len(content.added_data),
+        delete_files_before=len(content.removed_deletes),
+        delete_files_after=len(content.added_deletes),
+        equality_delete_files_after=len(equality - removed),
+        bytes_before=_bytes(content.removed_data) + _bytes(content.removed_deletes),
+        bytes_after=_bytes(content.added_data) + _bytes(content.added_deletes),
+        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
+        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
+        snapshot_id=staged.snapshot_id,
+        base_snapshot_id=staged.parent_snapshot_id,
+        duration_ms=round((now - case.process.created_at).total_seconds() * 1000),
+    )
+
+
+def _summary(process: OptimizingProcess) -> dict[str, str]:
+    return {
+        "snapshot.producer": "OPTIMIZE",
+        "amoro.process-id": process.process_id,
+        "amoro.optimizing-type": process.type.value,
+    }
+
+
+def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
+    data = [file.path for group in groups for file in group.output.data_files]
+    return (*data, *(file.path for group in groups for file in group.output.delete_files))
+
+
+def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:
+    return sum(file.size_bytes for file in files)
+
+
+def _key(group: Group) -> PartitionKey:
+    first = (*group.work.rewritten, *group.work.converted)[0].data
+    return PartitionKey(first.spec_id, first.partition)
+
+
+def _is_open(attempt: CommitAttempt) -> bool:
+    """Whether nobody knows what became of the attempt; one that was only written down counts, too."""
+    return attempt.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN)

@@ -1,0 +1,176 @@
+"""Optimizers: who is registered, who is alive."""
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from amoro_core.errors import GroupNotFound, InvalidArgument, UnknownToken
+from amoro_core.model.ids import uuid7
+from amoro_core.model.processes import Attempt, Optimizer
+from amoro_core.store import groups, optimizers
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.optimizers")
+
+#: Takes over the attempts of an earlier registration within the write that stores the new one.
+Adopt = Callable[[Database, str, str, Sequence[Attempt]], list[Attempt]]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The answer to a registration; the token is shown only here."""
+
+    optimizer: Optimizer
+    token: str
+    adopted: tuple[Attempt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known of a living optimizer in memory only."""
+
+    touched_s: float  # monotonic
+    touched_at: datetime
+    progress: Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
+
+
+class OptimizerService:
+    """Registrations, kept in the store, and heartbeats, kept in memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        adopt: Adopt,
+        heartbeat_timeout: timedelta,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._monotonic = monotonic
+        self._adopt = adopt
+        self._timeout = heartbeat_timeout
+        self._lock = threading.Lock()
+        self._lives: dict[str, Life] = {}
+        self._by_hash: dict[str, Optimizer] = {}
+        for optimizer in store.read(optimizers.list_optimizers):
+            # Nobody is judged before one whole timeout since the start.
+            self._remember(optimizer)
+
+    def register(
+        self,
+        *,
+        group: str,
+        threads: int,
+        memory_bytes: int,
+        labels: Mapping[str, str],
+        heartbeat_interval: timedelta,
+        running: Sequence[Attempt] = (),
+        previous_id: str = "",
+    ) -> Registered:
+        """Enter an optimizer into a group; attempts that it still runs go on under the new registration.
+
+        Raises GroupNotFound, InvalidArgument (threads, heartbeat interval).
+        """
+        if threads < 1:
+            raise InvalidArgument(f"an optimizer needs at least one thread, not {threads}")
+        if heartbeat_interval >= self._timeout:
+            raise InvalidArgument(
+                f"heartbeat interval {heartbeat_interval.total_seconds():g} s is not below "
+                f"the coordinator's timeout of {self._timeout.total_seconds():g} s"
+            )
+        now = self._clock()
+        token = f"amo_{secrets.token_urlsafe(32)}"
+        optimizer = Optimizer(
+            optimizer_id=uuid7(now),
+            token_hash=hash_token(token),
+            group=group,
+            threads=threads,
+            memory_bytes=memory_bytes,
+            labels=tuple(sorted(labels.items())),
+            registered_at=now,
+        )
+
+        def enter(db: Database) -> list[Attempt]:
+            if groups.find(db, group) is None:
+                known = ", ".join(item.name for item in groups.list_groups(db))
+                raise GroupNotFound(f"optimizer group {group!r} does not exist", hint=f"Known groups: {known}.")
+            optimizers.add(db, optimizer)
+            return self._adopt(db, optimizer.optimizer_id, previous_id, running)
+
+        adopted = self._store.write(enter)
+        self._remember(optimizer)
+        log.info(
+            "optimizer.registered",
+            optimizer=optimizer.optimizer_id,
+            group=group,
+            threads=threads,
+            adopted=len(adopted),
+        )
+        return Registered(optimizer, token, tuple(adopted))
+
+    def authenticate(self, token: str) -> Optimizer:
+        """The optimizer with that token. Raises UnknownToken."""
+        with self._lock:
+            optimizer = self._by_hash.get(hash_token(token))
+        if optimizer is None:
+            raise UnknownToken("the optimizer's token is not known; register anew")
+        return optimizer
+
+    def touch(self, optimizer_id: str, threads: int, progress: Mapping[Attempt, tuple[int, int]]) -> None:
+        """Note a heartbeat; a changed number of threads is stored."""
+        with self._lock:
+            known = {optimizer.optimizer_id: optimizer for optimizer in self._by_hash.values()}.get(optimizer_id)
+            if known is None:
+                raise UnknownToken("the optimizer's token is not known; register anew")
+            self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress)
+        if threads >= 1 and threads != known.threads:
+            changed = replace(known, threads=threads)
+            self._store.write(lambda db: optimizers.save(db, changed))
+            with self._lock:
+                if changed.token_hash in self._by_hash:
+                    self._by_hash[changed.token_hash] = changed
+
+    def remove(self, optimizer_id: str) -> None:
+        """Forget an optimizer; what it holds is the caller's to take back."""
+        self._store.write(lambda db: optimizers.remove(db, optimizer_id))
+        with self._lock:
+            self._lives.pop(optimizer_id, None)
+            self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
+
+    def silent(self) -> list[str]:
+        """Optimizers that were not heard of for longer than the timeout."""
+        limit = self._monotonic() - self._timeout.total_seconds()
+        with self._lock:
+            return sorted(optimizer_id for optimizer_id, life in self._lives.items() if life.touched_s < limit)
+
+    def known(self) -> frozenset[str]:
+        """The ids of all registered optimizers."""
+        with self._lock:
+            return frozenset(self._lives)
+
+    def list_optimizers(self) -> list[tuple[Optimizer, Life]]:
+        """All registered optimizers, oldest first."""
+        with self._lock:
+            pairs = [(item, self._lives[item.optimizer_id]) for item in self._by_hash.values()]
+        return sorted(pairs, key=lambda pair: pair[0].optimizer_id)
+
+    def progress(self) -> dict[Attempt, tuple[int, int]]:
+        """Rows done and rows in all of every running attempt, as last heard."""
+        with self._lock:
+            return {attempt: done for life in self._lives.values() for attempt, done in life.progress.items()}
+
+    def _remember(self, optimizer: Optimizer) -> None:
+        with self._lock:
+            self._lives[optimizer.optimizer_id] = Life(self._monotonic(), self._clock(), {})
+            self._by_hash[optimizer.token_hash] = optimizer
+
+
+def hash_token(token: str) -> str:
+    """How a token is kept: its SHA-256 in hexadecimal; tokens are long and random, so no salt is needed."""
+    return hashlib.sha256(token.encode()).hexdigest()

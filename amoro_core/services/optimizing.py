@@ -1,0 +1,440 @@
+"""Optimizing processes from their first task to their last: handing out, taking results, taking back."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+
+from amoro_core.errors import (
+    AmoroError,
+    IllegalState,
+    StaleReport,
+    TaskNotFound,
+)
+from amoro_core.formats.port import TableFormat
+from amoro_core.model.processes import (
+    Attempt,
+    CatalogConfig,
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.protocol import codec
+from amoro_core.scheduling.policy import CandidateTask, choose_tasks
+from amoro_core.scheduling.quota import quota_limit
+from amoro_core.state import processes as process_machine
+from amoro_core.state import tables as table_machine
+from amoro_core.state import tasks as task_machine
+from amoro_core.state.backoff import backed_off
+from amoro_core.store import optimizers, processes, tables, tasks
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.optimizing")
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What others want to hear, after it is committed to the store."""
+
+    work_planned: Callable[[], None]
+    commit_due: Callable[[str], None]  # a process is COMMITTING
+    left_over: Callable[[str], None]  # a process ended without commit: its outputs are to be removed
+    changed: Callable[[], None]  # any process or task moved on
+
+
+@dataclass(frozen=True, slots=True)
+class HandedTask:
+    """A task as it is handed to a thread; `payload` is the encoded rewrite input."""
+
+    attempt: Attempt
+    thread_id: int
+    table: TableIdentifier
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed, in the optimizer's words."""
+
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class _Effects:
+    """What a transaction asks for once it is committed."""
+
+    work: bool = False
+    commits: list[str] = field(default_factory=list)
+    left_over: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessView:
+    """A process with its table and its tasks, as it stands."""
+
+    process: OptimizingProcess
+    table: TableIdentifier
+    tasks: tuple[OptimizingTask, ...]
+
+
+class OptimizingService:
+    """Processes and their tasks. Every change of state is decided by the pure machines within one write."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: TableFormat,
+        find_catalog: Callable[[str], CatalogConfig],
+        clock: Callable[[], datetime],
+        signals: Signals,
+    ) -> None:
+        self._store = store
+        self._format = tables_of
+        self._find_catalog = find_catalog
+        self._clock = clock
+        self._signals = signals
+        self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
+
+    # Handing out
+
+    def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[HandedTask]:
+        """Hand out at most one planned task to each of these free threads, all in one transaction."""
+        if not self._store.read(lambda db: _may_hand_out(db, optimizer_id, group, thread_ids)):
+            return []
+        effects = _Effects()
+        chosen = self._store.write(lambda db: self._hand_out(db, optimizer_id, group, thread_ids, effects))
+        self._send(effects)
+        handed = [self._store.read(partial(self._handed, task=task)) for task in chosen]
+        if handed:
+            self._signals.changed()
+        return handed
+
+    def _hand_out(
+        self, db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int], effects: _Effects
+    ) -> list[OptimizingTask]:
+        now = self._clock()
+        for task in tasks.list_held(db, optimizer_id):
+            # A thread that asks for work can't be executing: the answer to its last poll was lost.
+            if task.thread is not None and task.thread.thread_id in thread_ids:
+                self._take_back(db, task, f"thread {task.thread.thread_id} asked for work again", effects, lost=False)
+        planned = tasks.list_planned(db, group)
+        running: dict[int, int] = {}
+        for task in tasks.list_held(db):
+            if task.group == group:
+                running[task.table_id] = running.get(task.table_id, 0) + 1
+        threads = max(1, sum(item.threads for item in optimizers.list_optimizers(db, group)))
+        limits = {
+            table_id: quota_limit(tables.get(db, table_id).quota, threads)
+            for table_id in {task.table_id for task in planned}
+        }
+        candidates = [CandidateTask(task.task_id.process_id, task.task_id.number, task.table_id) for task in planned]
+        by_id = {task.task_id: task for task in planned}
+        scheduled = []
+        for thread_id, choice in zip(
+            thread_ids, choose_tasks(candidates, running, limits, len(thread_ids)), strict=False
+        ):
+            event = task_machine.Schedule(OptimizerThread(optimizer_id, thread_id))
+            task = task_machine.advance(by_id[TaskId(choice.process_id, choice.number)], event, now)
+            tasks.save(db, task)
+            scheduled.append(task)
+            log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer_id)
+        return scheduled
+
+    def _handed(self, db: Database, task: OptimizingTask) -> HandedTask:
+        if task.thread is None:
+            raise IllegalState(f"task {task.task_id} is not handed out")
+        return HandedTask(
+            attempt=Attempt(task.task_id, task.attempt),
+            thread_id=task.thread.thread_id,
+            table=tables.get(db, task.table_id).identifier,
+            payload=tasks.read_input(db, task.task_id),
+        )
+
+    # Reports
+
+    def ack(self, optimizer_id: str, attempts: Sequence[Attempt]) -> list[Mapping[str, str] | None]:
+        """Accept attempts; for each the storage properties to vend, or None when it is stale."""
+        accepted = self._store.write(lambda db: [self._ack(db, optimizer_id, attempt) for attempt in attempts])
+        self._signals.changed()
+        return [None if table_id is None else self._vend(table_id) for table_id in accepted]
+
+    def _ack(self, db: Database, optimizer_id: str, attempt: Attempt) -> int | None:
+        event = task_machine.Ack(attempt.number, optimizer_id)
+        try:
+            task = tasks.get(db, attempt.task_id)
+            if not task_machine.repeats(task, event):
+                tasks.save(db, task_machine.advance(task, event, self._clock()))
+        except (StaleReport, IllegalState, TaskNotFound) as error:
+            log.warning("ack.refused", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
+            return None
+        return task.table_id
+
+    def _vend(self, table_id: int) -> Mapping[str, str]:
+        """Storage properties for a table's files, loaded anew when older than a minute."""
+        runtime = self._store.read(lambda db: tables.get(db, table_id))
+        key, now = str(runtime.identifier), self._clock()
+        known = self._vended.get(key)
+        if known is not None and now - known[0] < timedelta(minutes=1):
+            return known[1]
+        try:
+            table = self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
+        except AmoroError as error:
+            # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
+            log.warning("credentials.unavailable", table=key, error=error.message)
+            return {}
+        properties = table.io_properties()
+        self._vended[key] = (now, properties)
+        return properties
+
+    def complete(self, optimizer_id: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
+        """Take a result; returns whether it counts. A stale one is absorbed, a repetition accepted again."""
+        payload = (
+            codec.encode_output(result).SerializeToString(deterministic=True)
+            if isinstance(result, RewriteOutput)
+            else b""
+        )
+        effects = _Effects()
+        accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, payload, effects))
+        self._send(effects)
+        self._signals.changed()
+        return accepted
+
+    def _complete(
+        self,
+        db: Database,
+        optimizer_id: str,
+        attempt: Attempt,
+        result: RewriteOutput | Failure,
+        payload: bytes,
+        effects: _Effects,
+    ) -> bool:
+        event: task_machine.TaskReport
+        if isinstance(result, Failure):
+            event = task_machine.Fail(attempt.number, optimizer_id, result.code, result.message[:4000])
+        else:
+            event = task_machine.Succeed(attempt.number, optimizer_id)
+        try:
+            task = tasks.get(db, attempt.task_id)
+            if task_machine.repeats(task, event):
+                return isinstance(result, Failure) or tasks.read_output(db, task.task_id) == (attempt.number, payload)
+            task = task_machine.advance(task, event, self._clock())
+        except (StaleReport, IllegalState, TaskNotFound) as error:
+            log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
+            return False
+        tasks.save(db, task)
+        if not isinstance(result, Failure):
+            tasks.save_output(db, task.task_id, attempt.number, payload)
+        log.info("task.completed", task=str(task.task_id), attempt=attempt.number, status=task.status.value)
+        self._settle(db, task.task_id.process_id, effects)
+        return True
+
+    # Losses
+
+    def adopt(self, db: Database, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
+        """Move attempts that go on from an optimizer's earlier registration to its new one; the rest is taken back.
+
+        Runs within the write that stores the registration.
+        """
+        adopted: list[Attempt] = []
+        if not previous_id:
+            return adopted
+        wanted = {attempt.task_id: attempt for attempt in running}
+        for task in tasks.list_held(db, previous_id):
+            attempt = wanted.get(task.task_id)
+            if attempt is None or task.thread is None:
+                continue
+            try:
+                moved = task_machine.adopt(task, attempt.number, optimizer_id, task.thread.thread_id, self._clock())
+            except StaleReport:
+                continue
+            tasks.save(db, moved)
+            adopted.append(attempt)
+        return adopted
+
+    def release(self, optimizer_ids: Iterable[str], reason: str, *, lost: bool) -> None:
+        """Take back what these optimizers hold; `lost` counts towards the poison rule."""
+        effects = _Effects()
+
+        def take_back(db: Database) -> None:
+            for optimizer_id in optimizer_ids:
+                for task in tasks.list_held(db, optimizer_id):
+                    self._take_back(db, task, reason, effects, lost=lost)
+
+        self._store.write(take_back)
+        self._send(effects)
+        self._signals.changed()
+
+    def sweep(self, known: frozenset[str], ack_timeout: timedelta, close_timeout: timedelta) -> None:
+        """Take back what is held by unknown optimizers, not acknowledged in time, or running too long.
+
+        Times are judged by the wall clock stored with the task and only after a whole timeout since start,
+        which the caller sees to.
+        """
+        now = self._clock()
+        overdue = [
+            (task, reason)
+            for task in self._store.read(lambda db: tasks.list_held(db))
+            if (reason := _overdue(task, known, now, ack_timeout, close_timeout)) is not None
+        ]
+        if not overdue:
+            return
+        effects = _Effects()
+
+        def take_back(db: Database) -> None:
+            for task, reason in overdue:
+                if tasks.get(db, task.task_id) == task:
+                    self._take_back(db, task, reason, effects, lost=True)
+
+        self._store.write(take_back)
+        self._send(effects)
+        self._signals.changed()
+
+    def abandoned(self, optimizer_id: str, running: Iterable[Attempt]) -> list[Attempt]:
+        """Of the attempts an optimizer runs, those that are not its own any more."""
+        held = {
+            Attempt(task.task_id, task.attempt)
+            for task in self._store.read(lambda db: tasks.list_held(db, optimizer_id))
+        }
+        return [attempt for attempt in running if attempt not in held]
+
+    def _take_back(self, db: Database, task: OptimizingTask, reason: str, effects: _Effects, *, lost: bool) -> None:
+        log.warning("task.reset", task=str(task.task_id), attempt=task.attempt, reason=reason)
+        tasks.save(db, task_machine.advance(task, task_machine.Reset(reason, lost), self._clock()))
+        effects.work = True
+        self._settle(db, task.task_id.process_id, effects)
+
+    # What follows
+
+    def _settle(self, db: Database, process_id: str, effects: _Effects) -> None:
+        """Carry out what the state of its tasks means for a process, until there is nothing left to carry out."""
+        now = self._clock()
+        while True:
+            process = processes.get(db, process_id)
+            match process_machine.decide(process, tasks.list_for_process(db, process_id)):
+                case process_machine.Wait():
+                    return
+                case process_machine.RetryTask(task_id):
+                    task = tasks.get(db, task_id)
+                    tasks.save(db, task_machine.advance(task, task_machine.Retry(), now))
+                    effects.work = True
+                case process_machine.GiveUpTask(task_id, reason):
+                    task = tasks.get(db, task_id)
+                    tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
+                case process_machine.StartCommit():
+                    processes.save(db, process_machine.advance(process, process_machine.BeginCommit(), now))
+                    runtime = tables.get(db, process.table_id)
+                    tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
+                    effects.commits.append(process_id)
+                    return
+                case process_machine.FailProcess(code, reason):
+                    self._fail(db, process, code, reason)
+                    effects.left_over.append(process_id)
+                    return
+
+    def _fail(self, db: Database, process: OptimizingProcess, code: str, reason: str) -> None:
+        now = self._clock()
+        processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
+        for task in tasks.list_for_process(db, process.process_id):
+            if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
+                tasks.save(db, task_machine.advance(task, task_machine.Cancel("the process failed"), now))
+        runtime = tables.get(db, process.table_id)
+        ended = table_machine.advance(runtime, table_machine.ProcessEnded(f"{process.type} failed: {reason}"), now)
+        tables.save(db, backed_off(ended, now))
+        log.warning("process.failed", process=process.process_id, code=code, reason=reason)
+
+    def _send(self, effects: _Effects) -> None:
+        if effects.work:
+            self._signals.work_planned()
+        for process_id in effects.commits:
+            self._signals.commit_due(process_id)
+        for process_id in effects.left_over:
+            self._signals.left_over(process_id)
+
+    # Reading
+
+    def find_process(self, process_id: str) -> ProcessView:
+        """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
+        return self._store.read(lambda db: _view(db, processes.find_by_prefix(db, process_id)))
+
+    def list_processes(
+        self, table_id: int | None = None, status: ProcessStatus | None = None, limit: int = 100
+    ) -> list[ProcessView]:
+        """Processes, newest first."""
+        statuses = None if status is None else (status,)
+        return self._store.read(
+            lambda db: [_view(db, item) for item in processes.list_processes(db, table_id, statuses, limit)]
+        )
+
+    def is_head(self, view: ProcessView) -> bool:
+        """Whether the snapshot that the process committed still is the table's head, so that it can be rolled back."""
+        if view.process.receipt is None:
+            return False
+        try:
+            table = self._format.load(self._find_catalog(view.table.catalog), view.table)
+        except AmoroError:
+            return False
+        return table.facts.snapshot_id == view.process.receipt.snapshot_id
+
+    def running_tasks(self, optimizer_id: str) -> int:
+        """How many tasks an optimizer holds."""
+        return len(self._store.read(lambda db: tasks.list_held(db, optimizer_id)))
+
+    def active_process(self, table_id: int) -> OptimizingProcess | None:
+        """The process that holds the table now."""
+        return self._store.read(lambda db: processes.find_active(db, table_id))
+
+    # Restart
+
+    def recover(self) -> None:
+        """Resume every state after a restart: nothing is dropped, commits are reconciled before new plans."""
+        effects = _Effects()
+        self._store.write(lambda db: self._recover(db, effects))
+        self._send(effects)
+
+    def _recover(self, db: Database, effects: _Effects) -> None:
+        now = self._clock()
+        for process in processes.list_active(db):
+            if process.status is ProcessStatus.RUNNING:
+                self._settle(db, process.process_id, effects)
+            else:
+                effects.commits.append(process.process_id)
+        for runtime in tables.list_tables(db):
+            active = processes.find_active(db, runtime.table_id)
+            if runtime.status is OptimizingStatus.PLANNING and active is None:
+                event = table_machine.PlanFailed("the coordinator ended while it planned")
+                tables.save(db, table_machine.advance(runtime, event, now))
+
+
+def _view(db: Database, process: OptimizingProcess) -> ProcessView:
+    return ProcessView(
+        process, tables.get(db, process.table_id).identifier, tuple(tasks.list_for_process(db, process.process_id))
+    )
+
+
+def _overdue(
+    task: OptimizingTask, known: frozenset[str], now: datetime, ack_timeout: timedelta, close_timeout: timedelta
+) -> str | None:
+    if task.thread is None:
+        return None
+    if task.thread.optimizer_id not in known:
+        return f"optimizer {task.thread.optimizer_id} is gone"
+    if task.status is TaskStatus.SCHEDULED and task.scheduled_at is not None and now - task.scheduled_at > ack_timeout:
+        return f"not acknowledged within {ack_timeout.total_seconds():g} s"
+    if task.status is TaskStatus.ACKED and task.acked_at is not None and now - task.acked_at > close_timeout:
+        return f"not completed within {close_timeout.total_seconds():g} s"
+    return None
+
+
+def _may_hand_out(db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
+    if tasks.list_planned(db, group, limit=1):
+        return True
+    held = tasks.list_held(db, optimizer_id)
+    return any(task.thread is not None and task.thread.thread_id in thread_ids for task in held)

@@ -1,0 +1,363 @@
+"""Finding tables, looking at them, and saying what is to be done with them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+
+import structlog
+
+from amoro_core.errors import AmoroError, TableNotFound, TableRefused
+from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+from amoro_core.model.plans import Evaluation, OptimizingPlan
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import (
+    OptimizingStatus,
+    OptimizingType,
+    TableIdentifier,
+    TableRuntime,
+)
+from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.planner import plan
+from amoro_core.state import tables as machine
+from amoro_core.store import partitions, processes, tables
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.tables")
+
+#: While a table has one of these, its evaluation is nobody's business but its process's.
+_BUSY = frozenset(
+    {
+        OptimizingStatus.PLANNING,
+        OptimizingStatus.MINOR_OPTIMIZING,
+        OptimizingStatus.MAJOR_OPTIMIZING,
+        OptimizingStatus.FULL_OPTIMIZING,
+        OptimizingStatus.COMMITTING,
+    }
+)
+REFRESH_INTERVAL = timedelta(seconds=60)
+REFRESH_INTERVAL_MAX = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """What listing a catalog changed."""
+
+    added: tuple[TableIdentifier, ...]
+    disposed: tuple[TableIdentifier, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What would be done with a table, and why."""
+
+    runtime: TableRuntime
+    evaluation: Evaluation
+    plan: OptimizingPlan | None
+    partition_paths: tuple[str, ...]  # of the evaluation's partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What one look at a table said."""
+
+    table: OpenTable
+    config: OptimizingConfig
+    enabled: Enabled
+    left_alone: str | None
+
+
+class TableService:
+    """Tables of all catalogs, by their runtimes."""
+
+    def __init__(
+        self,
+        store: Store,
+        tables_of: TableFormat,
+        find_catalog: Callable[[str], CatalogConfig],
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._format = tables_of
+        self._find_catalog = find_catalog
+        self._clock = clock
+
+    # Finding
+
+    def explore(self, catalog: str) -> Exploration:
+        """Add the tables that the catalog lists and dispose of those that do not exist any more.
+
+        A table that a listing lacks is disposed only after loading it said that it does not exist.
+        Raises CatalogNotFound, CatalogUnavailable; nothing is changed then.
+        """
+        listed = set(self._format.list_tables(self._find_catalog(catalog)))
+        known = {
+            runtime.identifier: runtime for runtime in self._store.read(lambda db: tables.list_tables(db, catalog))
+        }
+        now = self._clock()
+        added = tuple(sorted(listed - known.keys()))
+        for start in range(0, len(added), 500):
+            self._store.write(partial(_add_all, identifiers=added[start : start + 500], now=now))
+        disposed = tuple(
+            identifier for identifier in sorted(known.keys() - listed) if self._dispose_if_gone(known[identifier])
+        )
+        if added or disposed:
+            log.info("catalog.explored", catalog=catalog, added=len(added), disposed=len(disposed))
+        return Exploration(added, disposed)
+
+    def ensure(self, identifier: TableIdentifier) -> TableRuntime:
+        """The runtime of a table that somebody named, made when it is new.
+
+        Raises TableNotFound, CatalogNotFound, CatalogUnavailable.
+        """
+        runtime = self._store.read(lambda db: tables.find(db, identifier))
+        if runtime is not None:
+            return runtime
+        self._format.load(self._find_catalog(identifier.catalog), identifier)
+        return self._store.write(
+            lambda db: tables.find(db, identifier) or tables.add(db, _new(identifier, self._clock()))
+        )
+
+    def _dispose_if_gone(self, runtime: TableRuntime) -> bool:
+        try:
+            self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
+        except TableNotFound:
+            return self._store.write(lambda db: _dispose(db, runtime.table_id))
+        except AmoroError as error:
+            log.warning("table.unlisted", table=str(runtime.identifier), error=error.message)
+        return False
+
+    # Looking
+
+    def due_at(self, runtime: TableRuntime) -> datetime:
+        """When to look at the table again: every minute, less often while nothing changes."""
+        if runtime.refreshed_at is None:
+            return self._clock()
+        quiet = runtime.refreshed_at - max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
+        interval = min(max(REFRESH_INTERVAL, quiet / 4), REFRESH_INTERVAL_MAX)
+        if runtime.enabled and runtime.next_due_at is not None:
+            return min(
+                runtime.refreshed_at + interval, max(runtime.next_due_at, runtime.refreshed_at + REFRESH_INTERVAL)
+            )
+        return runtime.refreshed_at + interval
+
+    def refresh(self, table_id: int) -> TableRuntime | None:
+        """Load the table, evaluate it when it changed or an interval came due; None when it is gone.
+
+        Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was.
+        """
+        runtime = self._store.read(lambda db: tables.get(db, table_id))
+        try:
+            seen = self._look(runtime)
+            self._refuse_twins(runtime, seen)
+            evaluation = self._evaluate(runtime, seen) if self._is_stale(runtime, seen) else None
+        except TableNotFound:
+            self._store.write(lambda db: _dispose(db, table_id))
+            return None
+        except TableRefused as refusal:
+            return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal))
+        return self._store.write(lambda db: self._refreshed(db, table_id, seen, evaluation))
+
+    def preview(
+        self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, threads: int
+    ) -> Preview:
+        """What optimizing would do now; nothing is changed but what is known of the table.
+
+        Raises TableNotFound, TableRefused and what loading raises.
+        """
+        runtime = self.refresh(self.ensure(identifier).table_id)
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} does not exist")
+        if runtime.status is OptimizingStatus.REFUSED:
+            raise TableRefused(runtime.status_reason, reason=runtime.refusal)
+        seen = self._look(runtime)
+        now = self._clock()
+        last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
+        scan = seen.table.scan()
+        path_of = seen.table.partition_path
+        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of)
+        made = plan(scan, evaluation, seen.config, threads=threads) if scan is not None else None
+        paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
+        return Preview(runtime, evaluation, made, paths)
+
+    def _look(self, runtime: TableRuntime) -> _Seen:
+        catalog = self._find_catalog(runtime.identifier.catalog)
+        refusal = self._format.commits_refused(catalog)
+        if refusal is not None:
+            raise TableRefused(refusal, reason="catalog")
+        table = self._format.load(catalog, runtime.identifier)
+        defaults = dict(catalog.properties)
+        own = table.facts.properties
+        config = parse_config(effective_properties(defaults, own))
+        enabled = decide_enabled(runtime.enabled_override, own, defaults)
+        table.refuse_unsupported()
+        return _Seen(table, config, enabled, table.left_alone())
+
+    def _refuse_twins(self, runtime: TableRuntime, seen: _Seen) -> None:
+        """One table under two names would be optimized twice; the name that came later is refused."""
+        twins = self._store.read(lambda db: tables.list_by_uuid(db, seen.table.facts.uuid))
+        first = min(twins, key=lambda twin: twin.table_id, default=None)
+        if first is not None and first.table_id < runtime.table_id:
+            raise TableRefused(
+                f"{runtime.identifier} is the same table as {first.identifier} (uuid {seen.table.facts.uuid})",
+                reason="duplicate",
+                hint=f"Use {first.identifier}.",
+            )
+
+    def _is_stale(self, runtime: TableRuntime, seen: _Seen) -> bool:
+        if runtime.status in _BUSY:
+            return False
+        facts, now = seen.table.facts, self._clock()
+        return (
+            runtime.evaluated_at is None
+            or runtime.status is OptimizingStatus.REFUSED
+            or runtime.evaluated_snapshot_id != facts.snapshot_id
+            or runtime.properties != facts.properties
+            or runtime.enabled != seen.enabled.value
+            or (runtime.next_due_at is not None and runtime.next_due_at <= now)
+            or (runtime.retry_at is not None and runtime.retry_at <= now)
+        )
+
+    def _evaluate(self, runtime: TableRuntime, seen: _Seen) -> Evaluation:
+        last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
+        return evaluate(seen.table.scan(), seen.config, last, self._clock(), None, False, seen.table.partition_path)
+
+    # Keeping
+
+    def _refreshed(self, db: Database, table_id: int, seen: _Seen, evaluation: Evaluation | None) -> TableRuntime:
+        now, facts = self._clock(), seen.table.facts
+        runtime = replace(
+            tables.get(db, table_id),
+            uuid=facts.uuid,
+            format_version=facts.format_version,
+            location=facts.location,
+            group=seen.config.group,
+            quota=seen.config.quota,
+            enabled=seen.enabled.value,
+            enabled_origin=seen.enabled.origin,
+            snapshot_id=facts.snapshot_id,
+            metadata_location=facts.metadata_location,
+            properties=dict(facts.properties),
+            refreshed_at=now,
+        )
+        if evaluation is not None and runtime.status not in _BUSY:
+            runtime = _judged(runtime, evaluation, seen.left_alone, now)
+        return tables.save(db, runtime)
+
+    def _refused(self, db: Database, table_id: int, refusal: TableRefused) -> TableRuntime:
+        now = self._clock()
+        runtime = replace(tables.get(db, table_id), refreshed_at=now)
+        if runtime.status not in _BUSY:
+            if (runtime.status, runtime.status_reason) != (OptimizingStatus.REFUSED, refusal.message):
+                log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
+            runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.message), now)
+        return tables.save(db, runtime)
+
+    def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
+        """Say yes or no to optimizing a table; kept here, the table is not touched.
+
+        Raises TableNotFound, CatalogUnavailable.
+        """
+        table_id = self.ensure(identifier).table_id
+
+        def change(db: Database) -> None:
+            tables.save(db, replace(tables.get(db, table_id), enabled_override=enabled))
+
+        self._store.write(change)
+        runtime = self.refresh(table_id)
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} does not exist")
+        return runtime
+
+    def find(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table as it was last seen, looked at when it never was. Raises TableNotFound."""
+        runtime = self.ensure(identifier)
+        if runtime.refreshed_at is None:
+            runtime = self.refresh(runtime.table_id) or runtime
+        return runtime
+
+    def wished(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table that somebody wants optimized now, looked at afresh.
+
+        Raises TableNotFound, and TableRefused when the table is refused or somebody said no to optimizing it.
+        """
+        runtime = self.refresh(self.ensure(identifier).table_id)
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} does not exist")
+        if runtime.status is OptimizingStatus.REFUSED:
+            raise TableRefused(runtime.status_reason, reason=runtime.refusal)
+        own = runtime.properties.get("self-optimizing.enabled", "true").strip().lower()
+        if runtime.enabled_override is False or own == "false":
+            raise TableRefused(
+                f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
+                reason="disabled",
+                hint=f"Switch it on with `amoro table enable {identifier}` or by the table's property.",
+            )
+        return runtime
+
+    def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
+        """All known tables, in order of their names."""
+        return self._store.read(lambda db: tables.list_tables(db, catalog, status))
+
+
+def _judged(runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime) -> TableRuntime:
+    """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
+    runtime = replace(
+        runtime,
+        evaluated_snapshot_id=evaluation.snapshot_id,
+        evaluated_at=now,
+        next_due_at=evaluation.due_at,
+        pending_type=evaluation.type,
+        summary=evaluation.summary,
+    )
+    if runtime.status is OptimizingStatus.REFUSED:
+        runtime = machine.advance(runtime, machine.Mended(), now)
+    held = _held_back(runtime, left_alone, now)
+    if evaluation.type is None:
+        return machine.advance(runtime, machine.Unnecessary(evaluation.reason), now)
+    if held is not None:
+        return machine.advance(runtime, machine.Unnecessary(f"{evaluation.reason}; {held}"), now)
+    return machine.advance(runtime, machine.Necessary(evaluation.type, evaluation.reason), now)
+
+
+def _held_back(runtime: TableRuntime, left_alone: str | None, now: datetime) -> str | None:
+    if not runtime.enabled:
+        return runtime.enabled_origin
+    if left_alone is not None:
+        return left_alone
+    if runtime.retry_at is not None and runtime.retry_at > now:
+        return (
+            f"after {runtime.failures} failures in a row it is tried again at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+    return None
+
+
+def _new(identifier: TableIdentifier, now: datetime) -> TableRuntime:
+    return TableRuntime(
+        table_id=0,
+        identifier=identifier,
+        uuid="",
+        format_version=0,
+        location="",
+        group="default",
+        status=OptimizingStatus.IDLE,
+        status_since=now,
+        status_reason="not looked at yet",
+    )
+
+
+def _add_all(db: Database, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
+    for identifier in identifiers:
+        if tables.find(db, identifier) is None:
+            tables.add(db, _new(identifier, now))
+
+
+def _dispose(db: Database, table_id: int) -> bool:
+    """Forget a table, unless a commit on it is under way or unknown."""
+    runtime = tables.get(db, table_id)
+    if runtime.status is OptimizingStatus.COMMITTING or processes.find_active(db, table_id) is not None:
+        return False
+    tables.remove(db, table_id)
+    log.info("table.disposed", table=str(runtime.identifier))
+    return True

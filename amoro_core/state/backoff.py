@@ -1,0 +1,16 @@
+"""How long a table that fails is left alone."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from amoro_core.model.tables import TableRuntime
+
+FIRST = timedelta(minutes=1)
+LAST = timedelta(hours=6)
+
+
+def backed_off(runtime: TableRuntime, now: datetime) -> TableRuntime:
+    """The table after one more failure in a row: left alone for 1 min, doubling to 6 h."""
+    failures = runtime.failures + 1
+    wait = min(FIRST * 2 ** min(failures - 1, 20), LAST)
+    return replace(runtime, failures=failures, retry_at=now + wait)

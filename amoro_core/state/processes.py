@@ -1,0 +1,213 @@
+"""The life of an optimizing process, and what the state of its tasks means for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import assert_never
+
+from amoro_core.errors import IllegalState, WorkFailed
+from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, Receipt, TaskId, TaskStatus
+from amoro_core.state.tasks import is_poisoned
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCommit:
+    """No task is open any more and there is something to commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitSent:
+    """An attempt to commit is written down and about to be sent, for the first time or byte for byte again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The table has the whole result."""
+
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedPartly:
+    """The table has the result without some groups (failed, cancelled or in conflict)."""
+
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class CommitUnclear:
+    """An attempt was sent, and nobody knows whether it was or will be applied."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRefuted:
+    """The table shows that no attempt was or ever can be applied; the commit begins anew or fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFailed:
+    """Nothing was committed and nothing will be."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessClosed:
+    """Somebody took the process back before its commit began."""
+
+    reason: str
+
+
+ProcessEvent = (
+    BeginCommit
+    | CommitSent
+    | Committed
+    | CommittedPartly
+    | CommitUnclear
+    | CommitRefuted
+    | ProcessFailed
+    | ProcessClosed
+)
+
+#: An unknown commit ends by what the table says and by nothing else: it cannot fail or be closed before it is refuted.
+TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = MappingProxyType(
+    {
+        (ProcessStatus.RUNNING, BeginCommit): ProcessStatus.COMMITTING,
+        (ProcessStatus.RUNNING, ProcessFailed): ProcessStatus.FAILED,
+        (ProcessStatus.RUNNING, ProcessClosed): ProcessStatus.CLOSED,
+        (ProcessStatus.COMMITTING, CommitSent): ProcessStatus.COMMITTING,
+        (ProcessStatus.COMMITTING, Committed): ProcessStatus.SUCCESS,
+        (ProcessStatus.COMMITTING, CommittedPartly): ProcessStatus.PARTIAL,
+        (ProcessStatus.COMMITTING, CommitUnclear): ProcessStatus.COMMIT_UNKNOWN,
+        (ProcessStatus.COMMITTING, ProcessFailed): ProcessStatus.FAILED,
+        (ProcessStatus.COMMIT_UNKNOWN, CommitSent): ProcessStatus.COMMIT_UNKNOWN,
+        (ProcessStatus.COMMIT_UNKNOWN, Committed): ProcessStatus.SUCCESS,
+        (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): ProcessStatus.PARTIAL,
+        (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): ProcessStatus.COMMITTING,
+    }
+)
+
+
+def advance(process: OptimizingProcess, event: ProcessEvent, now: datetime) -> OptimizingProcess:
+    """The process as it stands after the event. Raises IllegalState for an edge that the table lacks."""
+    status = TRANSITIONS.get((process.status, type(event)))
+    if status is None:
+        raise IllegalState(f"process {process.process_id} is {process.status}: {type(event).__name__} is not possible")
+    match event:
+        case BeginCommit() | CommitRefuted():
+            return replace(process, status=status, failure_code="", failure="")
+        case CommitSent():
+            return replace(process, status=status, commit_tries=process.commit_tries + 1)
+        case Committed(receipt) | CommittedPartly(receipt):
+            ended = replace(process, status=status, finished_at=now, receipt=receipt)
+            return replace(ended, failure_code="", failure="")
+        case CommitUnclear(message):
+            return replace(process, status=status, failure=message)
+        case ProcessFailed(code, message):
+            return replace(process, status=status, finished_at=now, failure_code=code, failure=message)
+        case ProcessClosed(reason):
+            return replace(process, status=status, finished_at=now, failure=reason)
+    assert_never(event)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until a task moves on."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTask:
+    """This failed task has runs left."""
+
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpTask:
+    """This planned task is poisoned: it is to be cancelled, so that it is not handed out again."""
+
+    task_id: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommit:
+    """These tasks (by number, in order) have results to commit; nothing else is open."""
+
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailProcess:
+    """The process cannot end well; its open tasks are to be cancelled."""
+
+    code: str
+    reason: str
+
+
+Decision = Wait | RetryTask | GiveUpTask | StartCommit | FailProcess
+
+_OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
+
+
+def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask]) -> Decision:
+    """What follows for a process from the state of all its tasks: one step.
+
+    The caller carries it out and asks again, in the same transaction, until there is nothing to carry out: Wait, or
+    the process runs no more. Only a RUNNING process has anything to decide.
+
+    - A task is lost for good when it was cancelled, when it failed more often than `max_retries`, or when it is
+      poisoned and not just held by an optimizer (which may still bring its result).
+    - Without `allow_partial_commit` one lost task fails the process at once.
+    - With it the others go on; when none is open, what succeeded is committed, and nothing succeeded is a failure.
+    - A failed task with runs left is planned again, lowest number first.
+    """
+    if process.status is not ProcessStatus.RUNNING:
+        return Wait()
+    ordered = sorted(tasks, key=lambda task: task.task_id.number)
+    lost = [task for task in ordered if _is_lost(task, process.max_retries)]
+    if lost and not process.allow_partial_commit:
+        return _failure(lost[0])
+    for task in ordered:
+        if task.status is TaskStatus.FAILED and task not in lost:
+            return RetryTask(task.task_id)
+        if task.status is TaskStatus.PLANNED and task in lost:
+            return GiveUpTask(task.task_id, _loss(task))
+    if any(task.status in _OPEN for task in ordered):
+        return Wait()
+    done = tuple(task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
+    if done:
+        return StartCommit(done)
+    return _failure(lost[0]) if lost else FailProcess(WorkFailed.code, "the process has no tasks")
+
+
+def _is_lost(task: OptimizingTask, max_retries: int) -> bool:
+    match task.status:
+        case TaskStatus.CANCELED:
+            return True
+        case TaskStatus.FAILED:
+            return task.failed_runs > max_retries or is_poisoned(task)
+        case TaskStatus.PLANNED:
+            return is_poisoned(task)
+    return False
+
+
+def _failure(task: OptimizingTask) -> FailProcess:
+    return FailProcess(task.failure_code or WorkFailed.code, _loss(task))
+
+
+def _loss(task: OptimizingTask) -> str:
+    """Why the task is lost, for people; a cancelled one carries the reason it was cancelled for."""
+    number = task.task_id.number
+    if task.status is TaskStatus.CANCELED:
+        return f"task {number} was cancelled: {task.failure}"
+    if is_poisoned(task):
+        return (
+            f"task {number} lost {task.lost_attempts} attempts over {len(task.lost_optimizers)} optimizers "
+            f"and is not tried again; last: {task.failure}"
+        )
+    return f"task {number} failed {task.failed_runs} times; last: {task.failure}"

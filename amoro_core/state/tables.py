@@ -1,0 +1,174 @@
+"""Where a table stands in its optimizing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+
+from amoro_core.errors import IllegalState
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+
+
+@dataclass(frozen=True, slots=True)
+class Necessary:
+    """The evaluator found work of this type."""
+
+    type: OptimizingType
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unnecessary:
+    """The evaluator found nothing to do, or nobody wants it done."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPlan:
+    """A plan is being made, outside of any transaction."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMinor:
+    """A minor process begins."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMajor:
+    """A major process begins."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFull:
+    """A full process begins."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEmpty:
+    """The plan has no tasks."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """No plan could be made, or the coordinator ended while it was made."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BeginCommit:
+    """The process commits; an unknown commit counts as this until it is reconciled."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """The process is over, however it ended."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The table has something that is not handled; `refusal` is its word, `reason` the sentence."""
+
+    refusal: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """What the table was refused for is gone."""
+
+    reason: str = ""
+
+
+Planned = PlannedMinor | PlannedMajor | PlannedFull
+TableEvent = (
+    Necessary
+    | Unnecessary
+    | BeginPlan
+    | PlannedMinor
+    | PlannedMajor
+    | PlannedFull
+    | PlanEmpty
+    | PlanFailed
+    | BeginCommit
+    | ProcessEnded
+    | Refuse
+    | Mended
+)
+
+_PLANNED: Mapping[OptimizingType, type[Planned]] = MappingProxyType(
+    {
+        OptimizingType.MINOR: PlannedMinor,
+        OptimizingType.MAJOR: PlannedMajor,
+        OptimizingType.FULL: PlannedFull,
+    }
+)
+
+#: A table is refused only while no process holds it; a table with a process is refused when that has ended.
+TRANSITIONS: Mapping[tuple[OptimizingStatus, type[TableEvent]], OptimizingStatus] = MappingProxyType(
+    {
+        (OptimizingStatus.IDLE, Necessary): OptimizingStatus.PENDING,
+        (OptimizingStatus.IDLE, Unnecessary): OptimizingStatus.IDLE,
+        (OptimizingStatus.IDLE, BeginPlan): OptimizingStatus.PLANNING,
+        (OptimizingStatus.IDLE, Refuse): OptimizingStatus.REFUSED,
+        (OptimizingStatus.PENDING, Necessary): OptimizingStatus.PENDING,
+        (OptimizingStatus.PENDING, Unnecessary): OptimizingStatus.IDLE,
+        (OptimizingStatus.PENDING, BeginPlan): OptimizingStatus.PLANNING,
+        (OptimizingStatus.PENDING, Refuse): OptimizingStatus.REFUSED,
+        (OptimizingStatus.PLANNING, PlannedMinor): OptimizingStatus.MINOR_OPTIMIZING,
+        (OptimizingStatus.PLANNING, PlannedMajor): OptimizingStatus.MAJOR_OPTIMIZING,
+        (OptimizingStatus.PLANNING, PlannedFull): OptimizingStatus.FULL_OPTIMIZING,
+        (OptimizingStatus.PLANNING, PlanEmpty): OptimizingStatus.IDLE,
+        (OptimizingStatus.PLANNING, PlanFailed): OptimizingStatus.IDLE,
+        (OptimizingStatus.PLANNING, Refuse): OptimizingStatus.REFUSED,
+        (OptimizingStatus.MINOR_OPTIMIZING, BeginCommit): OptimizingStatus.COMMITTING,
+        (OptimizingStatus.MINOR_OPTIMIZING, ProcessEnded): OptimizingStatus.IDLE,
+        (OptimizingStatus.MAJOR_OPTIMIZING, BeginCommit): OptimizingStatus.COMMITTING,
+        (OptimizingStatus.MAJOR_OPTIMIZING, ProcessEnded): OptimizingStatus.IDLE,
+        (OptimizingStatus.FULL_OPTIMIZING, BeginCommit): OptimizingStatus.COMMITTING,
+        (OptimizingStatus.FULL_OPTIMIZING, ProcessEnded): OptimizingStatus.IDLE,
+        (OptimizingStatus.COMMITTING, ProcessEnded): OptimizingStatus.IDLE,
+        (OptimizingStatus.REFUSED, Refuse): OptimizingStatus.REFUSED,
+        (OptimizingStatus.REFUSED, Mended): OptimizingStatus.IDLE,
+    }
+)
+
+
+def planned(type_: OptimizingType, reason: str = "") -> Planned:
+    """The event that says a process of this type begins."""
+    return _PLANNED[type_](reason)
+
+
+def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRuntime:
+    """The table as it stands after the event.
+
+    Sets status, status_since (only where the status changes), status_reason and refusal, and pending_type where
+    work was found; back-off and the other fields are the caller's. Raises IllegalState for an edge that the table of
+    transitions lacks.
+    """
+    status = TRANSITIONS.get((runtime.status, type(event)))
+    if status is None:
+        raise IllegalState(f"table {runtime.identifier} is {runtime.status}: {type(event).__name__} is not possible")
+    return replace(
+        runtime,
+        status=status,
+        status_since=runtime.status_since if status is runtime.status else now,
+        status_reason=event.reason,
+        refusal=event.refusal if isinstance(event, Refuse) else "",
+        pending_type=event.type if isinstance(event, Necessary) else runtime.pending_type,
+    )

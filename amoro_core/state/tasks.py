@@ -1,0 +1,180 @@
+"""The life of one task: six states, ten edges. Attempts fence everything that an optimizer reports."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import assert_never
+
+from amoro_core.errors import IllegalState, StaleReport
+from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskStatus
+
+#: Lost attempts, and the registrations they were lost over, that make a task a poisoned one.
+POISON_ATTEMPTS = 3
+POISON_REGISTRATIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The task is handed out to a thread; a new attempt begins."""
+
+    thread: OptimizerThread
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The optimizer has the work and begins."""
+
+    attempt: int
+    optimizer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Succeed:
+    """The optimizer reports a result."""
+
+    attempt: int
+    optimizer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The optimizer reports that the attempt failed."""
+
+    attempt: int
+    optimizer_id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A failed task is to be handed out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The attempt is taken back. `lost` is False when the optimizer handed it back itself (a drain): no loss."""
+
+    reason: str
+    lost: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The task is not wanted any more."""
+
+    reason: str
+
+
+TaskReport = Ack | Succeed | Fail
+TaskEvent = Schedule | TaskReport | Retry | Reset | Cancel
+
+TRANSITIONS: Mapping[tuple[TaskStatus, type[TaskEvent]], TaskStatus] = MappingProxyType(
+    {
+        (TaskStatus.PLANNED, Schedule): TaskStatus.SCHEDULED,
+        (TaskStatus.SCHEDULED, Ack): TaskStatus.ACKED,
+        (TaskStatus.ACKED, Succeed): TaskStatus.SUCCESS,
+        (TaskStatus.ACKED, Fail): TaskStatus.FAILED,
+        (TaskStatus.FAILED, Retry): TaskStatus.PLANNED,
+        (TaskStatus.SCHEDULED, Reset): TaskStatus.PLANNED,
+        (TaskStatus.ACKED, Reset): TaskStatus.PLANNED,
+        (TaskStatus.PLANNED, Cancel): TaskStatus.CANCELED,
+        (TaskStatus.SCHEDULED, Cancel): TaskStatus.CANCELED,
+        (TaskStatus.ACKED, Cancel): TaskStatus.CANCELED,
+    }
+)
+
+
+def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> OptimizingTask:
+    """The task as it stands after the event.
+
+    `failure` is what went wrong last, a reset's or a cancellation's reason too; success clears it.
+
+    Raises StaleReport for a report that is not about the present attempt, or not from the optimizer that holds it;
+    IllegalState for any other edge that the table lacks.
+    """
+    if isinstance(event, Ack | Succeed | Fail):
+        _refuse_stale(task, event.attempt, event.optimizer_id)
+    status = TRANSITIONS.get((task.status, type(event)))
+    if status is None:
+        raise IllegalState(f"task {task.task_id} is {task.status}: {type(event).__name__} is not possible")
+    match event:
+        case Schedule(thread):
+            return replace(task, status=status, attempt=task.attempt + 1, thread=thread, scheduled_at=now)
+        case Ack():
+            return replace(task, status=status, acked_at=now)
+        case Succeed():
+            return replace(task, status=status, thread=None, finished_at=now, failure_code="", failure="")
+        case Fail(code=code, message=message):
+            runs = task.failed_runs + 1
+            failed = replace(task, status=status, thread=None, finished_at=now, failed_runs=runs)
+            return replace(failed, failure_code=code, failure=message)
+        case Retry():
+            return replace(task, status=status, scheduled_at=None, acked_at=None, finished_at=None)
+        case Reset(reason, lost):
+            held = _count_loss(task) if lost else task
+            back = replace(held, status=status, thread=None, scheduled_at=None, acked_at=None)
+            return replace(back, failure_code="", failure=reason)
+        case Cancel(reason):
+            return replace(task, status=status, thread=None, finished_at=now, failure_code="", failure=reason)
+    assert_never(event)
+
+
+def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int, now: datetime) -> OptimizingTask:
+    """The task, held by a new registration of the optimizer that still runs the attempt.
+
+    The attempt stays the same one and nothing counts as lost: the work goes on, and its result is accepted from the
+    new registration alone. Whether the old registration may be taken from (same group, not heard of) is the caller's
+    to check. A task that was not acked yet gets the whole time for its ack again.
+
+    Raises StaleReport when the attempt is not the present one, or nobody holds the task any more.
+    """
+    if task.thread is None or task.attempt != attempt:
+        raise StaleReport(_stale(task, attempt, optimizer_id))
+    scheduled_at = now if task.status is TaskStatus.SCHEDULED else task.scheduled_at
+    return replace(task, thread=OptimizerThread(optimizer_id, thread_id), scheduled_at=scheduled_at)
+
+
+def repeats(task: OptimizingTask, report: TaskReport) -> bool:
+    """Whether the task stands where just this report has brought it: its answer was lost, and it is sent again.
+
+    The present attempt was only ever one optimizer's, so after its end the number says enough. That the payload
+    is the same one too is for the caller to compare.
+    """
+    if task.attempt != report.attempt:
+        return False
+    match report:
+        case Ack(optimizer_id=optimizer_id):
+            holder = task.thread.optimizer_id if task.thread else None
+            return task.status is TaskStatus.ACKED and holder == optimizer_id
+        case Succeed():
+            return task.status is TaskStatus.SUCCESS
+        case Fail(code=code, message=message):
+            return task.status is TaskStatus.FAILED and (task.failure_code, task.failure) == (code, message)
+    assert_never(report)
+
+
+def is_poisoned(task: OptimizingTask) -> bool:
+    """Whether the task seems to kill its optimizers: three attempts lost, over at least two registrations."""
+    return task.lost_attempts >= POISON_ATTEMPTS and len(task.lost_optimizers) >= POISON_REGISTRATIONS
+
+
+def _refuse_stale(task: OptimizingTask, attempt: int, optimizer_id: str) -> None:
+    if task.thread is None or task.attempt != attempt or task.thread.optimizer_id != optimizer_id:
+        raise StaleReport(_stale(task, attempt, optimizer_id))
+
+
+def _stale(task: OptimizingTask, attempt: int, optimizer_id: str) -> str:
+    holder = f"held by optimizer {task.thread.optimizer_id}" if task.thread else "held by nobody"
+    return (
+        f"optimizer {optimizer_id} reports on attempt {attempt} of task {task.task_id}, "
+        f"which is {task.status} in attempt {task.attempt}, {holder}"
+    )
+
+
+def _count_loss(task: OptimizingTask) -> OptimizingTask:
+    known = task.lost_optimizers
+    if task.thread is not None and task.thread.optimizer_id not in known:
+        known = (*known, task.thread.optimizer_id)
+    return replace(task, lost_attempts=task.lost_attempts + 1, lost_optimizers=known)

@@ -1,0 +1,80 @@
+"""Catalogs that somebody added, in `catalog_metadata`."""
+
+import sqlite3
+
+from sqlite_utils import Database
+
+from amoro_core.errors import AlreadyExists, CatalogNotFound
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.store.rows import (
+    Row,
+    execute,
+    insert_into,
+    pairs_from_json,
+    pairs_to_json,
+    select,
+    select_one,
+    to_json,
+    tuple_from_json,
+    update_of,
+)
+
+_COLUMNS = ("catalog_name", "origin", "properties_json", "allowed_locations_json")
+_INSERT = insert_into("catalog_metadata", _COLUMNS)
+_UPDATE = update_of("catalog_metadata", _COLUMNS, ("catalog_name",))
+
+
+def add(db: Database, config: CatalogConfig) -> CatalogConfig:
+    """Raises AlreadyExists."""
+    try:
+        execute(db, _INSERT, _to_row(config))
+    except sqlite3.IntegrityError as error:
+        if find(db, config.name) is None:
+            raise
+        raise AlreadyExists(f"catalog {config.name!r} exists already") from error
+    return config
+
+
+def find(db: Database, name: str) -> CatalogConfig | None:
+    row = select_one(db, "SELECT * FROM catalog_metadata WHERE catalog_name = ?", (name,))
+    return None if row is None else _from_row(row)
+
+
+def list_catalogs(db: Database) -> list[CatalogConfig]:
+    """All of them, in order of their names."""
+    return [_from_row(row) for row in select(db, "SELECT * FROM catalog_metadata ORDER BY catalog_name")]
+
+
+def save(db: Database, config: CatalogConfig) -> CatalogConfig:
+    """Replace what is kept under the name. Raises CatalogNotFound."""
+    if not execute(db, _UPDATE, _to_row(config)):
+        raise _missing(config.name)
+    return config
+
+
+def remove(db: Database, name: str) -> None:
+    """Forget the catalog; its tables' runtimes stay. Raises CatalogNotFound."""
+    if not execute(db, "DELETE FROM catalog_metadata WHERE catalog_name = ?", (name,)):
+        raise _missing(name)
+
+
+def _missing(name: str) -> CatalogNotFound:
+    return CatalogNotFound(f"catalog {name!r} is not known", hint="`amoro catalog list` shows the known ones.")
+
+
+def _to_row(config: CatalogConfig) -> Row:
+    return {
+        "catalog_name": config.name,
+        "origin": config.origin,
+        "properties_json": pairs_to_json(config.properties),
+        "allowed_locations_json": to_json(config.allowed_locations),
+    }
+
+
+def _from_row(row: Row) -> CatalogConfig:
+    return CatalogConfig(
+        name=row["catalog_name"],
+        properties=pairs_from_json(row["properties_json"]),
+        allowed_locations=tuple_from_json(row["allowed_locations_json"]),
+        origin=row["origin"],
+    )

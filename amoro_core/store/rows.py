@@ -1,0 +1,80 @@
+"""How values become columns: UTC milliseconds, JSON, and statements over named parameters."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlite_utils import Database
+
+Row = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds since 1970, UTC; what is finer is cut off. Raises ValueError for a time without a zone."""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment.isoformat()} has no time zone")
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def from_ms(milliseconds: int) -> datetime:
+    """The moment in UTC."""
+    return _EPOCH + milliseconds * _MILLISECOND
+
+
+def to_ms_or_none(moment: datetime | None) -> int | None:
+    return None if moment is None else to_ms(moment)
+
+
+def from_ms_or_none(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else from_ms(milliseconds)
+
+
+def to_json(value: object) -> str:
+    """Canonical as long as the order of keys is: equal values give equal text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def pairs_to_json(pairs: Iterable[tuple[str, str]]) -> str:
+    return to_json(dict(pairs))
+
+
+def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
+    return tuple(json.loads(text).items())
+
+
+def tuple_from_json(text: str) -> tuple[Any, ...]:
+    return tuple(json.loads(text))
+
+
+def insert_into(table: str, columns: Sequence[str]) -> str:
+    """An INSERT of one row with a named parameter for each column."""
+    values = ", ".join(f":{column}" for column in columns)
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 - names are constants
+
+
+def update_of(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
+    """An UPDATE of all columns but the key's, of the row with the key."""
+    changes = ", ".join(f"{column} = :{column}" for column in columns if column not in key)
+    where = " AND ".join(f"{column} = :{column}" for column in key)
+    return f"UPDATE {table} SET {changes} WHERE {where}"  # noqa: S608 - names are constants
+
+
+def select(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+    """All rows by column name. Fetched at once: no open cursor may outlive the function that the store runs."""
+    cursor = db.conn.execute(sql, parameters)
+    names = [column[0] for column in cursor.description]
+    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+def select_one(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Row | None:
+    rows = select(db, sql, parameters)
+    return rows[0] if rows else None
+
+
+def execute(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> int:
+    """Run a statement without result; how many rows it changed."""
+    return db.conn.execute(sql, parameters).rowcount

@@ -1,0 +1,194 @@
+"""Runtimes of tables: names in `table_identifier`, the rest in `table_runtime`.
+
+Two tables, as in Amoro: what others refer to (partitions, processes) is the name, which never changes, while the
+runtime is written at each refresh.
+"""
+
+import json
+import sqlite3
+from dataclasses import asdict, replace
+
+from sqlite_utils import Database
+
+from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
+from amoro_core.model.tables import FileSummary, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.store.rows import (
+    Row,
+    execute,
+    from_ms,
+    from_ms_or_none,
+    insert_into,
+    select,
+    select_one,
+    to_json,
+    to_ms,
+    to_ms_or_none,
+    tuple_from_json,
+    update_of,
+)
+
+_COLUMNS = (
+    "table_id",
+    "table_uuid",
+    "format_version",
+    "location",
+    "group_name",
+    "status",
+    "status_since_ms",
+    "status_reason",
+    "refusal",
+    "enabled_override",
+    "enabled",
+    "enabled_origin",
+    "snapshot_id",
+    "metadata_location",
+    "evaluated_snapshot_id",
+    "evaluated_at_ms",
+    "refreshed_at_ms",
+    "next_due_at_ms",
+    "pending_type",
+    "quota",
+    "failures",
+    "retry_at_ms",
+    "last_optimized_at_ms",
+    "properties_json",
+    "summary_json",
+)
+_INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json", "table_name"))
+_INSERT = insert_into("table_runtime", _COLUMNS)
+_UPDATE = update_of("table_runtime", _COLUMNS, ("table_id",))
+_SELECT = "SELECT * FROM table_identifier JOIN table_runtime USING (table_id)"
+_BY_ID = f"{_SELECT} WHERE table_id = ?"
+_BY_NAME = f"{_SELECT} WHERE catalog_name = ? AND namespace_json = ? AND table_name = ?"
+_BY_UUID = f"{_SELECT} WHERE table_uuid = ? ORDER BY table_id"
+_LIST = (
+    f"{_SELECT} WHERE (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
+    "ORDER BY catalog_name, namespace_json, table_name"
+)
+
+
+def add(db: Database, runtime: TableRuntime) -> TableRuntime:
+    """Keep a new table; the runtime returned has its id, the one given counts for nothing. Raises AlreadyExists."""
+    identifier = runtime.identifier
+    name = {
+        "catalog_name": identifier.catalog,
+        "namespace_json": to_json(identifier.namespace),
+        "table_name": identifier.name,
+    }
+    try:
+        table_id = db.conn.execute(_INSERT_NAME, name).lastrowid
+    except sqlite3.IntegrityError as error:
+        raise AlreadyExists(f"table {identifier} is known already") from error
+    added = replace(runtime, table_id=int(table_id or 0))
+    execute(db, _INSERT, _to_row(added))
+    return added
+
+
+def get(db: Database, table_id: int) -> TableRuntime:
+    """Raises TableNotFound."""
+    row = select_one(db, _BY_ID, (table_id,))
+    if row is None:
+        raise _missing(table_id)
+    return _from_row(row)
+
+
+def find(db: Database, identifier: TableIdentifier) -> TableRuntime | None:
+    row = select_one(db, _BY_NAME, (identifier.catalog, to_json(identifier.namespace), identifier.name))
+    return None if row is None else _from_row(row)
+
+
+def save(db: Database, runtime: TableRuntime) -> TableRuntime:
+    """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
+    if not execute(db, _UPDATE, _to_row(runtime)):
+        raise _missing(runtime.table_id)
+    return runtime
+
+
+def list_tables(db: Database, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
+    """Tables in order of their names."""
+    wanted = {"catalog": catalog, "status": None if status is None else status.value}
+    return [_from_row(row) for row in select(db, _LIST, wanted)]
+
+
+def list_by_uuid(db: Database, table_uuid: str) -> list[TableRuntime]:
+    """Every name under which the table is known, the first one first. More than one: two catalogs share a table."""
+    return [_from_row(row) for row in select(db, _BY_UUID, (table_uuid,))]
+
+
+def remove(db: Database, table_id: int) -> None:
+    """Forget the table with its partitions and ended processes.
+
+    Raises TableBusy while a process is active on it, TableNotFound.
+    """
+    active = "SELECT process_id, status FROM table_process WHERE table_id = ? AND finished_at_ms IS NULL"
+    row = select_one(db, active, (table_id,))
+    if row is not None:
+        raise TableBusy(f"process {row['process_id']} on table {table_id} is {row['status']}; the table stays")
+    if not execute(db, "DELETE FROM table_identifier WHERE table_id = ?", (table_id,)):
+        raise _missing(table_id)
+
+
+def _missing(table_id: int) -> TableNotFound:
+    return TableNotFound(f"table {table_id} is not known")
+
+
+def _to_row(runtime: TableRuntime) -> Row:
+    return {
+        "table_id": runtime.table_id,
+        "table_uuid": runtime.uuid,
+        "format_version": runtime.format_version,
+        "location": runtime.location,
+        "group_name": runtime.group,
+        "status": runtime.status.value,
+        "status_since_ms": to_ms(runtime.status_since),
+        "status_reason": runtime.status_reason,
+        "refusal": runtime.refusal,
+        "enabled_override": runtime.enabled_override,
+        "enabled": runtime.enabled,
+        "enabled_origin": runtime.enabled_origin,
+        "snapshot_id": runtime.snapshot_id,
+        "metadata_location": runtime.metadata_location,
+        "evaluated_snapshot_id": runtime.evaluated_snapshot_id,
+        "evaluated_at_ms": to_ms_or_none(runtime.evaluated_at),
+        "refreshed_at_ms": to_ms_or_none(runtime.refreshed_at),
+        "next_due_at_ms": to_ms_or_none(runtime.next_due_at),
+        "pending_type": None if runtime.pending_type is None else runtime.pending_type.value,
+        "quota": runtime.quota,
+        "failures": runtime.failures,
+        "retry_at_ms": to_ms_or_none(runtime.retry_at),
+        "last_optimized_at_ms": to_ms_or_none(runtime.last_optimized_at),
+        "properties_json": to_json(dict(runtime.properties)),
+        "summary_json": to_json(asdict(runtime.summary)),
+    }
+
+
+def _from_row(row: Row) -> TableRuntime:
+    override = row["enabled_override"]
+    return TableRuntime(
+        table_id=row["table_id"],
+        identifier=TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"]),
+        uuid=row["table_uuid"],
+        format_version=row["format_version"],
+        location=row["location"],
+        group=row["group_name"],
+        status=OptimizingStatus(row["status"]),
+        status_since=from_ms(row["status_since_ms"]),
+        status_reason=row["status_reason"],
+        refusal=row["refusal"],
+        enabled_override=None if override is None else bool(override),
+        enabled=bool(row["enabled"]),
+        enabled_origin=row["enabled_origin"],
+        snapshot_id=row["snapshot_id"],
+        metadata_location=row["metadata_location"],
+        evaluated_snapshot_id=row["evaluated_snapshot_id"],
+        evaluated_at=from_ms_or_none(row["evaluated_at_ms"]),
+        refreshed_at=from_ms_or_none(row["refreshed_at_ms"]),
+        next_due_at=from_ms_or_none(row["next_due_at_ms"]),
+        pending_type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
+        quota=row["quota"],
+        failures=row["failures"],
+        retry_at=from_ms_or_none(row["retry_at_ms"]),
+        last_optimized_at=from_ms_or_none(row["last_optimized_at_ms"]),
+        properties=json.loads(row["properties_json"]),
+        summary=FileSummary(**json.loads(row["summary_json"])),
+    )

@@ -1,0 +1,210 @@
+"""Optimizing tasks in `task_runtime`, their inputs and outputs in `task_payload`."""
+
+from collections.abc import Sequence
+
+from sqlite_utils import Database
+
+from amoro_core.errors import TaskNotFound
+from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
+from amoro_core.store.rows import (
+    Row,
+    execute,
+    from_ms_or_none,
+    insert_into,
+    select,
+    select_one,
+    to_json,
+    to_ms_or_none,
+    tuple_from_json,
+    update_of,
+)
+
+_COLUMNS = (
+    "process_id",
+    "task_number",
+    "table_id",
+    "group_name",
+    "status",
+    "attempt",
+    "optimizer_id",
+    "thread_id",
+    "failed_runs",
+    "lost_attempts",
+    "lost_optimizers_json",
+    "scheduled_at_ms",
+    "acked_at_ms",
+    "finished_at_ms",
+    "failure_code",
+    "failure",
+    "cost_bytes",
+    "partition_path",
+    "input_files",
+    "input_bytes",
+)
+_INSERT = insert_into("task_runtime", _COLUMNS)
+_INSERT_INPUT = insert_into("task_payload", ("process_id", "task_number", "input"))
+_UPDATE = update_of("task_runtime", _COLUMNS, ("process_id", "task_number"))
+_NO_LIMIT = 2**31 - 1
+_WAITING_PROCESSES = (
+    "SELECT process_id FROM table_process WHERE status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
+    "WHERE group_name = ? AND task_runtime.process_id = table_process.process_id AND task_runtime.status = 'planned') "
+    "ORDER BY created_at_ms, process_id"
+)
+_WAITING_TASKS = (
+    "SELECT * FROM task_runtime WHERE group_name = ? AND process_id = ? AND status = 'planned' "
+    "ORDER BY task_number LIMIT ?"
+)
+_OF_TASK = "WHERE process_id = ? AND task_number = ?"
+
+
+def add_many(db: Database, planned: Sequence[tuple[OptimizingTask, bytes]]) -> None:
+    """Keep new tasks with their inputs."""
+    db.conn.executemany(_INSERT, (_to_row(task) for task, _ in planned))
+    db.conn.executemany(_INSERT_INPUT, ({**_key(task.task_id), "input": payload} for task, payload in planned))
+
+
+def get(db: Database, task_id: TaskId) -> OptimizingTask:
+    """Raises TaskNotFound."""
+    row = select_one(db, f"SELECT * FROM task_runtime {_OF_TASK}", (task_id.process_id, task_id.number))  # noqa: S608
+    if row is None:
+        raise _missing(task_id)
+    return _from_row(row)
+
+
+def save(db: Database, task: OptimizingTask) -> OptimizingTask:
+    """Raises TaskNotFound."""
+    if not execute(db, _UPDATE, _to_row(task)):
+        raise _missing(task.task_id)
+    return task
+
+
+def list_for_process(db: Database, process_id: str) -> list[OptimizingTask]:
+    """All tasks of a process, by number."""
+    rows = select(db, "SELECT * FROM task_runtime WHERE process_id = ? ORDER BY task_number", (process_id,))
+    return [_from_row(row) for row in rows]
+
+
+def list_planned(
+    db: Database, group: str, limit: int | None = None, per_process: int | None = None
+) -> list[OptimizingTask]:
+    """Tasks of running processes that wait for an optimizer of the group, in the order in which they are handed out.
+
+    That is: the oldest process first, its tasks by number. Of each process at most `per_process`: who hands out n
+    tasks never needs more, and a process may have thousands.
+    """
+    # Process by process over the partial index: the cost does not grow with the tasks that are not asked for.
+    found: list[OptimizingTask] = []
+    most = _NO_LIMIT if limit is None else limit
+    for owner in select(db, _WAITING_PROCESSES, (group,)):
+        if len(found) >= most:
+            break
+        wanted = min(most - len(found), _NO_LIMIT if per_process is None else per_process)
+        found += [_from_row(row) for row in select(db, _WAITING_TASKS, (group, owner["process_id"], wanted))]
+    return found
+
+
+def list_held(db: Database, optimizer_id: str | None = None) -> list[OptimizingTask]:
+    """Scheduled and acked tasks, of one optimizer where it is given; by process and number."""
+    rows = select(
+        db,
+        "SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL "
+        "AND (:optimizer_id IS NULL OR optimizer_id = :optimizer_id) ORDER BY process_id, task_number",
+        {"optimizer_id": optimizer_id},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def count_by_status(db: Database, process_id: str) -> dict[TaskStatus, int]:
+    """How many tasks of the process are in each status; every status is named."""
+    rows = select(
+        db,
+        "SELECT status, count(*) AS tasks FROM task_runtime WHERE process_id = ? GROUP BY status",
+        (process_id,),
+    )
+    counted = {row["status"]: int(row["tasks"]) for row in rows}
+    return {status: counted.get(status.value, 0) for status in TaskStatus}
+
+
+def read_input(db: Database, task_id: TaskId) -> bytes:
+    """The input as it was planned. Raises TaskNotFound."""
+    return bytes(_payload(db, task_id, "input")["input"])
+
+
+def save_output(db: Database, task_id: TaskId, attempt: int, payload: bytes) -> None:
+    """Keep what an attempt made; it replaces what an earlier one made. Raises TaskNotFound."""
+    changed = execute(
+        db,
+        f"UPDATE task_payload SET output = ?, output_attempt = ? {_OF_TASK}",  # noqa: S608
+        (payload, attempt, task_id.process_id, task_id.number),
+    )
+    if not changed:
+        raise _missing(task_id)
+
+
+def read_output(db: Database, task_id: TaskId) -> tuple[int, bytes] | None:
+    """The attempt and what it made; None before any has succeeded. Raises TaskNotFound."""
+    row = _payload(db, task_id, "output_attempt, output")
+    return None if row["output"] is None else (row["output_attempt"], row["output"])
+
+
+def _payload(db: Database, task_id: TaskId, columns: str) -> Row:
+    row = select_one(db, f"SELECT {columns} FROM task_payload {_OF_TASK}", (task_id.process_id, task_id.number))  # noqa: S608
+    if row is None:
+        raise _missing(task_id)
+    return row
+
+
+def _missing(task_id: TaskId) -> TaskNotFound:
+    return TaskNotFound(f"task {task_id} is not known")
+
+
+def _key(task_id: TaskId) -> Row:
+    return {"process_id": task_id.process_id, "task_number": task_id.number}
+
+
+def _to_row(task: OptimizingTask) -> Row:
+    return {
+        **_key(task.task_id),
+        "table_id": task.table_id,
+        "group_name": task.group,
+        "status": task.status.value,
+        "attempt": task.attempt,
+        "optimizer_id": task.thread.optimizer_id if task.thread else None,
+        "thread_id": task.thread.thread_id if task.thread else None,
+        "failed_runs": task.failed_runs,
+        "lost_attempts": task.lost_attempts,
+        "lost_optimizers_json": to_json(task.lost_optimizers),
+        "scheduled_at_ms": to_ms_or_none(task.scheduled_at),
+        "acked_at_ms": to_ms_or_none(task.acked_at),
+        "finished_at_ms": to_ms_or_none(task.finished_at),
+        "failure_code": task.failure_code,
+        "failure": task.failure,
+        "cost_bytes": task.cost,
+        "partition_path": task.partition,
+        "input_files": task.input_files,
+        "input_bytes": task.input_bytes,
+    }
+
+
+def _from_row(row: Row) -> OptimizingTask:
+    holder = row["optimizer_id"]
+    return OptimizingTask(
+        task_id=TaskId(row["process_id"], row["task_number"]),
+        table_id=row["table_id"],
+        group=row["group_name"],
+        status=TaskStatus(row["status"]),
+        attempt=row["attempt"],
+        thread=None if holder is None else OptimizerThread(holder, row["thread_id"]),
+        failed_runs=row["failed_runs"],
+        lost_attempts=row["lost_attempts"],
+        lost_optimizers=tuple_from_json(row["lost_optimizers_json"]),
+        scheduled_at=from_ms_or_none(row["scheduled_at_ms"]),
+        acked_at=from_ms_or_none(row["acked_at_ms"]),
+        finished_at=from_ms_or_none(row["finished_at_ms"]),
+        failure_code=row["failure_code"],
+        failure=row["failure"],
+        cost=row["cost_bytes"],
+        partition=row["partition_path"],
+        input_files=row["input_files"],
+        input_bytes=row["input_bytes"],
+    )

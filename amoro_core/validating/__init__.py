@@ -1,0 +1,6 @@
+"""Whether a finished rewrite may be committed: the rules against a head, and the check of the result itself."""
+
+from amoro_core.validating.check import check
+from amoro_core.validating.rules import validate
+
+__all__ = ["check", "validate"]

@@ -1,0 +1,289 @@
+"""The check before each commit: a result that does not add up is never committed, whoever made it.
+
+It looks at what was planned, what the optimizer reported, what the written files say of themselves, and which
+deletes apply to the inputs now; so neither a planner's nor an optimizer's mistake can certify itself.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from amoro_core.errors import CheckFailed
+from amoro_core.model.commits import FileFacts, Group, PlanRecord
+from amoro_core.model.files import DELETE_PATH_FIELD_ID, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
+from amoro_core.model.paths import normalise
+from amoro_core.model.rewrite import InputFile
+
+_HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One group with all that is known about its files."""
+
+    record: PlanRecord
+    group: Group
+    rescanned: Mapping[str, ScannedFile]
+    facts: Mapping[str, FileFacts]
+
+    @property
+    def inputs(self) -> tuple[InputFile, ...]:
+        return (*self.group.work.rewritten, *self.group.work.converted)
+
+    @property
+    def outputs(self) -> tuple[DataFile | DeleteFile, ...]:
+        return (*self.group.output.data_files, *self.group.output.delete_files)
+
+
+def check(record: PlanRecord, rescanned: Mapping[str, ScannedFile], facts: Mapping[str, FileFacts]) -> None:
+    """Raise CheckFailed, with task, rule and figures, unless every result of the record adds up.
+
+    `rescanned` has each input by path with the deletes that the matcher finds now, `facts` each output by path.
+    """
+    for group in record.groups:
+        task = _Task(record, group, rescanned, facts)
+        for name, rule in _TASK_RULES:
+            for problem in rule(task):
+                _fail(f"task {record.process_id}-{group.number}", name, problem)
+    for name, whole_rule in _WHOLE_RULES:
+        for problem in whole_rule(record):
+            _fail(f"process {record.process_id}", name, problem)
+
+
+def _fail(subject: str, rule: str, problem: str) -> NoReturn:
+    raise CheckFailed(f"{subject} fails the check {rule}: {problem}", hint=_HINT)
+
+
+def _inputs_are_the_tables(task: _Task) -> Iterator[str]:
+    if not task.inputs:
+        yield "it has no inputs"
+    for given in task.inputs:
+        found = task.rescanned.get(given.data.path)
+        if found is None:
+            yield f"the input {given.data.path} is not in the table"
+        elif _identity(found.data) != _identity(given.data):
+            yield f"the input {given.data.path} is not the planned one: {_identity(found.data)}"
+        elif found.data.sequence_number > task.record.sequence_number:
+            yield f"the input {given.data.path} is newer than the plan"
+
+
+def _identity(file: DataFile) -> tuple[object, ...]:
+    return file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
+
+
+def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
+    """Of deletes up to S; what is newer is a matter of validation."""
+    limit = task.record.sequence_number
+    for given in task.inputs:
+        planned = {_delete_identity(task.group.work.deletes[index]) for index in given.deletes}
+        deletes = task.rescanned[given.data.path].deletes
+        matching = {_delete_identity(delete) for delete in deletes if delete.sequence_number <= limit}
+        if planned != matching:
+            yield (
+                f"{given.data.path} was planned with {len(planned)} deletes, {len(matching)} apply: "
+                f"{sorted(planned ^ matching)}"
+            )
+
+
+def _delete_identity(delete: DeleteFile) -> tuple[str, int]:
+    return delete.path, delete.sequence_number
+
+
+def _all_rows_were_read(task: _Task) -> Iterator[str]:
+    expected = sum(task.rescanned[given.data.path].data.record_count for given in task.group.work.rewritten)
+    if task.group.output.rows_read != expected:
+        yield f"read {task.group.output.rows_read} of {expected} rows"
+
+
+def _rows_balance(task: _Task) -> Iterator[str]:
+    out = task.group.output
+    counted = sum(file.record_count for file in out.data_files)
+    if not out.rows_read - out.rows_deleted == out.rows_written == counted:
+        yield f"read {out.rows_read}, deleted {out.rows_deleted}, wrote {out.rows_written}, in files {counted}"
+    if any(file.record_count < 0 for file in task.outputs):
+        yield "an output has a negative number of rows"
+
+
+def _deleted_rows_have_deletes(task: _Task) -> Iterator[str]:
+    used = {index for given in task.group.work.rewritten for index in given.deletes}
+    deletes = [task.group.work.deletes[index] for index in sorted(used)]
+    deleted = task.group.output.rows_deleted
+    if deleted < 0 or (deleted and not deletes):
+        yield f"{deleted} rows deleted by {len(deletes)} deletes"
+    most = sum(delete.record_count for delete in deletes)
+    if all(delete.kind is DeleteKind.POSITION for delete in deletes) and deleted > most:
+        yield f"{deleted} rows deleted by {most} positions"
+
+
+def _outputs_stay_in_the_partition(task: _Task) -> Iterator[str]:
+    places = {(given.data.spec_id, given.data.partition) for given in task.inputs}
+    if len(places) > 1:
+        yield f"the inputs lie in {len(places)} partitions"
+    for file in task.outputs:
+        if (file.spec_id, file.partition) not in places:
+            yield f"{file.path} lies in another partition than the inputs (spec {file.spec_id})"
+
+
+def _outputs_carry_the_plans_sequence_number(task: _Task) -> Iterator[str]:
+    for file in task.outputs:
+        if file.sequence_number != task.record.sequence_number:
+            yield f"{file.path} has sequence number {file.sequence_number}, not {task.record.sequence_number}"
+    if task.group.work.sequence_number != task.record.sequence_number:
+        yield f"the task has sequence number {task.group.work.sequence_number}, not {task.record.sequence_number}"
+
+
+def _outputs_are_parquet(task: _Task) -> Iterator[str]:
+    for file in task.outputs:
+        if file.file_format is not FileFormat.PARQUET:
+            yield f"{file.path} is {file.file_format}"
+
+
+def _outputs_lie_where_they_should(task: _Task) -> Iterator[str]:
+    prefix = normalise(task.group.work.table.data_location) + "/"
+    start = f"{task.record.process_id}-{task.group.number}-"
+    for file in task.outputs:
+        path = normalise(file.path)
+        if not path.startswith(prefix) or ".." in path.split("/"):
+            yield f"{file.path} is not below {task.group.work.table.data_location}"
+        if not path.rpartition("/")[2].startswith(start):
+            yield f"the name of {file.path} does not start with {start}"
+
+
+def _files_are_as_reported(task: _Task) -> Iterator[str]:
+    for file in task.outputs:
+        facts = task.facts.get(file.path)
+        if facts is None:
+            yield f"{file.path} was not looked at"
+        elif (facts.size_bytes, facts.record_count) != (file.size_bytes, file.record_count):
+            yield (
+                f"{file.path} has {facts.size_bytes} bytes and {facts.record_count} rows, "
+                f"reported were {file.size_bytes} and {file.record_count}"
+            )
+
+
+def _column_counts_are_as_reported(task: _Task) -> Iterator[str]:
+    for file in task.outputs:
+        facts = task.facts[file.path]
+        for what, reported, found in (
+            ("values", file.metrics.value_counts, facts.value_counts),
+            ("nulls", file.metrics.null_value_counts, facts.null_value_counts),
+        ):
+            for field_id, count in reported.items():
+                if found.get(field_id) != count:
+                    yield f"{file.path} reports {count} {what} of field {field_id}, the file has {found.get(field_id)}"
+
+
+def _columns_are_complete(task: _Task) -> Iterator[str]:
+    """A column that is neither nested nor repeated has one value, null included, for each row."""
+    for file in task.group.output.data_files:
+        if not file.record_count:
+            continue
+        counts = task.facts[file.path].value_counts
+        for field_id in _plain_columns(task.group.work.table.schema_json):
+            if counts.get(field_id) != file.record_count:
+                yield f"{file.path} has {counts.get(field_id)} values of field {field_id} in {file.record_count} rows"
+
+
+def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
+    """A column that could not be read comes out as nulls; deletes may only take nulls away."""
+    inputs = [task.rescanned[given.data.path].data.metrics.null_value_counts for given in task.group.work.rewritten]
+    outputs = [task.facts[file.path].null_value_counts for file in task.group.output.data_files]
+    for field_id in _plain_columns(task.group.work.table.schema_json):
+        if not all(field_id in counts for counts in (*inputs, *outputs)):
+            continue
+        before, after = (sum(counts[field_id] for counts in side) for side in (inputs, outputs))
+        if after > before or (after != before and not task.group.output.rows_deleted):
+            yield f"field {field_id} had {before} nulls and has {after}, with {task.group.output.rows_deleted} deleted"
+
+
+def _plain_columns(schema_json: str) -> list[int]:
+    """Field ids of the top-level columns of primitive type."""
+    fields = json.loads(schema_json)["fields"]
+    return [field["id"] for field in fields if isinstance(field["type"], str) and field["type"] != "unknown"]
+
+
+def _position_deletes_belong_to_converted_files(task: _Task) -> Iterator[str]:
+    rows = {given.data.path: given.data.record_count for given in task.group.work.converted}
+    seen: set[str] = set()
+    for file in task.group.output.delete_files:
+        named = file.referenced_data_file
+        if file.kind is not DeleteKind.POSITION or file.equality_ids:
+            yield f"{file.path} is no position delete file"
+        elif named is None or named not in rows:
+            yield f"{file.path} names {named}, which the task does not convert"
+        elif named in seen:
+            yield f"{named} has more than one new position delete file"
+        elif not 0 < file.record_count <= rows[named]:
+            yield f"{file.path} has {file.record_count} positions of {rows[named]} rows"
+        elif not _admits(file, named):
+            yield f"the bounds of {file.path} leave out {named}, which it names"
+        else:
+            seen.add(named)
+
+
+def _admits(delete: DeleteFile, path: str) -> bool:
+    lower = delete.metrics.lower_bounds.get(DELETE_PATH_FIELD_ID, b"")
+    upper = delete.metrics.upper_bounds.get(DELETE_PATH_FIELD_ID)
+    return lower <= path.encode() and (upper is None or path.encode() <= upper)
+
+
+def _positions_balance(task: _Task) -> Iterator[str]:
+    counted = sum(file.record_count for file in task.group.output.delete_files)
+    if counted != task.group.output.positions_written:
+        yield f"{task.group.output.positions_written} positions reported, {counted} in files"
+
+
+#: In this order: the later ones rely on inputs that are in the table and on outputs that were looked at.
+_TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
+    ("inputs", _inputs_are_the_tables),
+    ("deletes", _planned_deletes_are_the_matching_ones),
+    ("rows-read", _all_rows_were_read),
+    ("rows", _rows_balance),
+    ("rows-deleted", _deleted_rows_have_deletes),
+    ("partition", _outputs_stay_in_the_partition),
+    ("sequence-number", _outputs_carry_the_plans_sequence_number),
+    ("format", _outputs_are_parquet),
+    ("location", _outputs_lie_where_they_should),
+    ("files", _files_are_as_reported),
+    ("column-counts", _column_counts_are_as_reported),
+    ("columns", _columns_are_complete),
+    ("nulls", _nulls_do_not_grow),
+    ("position-deletes", _position_deletes_belong_to_converted_files),
+    ("positions", _positions_balance),
+)
+
+
+def _paths_are_used_once(record: PlanRecord) -> Iterator[str]:
+    """Over all tasks: an input rewritten twice has its rows twice, and so has an output listed twice."""
+    inputs = [given.data.path for group in record.groups for given in (*group.work.rewritten, *group.work.converted)]
+    outputs = [file.path for group in record.groups for file in group.output.data_files]
+    outputs += [file.path for group in record.groups for file in group.output.delete_files]
+    deletes = {normalise(delete.path) for group in record.groups for delete in group.work.deletes}
+    for path in _repeated(normalise(path) for path in (*inputs, *outputs)):
+        yield f"{path} is used more than once"
+    for path in outputs:
+        if normalise(path) in deletes:
+            yield f"the output {path} is a delete file of the inputs"
+
+
+def _repeated(paths: Iterable[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for path in paths:
+        if path in seen:
+            yield path
+        seen.add(path)
+
+
+def _rows_balance_in_sum(record: PlanRecord) -> Iterator[str]:
+    before = sum(given.data.record_count for group in record.groups for given in group.work.rewritten)
+    deleted = sum(group.output.rows_deleted for group in record.groups)
+    after = sum(file.record_count for group in record.groups for file in group.output.data_files)
+    if before - deleted != after:
+        yield f"{before} rows before, {deleted} deleted, {after} after"
+
+
+_WHOLE_RULES: tuple[tuple[str, Callable[[PlanRecord], Iterator[str]]], ...] = (
+    ("paths", _paths_are_used_once),
+    ("rows", _rows_balance_in_sum),
+)

@@ -1,0 +1,321 @@
+"""May this rewrite be committed on that head? Each rule is one function; what is not certain is refused.
+
+A rewrite is planned on one snapshot, of sequence number S, and its outputs carry S. It may replace its inputs
+exactly as long as every reader would still see the same rows: so each rule names one way in which a row could come
+back or get lost. Rules of the whole refuse everything, rules of a group drop one task's result.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.paths import normalise
+from amoro_core.model.rewrite import InputFile
+from amoro_core.validating.removal import removable_deletes
+
+#: Position delete files are added to a file and never replaced in this format only; later ones have vectors.
+_FORMAT_WITH_POSITION_DELETE_FILES = 2
+_NONE: frozenset[tuple[str, int]] = frozenset()
+
+WholeRule = Callable[[PlanRecord, Head], str | None]
+GroupRule = Callable[[Group, "Sight"], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The head as the rules of a group look at it."""
+
+    record: PlanRecord
+    head: Head
+    files: Mapping[str, tuple[ScannedFile, ...]]  # by normalised path; more than one where a file is live twice
+    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, dangling ones too
+
+
+def validate(record: PlanRecord, head: Head) -> Validation:
+    """What of the process may be committed on that head, with the reasons for what may not."""
+    for whole_rule in WHOLE_RULES:
+        if reason := whole_rule(record, head):
+            return Validation(conflict=reason)
+    sight = _look(record, head)
+    dropped: dict[int, str] = {}
+    kept: list[Group] = []
+    for group in record.groups:
+        if reason := next(_reasons(group, sight), None):
+            dropped[group.number] = reason
+        else:
+            kept.append(group)
+    content = _content(kept, sight)
+    if _is_empty(content):
+        dropped |= {group.number: "nothing is left to change on this head" for group in kept}
+        return Validation(conflict=None, dropped=dropped)
+    return Validation(conflict=None, dropped=dropped, content=content)
+
+
+def _reasons(group: Group, sight: Sight) -> Iterator[str]:
+    return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
+
+
+def _look(record: PlanRecord, head: Head) -> Sight:
+    files: dict[str, tuple[ScannedFile, ...]] = {}
+    newer: dict[tuple[str, int], DeleteFile] = {}
+    for scanned in head.scan.files:
+        place = normalise(scanned.data.path)
+        files[place] = (*files.get(place, ()), scanned)
+        newer |= {_identity(delete): delete for delete in scanned.deletes if _is_newer_equality(delete, record)}
+    newer |= {_identity(delete): delete for delete in head.scan.dangling if _is_newer_equality(delete, record)}
+    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)))
+
+
+def _is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
+    return delete.kind is DeleteKind.EQUALITY and delete.sequence_number > record.sequence_number
+
+
+def _identity(delete: DeleteFile) -> tuple[str, int]:
+    return delete.path, delete.sequence_number
+
+
+# Rules of the whole
+
+
+def table_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
+    """A table dropped and made anew under the same name has other rows."""
+    if head.table_uuid != record.table_uuid:
+        return f"the table is another one: UUID {head.table_uuid}, planned on {record.table_uuid}"
+    return None
+
+
+def format_version_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
+    """Another format has other rules for deletes and sequence numbers than those planned with."""
+    if head.format_version != record.format_version:
+        return f"the table's format version is {head.format_version}, planned on {record.format_version}"
+    return None
+
+
+def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
+    """After a rollback or a replaced branch S says nothing about which deletes are newer."""
+    if head.descends is None:
+        return f"it can't be seen any more whether the head {head.snapshot_id} descends from {record.snapshot_id}"
+    if not head.descends:
+        return f"the head {head.snapshot_id} does not descend from the planned snapshot {record.snapshot_id}"
+    return None
+
+
+def newer_equality_deletes_are_kept(record: PlanRecord, head: Head) -> str | None:
+    """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
+
+    Another optimizer may have turned it into position deletes for the inputs, which the outputs are not.
+    """
+    if head.removed_equality_deletes is None:
+        return "it can't be seen any more which equality deletes were removed since the plan"
+    for delete in head.removed_equality_deletes:
+        if delete.sequence_number > record.sequence_number:
+            return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
+    return None
+
+
+def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
+    """A column that the plan did not write though it existed, dropped then and back now, would read as null."""
+    known = frozenset(field_id for field_id in head.field_ids if field_id <= record.last_column_id)
+    for schema_json in sorted({group.work.table.schema_json for group in record.groups if group.work.rewritten}):
+        if lacking := known - field_ids(schema_json):
+            return f"columns of the table are not in the rewritten files: field ids {sorted(lacking)}"
+    return None
+
+
+def inputs_are_planned_once(record: PlanRecord, head: Head) -> str | None:
+    """A file rewritten by two tasks would have its rows twice."""
+    seen: set[str] = set()
+    for group in record.groups:
+        for given in _inputs(group):
+            place = normalise(given.data.path)
+            if place in seen:
+                return f"{given.data.path} was planned more than once"
+            seen.add(place)
+    return None
+
+
+WHOLE_RULES: tuple[WholeRule, ...] = (
+    table_is_the_planned_one,
+    format_version_is_the_planned_one,
+    plan_is_an_ancestor,
+    newer_equality_deletes_are_kept,
+    outputs_hold_all_columns,
+    inputs_are_planned_once,
+)
+
+
+# Rules of a group
+
+
+def inputs_are_live(group: Group, sight: Sight) -> str | None:
+    """A file that is gone was rewritten or deleted by another, so that its rows must not be written again."""
+    for given in _inputs(group):
+        live = sight.files.get(normalise(given.data.path), ())
+        if not live:
+            return f"{given.data.path} is no longer live"
+        if len(live) > 1:
+            return f"{given.data.path} is live {len(live)} times"
+        if _file_identity(live[0].data) != _file_identity(given.data):
+            return f"{given.data.path} is not the planned one any more (path, sequence number, partition, rows, size)"
+    return None
+
+
+def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+    """Outputs carry S: an older equality delete would begin to apply to rows written after it."""
+    for given in _inputs(group):
+        if given.data.sequence_number > sight.record.sequence_number:
+            return f"{given.data.path} is newer than the plan"
+    return None
+
+
+def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
+    """A delete that is gone was taken back or replaced by another, which the rewrite has not seen."""
+    for given in _inputs(group):
+        gone = _stored(group, given).keys() - {_identity(delete) for delete in _live(given, sight).deletes}
+        if gone:
+            return f"the delete {min(gone)[0]} no longer applies to {given.data.path}"
+    return None
+
+
+def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
+    """A delete above S can't have been known to a plan at S: the record is not to be trusted."""
+    for delete in group.work.deletes:
+        if delete.sequence_number > sight.record.sequence_number:
+            return f"the planned delete {delete.path} is newer than the plan"
+    return None
+
+
+def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
+    """A position names a row of the old file and hits nothing in the new one: the deleted row would come back."""
+    for given in group.work.rewritten:
+        for delete in _new_deletes(group, given, sight):
+            if delete.kind is DeleteKind.POSITION:
+                return f"the position delete {delete.path} came after the plan and may apply to {given.data.path}"
+    return None
+
+
+def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
+    """A converted file stays, so that added position deletes go on applying; anything else was not folded."""
+    for given in group.work.converted:
+        for delete in _new_deletes(group, given, sight):
+            is_added = (
+                delete.kind is DeleteKind.POSITION
+                and delete.sequence_number > sight.record.sequence_number
+                and sight.record.format_version == _FORMAT_WITH_POSITION_DELETE_FILES
+            )
+            if delete.kind is DeleteKind.POSITION and not is_added:
+                return f"the position delete {delete.path} applies to {given.data.path} and was not planned"
+    return None
+
+
+def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
+    """Equality deletes up to S don't apply to outputs, so one that the rewrite did not apply would be lost."""
+    for given in _inputs(group):
+        for delete in _new_deletes(group, given, sight):
+            if delete.kind is DeleteKind.EQUALITY and not _is_newer_equality(delete, sight.record):
+                return f"the equality delete {delete.path} applies to {given.data.path} and was not planned"
+    return None
+
+
+def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str | None:
+    """Rows must not move between files that an equality delete covers and files that it does not."""
+    by_input = [{_identity(delete) for delete in _live(given, sight).deletes} for given in _inputs(group)]
+    some = _NONE.union(*by_input)
+    every = some.intersection(*by_input)
+    for delete in sight.newer_equality_deletes:
+        identity = _identity(delete)
+        to_outputs = [_covers(delete, output, identity in some) for output in group.output.data_files]
+        covered = identity in some or any(to_outputs)
+        if covered and not (identity in every and all(to_outputs)):
+            return f"the equality delete {delete.path} covers only a part of the task's inputs and outputs"
+    return None
+
+
+def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
+    """A key column that the outputs lack reads as null there, and the delete would miss its rows."""
+    columns = field_ids(group.work.table.schema_json)
+    to_inputs = {_identity(delete) for given in _inputs(group) for delete in _live(given, sight).deletes}
+    for delete in sight.newer_equality_deletes:
+        reaches = _identity(delete) in to_inputs
+        if any(_covers(delete, output, reaches) for output in group.output.data_files):
+            lacking = set(delete.equality_ids) - columns
+            if lacking or not delete.equality_ids:
+                return f"the equality delete {delete.path} has key columns that the outputs lack: {sorted(lacking)}"
+    return None
+
+
+#: In this order: the later ones rely on the inputs being live.
+GROUP_RULES: tuple[GroupRule, ...] = (
+    inputs_are_live,
+    inputs_are_not_newer_than_the_plan,
+    planned_deletes_are_not_newer_than_the_plan,
+    planned_deletes_still_apply,
+    no_new_position_deletes_on_rewritten_files,
+    no_unknown_deletes_on_converted_files,
+    no_unplanned_old_equality_deletes,
+    newer_equality_deletes_cover_all_or_none,
+    newer_equality_deletes_know_the_outputs,
+)
+
+
+def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
+    """Whether an equality delete will apply to an output, which lies where the inputs do."""
+    if delete.sequence_number <= output.sequence_number:
+        return False
+    same_place = (delete.spec_id, delete.partition) == (output.spec_id, output.partition)
+    return same_place or not delete.partition or reaches_inputs
+
+
+def _inputs(group: Group) -> tuple[InputFile, ...]:
+    return (*group.work.rewritten, *group.work.converted)
+
+
+def _stored(group: Group, given: InputFile) -> dict[tuple[str, int], DeleteFile]:
+    return {_identity(group.work.deletes[index]): group.work.deletes[index] for index in given.deletes}
+
+
+def _live(given: InputFile, sight: Sight) -> ScannedFile:
+    return sight.files[normalise(given.data.path)][0]
+
+
+def _new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
+    stored = _stored(group, given)
+    return [delete for delete in _live(given, sight).deletes if _identity(delete) not in stored]
+
+
+def _file_identity(file: DataFile) -> tuple[object, ...]:
+    return file.path, file.sequence_number, file.spec_id, file.partition, file.record_count, file.size_bytes
+
+
+def _content(kept: list[Group], sight: Sight) -> CommitContent:
+    return CommitContent(
+        groups=tuple(group.number for group in kept),
+        removed_data=tuple(_live(given, sight).data for group in kept for given in group.work.rewritten),
+        removed_deletes=removable_deletes(kept, sight.head.scan, sight.record.sequence_number),
+        added_data=tuple(file for group in kept for file in group.output.data_files),
+        added_deletes=tuple(file for group in kept for file in group.output.delete_files),
+    )
+
+
+def _is_empty(content: CommitContent) -> bool:
+    return not (content.removed_data or content.removed_deletes or content.added_data or content.added_deletes)
+
+
+def field_ids(schema_json: str) -> frozenset[int]:
+    """All field ids of a schema in Iceberg's JSON form, those of nested fields, elements, keys and values too."""
+    return frozenset(_ids(json.loads(schema_json)))
+
+
+def _ids(kind: Any) -> Iterator[int]:
+    if not isinstance(kind, dict):
+        return
+    for field in kind.get("fields", ()):
+        yield field["id"]
+        yield from _ids(field["type"])
+    for part in ("element", "key", "value"):
+        if f"{part}-id" in kind:
+            yield kind[f"{part}-id"]
+            yield from _ids(kind[part])

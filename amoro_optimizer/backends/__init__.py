@@ -1,0 +1,1 @@
+"""Where the rewrite runs; everything else is the runner's."""

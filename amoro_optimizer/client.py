@@ -1,0 +1,182 @@
+"""The optimizer's side of the OptimizingService: a deadline on every call, retries nowhere else."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from amoro_core.errors import (
+    AmoroError,
+    CoordinatorUnavailable,
+    GroupNotFound,
+    InvalidSettings,
+    NotAllowed,
+    UnknownToken,
+)
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.protocol import codec
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
+from amoro_optimizer.session import Registration, Running
+
+PROTOCOL_VERSION = 1
+MESSAGE_LIMIT = 16 * 1024 * 1024
+CALL_DEADLINE_S = 30.0
+
+_RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A task handed to a thread."""
+
+    attempt: Attempt
+    thread_id: int
+    table: str
+    work: RewriteInput
+
+
+class Client:
+    """One channel to the coordinator, safe for many threads."""
+
+    def __init__(self, address: str, *, stopping: threading.Event) -> None:
+        self._channel = grpc.insecure_channel(
+            address,
+            options=[
+                ("grpc.max_send_message_length", MESSAGE_LIMIT),
+                ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+                ("grpc.initial_reconnect_backoff_ms", 200),
+                ("grpc.max_reconnect_backoff_ms", 5000),
+            ],
+        )
+        self._stub = OptimizingServiceStub(self._channel)
+        self._stopping = stopping
+        self._address = address
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def register(
+        self,
+        enrolment_token: str,
+        *,
+        group: str,
+        threads: int,
+        memory_bytes: int,
+        labels: Mapping[str, str],
+        heartbeat_interval_s: float,
+        running: Iterable[Attempt],
+        previous_optimizer_id: str,
+    ) -> tuple[Registration, tuple[Attempt, ...]]:
+        """Enter a group; returns the registration and the adopted attempts.
+
+        Raises CoordinatorUnavailable, NotAllowed (wrong enrolment token), GroupNotFound, InvalidSettings.
+        """
+        request = pb.RegisterRequest(
+            group=group,
+            threads=threads,
+            memory_bytes=memory_bytes,
+            labels=labels,
+            protocol_version=PROTOCOL_VERSION,
+            heartbeat_interval_ms=round(heartbeat_interval_s * 1000),
+            running=[codec.encode_attempt(attempt) for attempt in running],
+            previous_optimizer_id=previous_optimizer_id,
+        )
+        try:
+            answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))
+        except grpc.RpcError as error:
+            raise _translate(error, self._address, registering=True) from error
+        registration = Registration(
+            optimizer_id=answer.optimizer_id,
+            token=answer.token,
+            heartbeat_interval_s=answer.heartbeat_interval_ms / 1000,
+            heartbeat_timeout_s=answer.heartbeat_timeout_ms / 1000,
+        )
+        return registration, tuple(codec.decode_attempt(attempt) for attempt in answer.adopted)
+
+    def heartbeat(self, token: str, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
+        """Say what runs; returns the attempts to abandon and whether the optimizer is draining."""
+        request = pb.HeartbeatRequest(
+            running=[
+                pb.AttemptProgress(
+                    attempt=codec.encode_attempt(item.attempt), rows_done=item.rows_done, rows_total=item.rows_total
+                )
+                for item in running
+            ],
+            threads=threads,
+        )
+        answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
+        return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
+
+    def poll(self, token: str, thread_ids: Sequence[int], wait_s: float) -> tuple[Handed, ...]:
+        """Ask for work, waiting at most wait_s; returns nothing when told to stop meanwhile."""
+        request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
+        call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
+        answer = None
+        while answer is None:
+            try:
+                answer = call.result(timeout=0.2)
+            except grpc.FutureTimeoutError:
+                if self._stopping.is_set():
+                    # A task that was just handed out is given back by deregistering.
+                    call.cancel()  # type: ignore[no-untyped-call]
+                    return ()
+            except grpc.RpcError as error:
+                raise _translate(error, self._address) from error
+        return tuple(
+            Handed(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.decode_input(task.rewrite))
+            for task in answer.tasks
+        )
+
+    def ack(self, token: str, attempt: Attempt) -> Mapping[str, str] | None:
+        """Accept an attempt; returns the vended storage properties, None when the attempt is stale."""
+        request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt)])
+        answer = self._once(lambda: self._stub.AckTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
+        (result,) = answer.results
+        return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
+
+    def complete(self, token: str, attempt: Attempt, result: RewriteOutput | AmoroError) -> bool:
+        """Report a result; returns whether it was accepted (a repetition is). False: stale, absorbed."""
+        message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
+        if isinstance(result, RewriteOutput):
+            message.rewrite.CopyFrom(codec.encode_output(result))
+        else:
+            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=result.message))
+        request = pb.CompleteTaskRequest(results=[message])
+        answer = self._once(lambda: self._stub.CompleteTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
+        (answered,) = answer.results
+        return answered.status == pb.REPORT_STATUS_ACCEPTED
+
+    def deregister(self, token: str) -> None:
+        """Leave; unfinished attempts are planned again."""
+        self._once(lambda: self._stub.Deregister(pb.DeregisterRequest(), timeout=5.0, metadata=_bearer(token)))
+
+    def _once(self, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise _translate(error, self._address) from error
+
+
+def _bearer(token: str) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"),)
+
+
+def _translate(error: grpc.RpcError, address: str, *, registering: bool = False) -> AmoroError:
+    status, details = error.code(), error.details() or ""
+    if status in _RETRIED:
+        return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {details}")
+    if status == grpc.StatusCode.UNAUTHENTICATED:
+        if registering:
+            return NotAllowed(details, hint="Give the enrolment token of the coordinator with --token-file.")
+        return UnknownToken(details)
+    if status == grpc.StatusCode.NOT_FOUND and registering:
+        return GroupNotFound(details)
+    if status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION) and registering:
+        return InvalidSettings(details)
+    return AmoroError(f"{status.name}: {details}")

@@ -1,0 +1,190 @@
+"""Rewriting: the data and delete files of one task in, new files out."""
+
+import resource
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
+from amoro_core.files.deletes import require_parquet
+from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.options import writer_options
+from amoro_core.files.parquet import ParquetInput, open_parquet
+from amoro_core.files.partitions import identity_constants
+from amoro_core.files.projection import Projection, bind
+from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
+from amoro_core.model.files import DeleteKind
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_optimizer.rewrite.anti_join import Mask
+from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.outputs import Outputs
+
+#: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
+_ROW_GROUP_SHARE = 4
+
+#: A mask of rows, eight to a byte.
+_Packed = npt.NDArray[np.uint8]
+
+
+def rewrite(
+    work: RewriteInput,
+    access: FileAccess,
+    attempt: Attempt,
+    *,
+    on_progress: Callable[[int, int], None],
+    is_cancelled: Callable[[], bool],
+    memory_limit_bytes: int,
+) -> RewriteOutput:
+    """Write the live rows of the task's rewritten files anew, and the deletes of its converted files as positions.
+
+    `on_progress` is told rows done and rows in all. Every file written is deleted again when this raises:
+    AttemptAbandoned once `is_cancelled` says so (asked for each batch), DataFileMissing, UnreadableFile (also for
+    files whose rows are not those of the manifest), StorageFull, TableRefused for what is not handled, CheckFailed.
+    """
+    started = time.monotonic()
+    _refuse_unfit(work)
+    options = writer_options(work.table.properties)
+    run = _Run(work, access, attempt, on_progress, is_cancelled)
+    marks = Marks(work, access, run.checkpoint)
+    masks = _masks_ahead(run, marks) if work.output_count > 1 else {}
+    live_rows = sum(_live(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
+    outputs = Outputs(
+        work, access, attempt, options, live_rows=live_rows, memory_bytes=memory_limit_bytes // _ROW_GROUP_SHARE
+    )
+    try:
+        rows_deleted = sum(
+            _rewrite_file(run, marks, outputs, file, masks.pop(number, None))
+            for number, file in enumerate(work.rewritten)
+        )
+        outputs.finish_file()
+        positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
+        rows_read = sum(file.data.record_count for file in work.rewritten)
+        rows_written = sum(file.record_count for file in outputs.data_files)
+        if rows_read - rows_deleted != rows_written:
+            raise CheckFailed(f"{rows_read} rows read, {rows_deleted} deleted, but {rows_written} written")
+        run.checkpoint()
+    except BaseException:
+        outputs.abandon()
+        raise
+    return RewriteOutput(
+        data_files=tuple(outputs.data_files),
+        delete_files=tuple(outputs.delete_files),
+        rows_read=rows_read,
+        rows_deleted=rows_deleted,
+        rows_written=rows_written,
+        positions_written=positions,
+        bytes_read=run.bytes_read + marks.bytes_read,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )
+
+
+@dataclass(slots=True)
+class _Run:
+    """One attempt under way."""
+
+    work: RewriteInput
+    access: FileAccess
+    attempt: Attempt
+    on_progress: Callable[[int, int], None]
+    is_cancelled: Callable[[], bool]
+    rows_done: int = 0
+    bytes_read: int = 0
+
+    def checkpoint(self) -> None:
+        """Raise AttemptAbandoned when the attempt was cancelled."""
+        if self.is_cancelled():
+            raise AttemptAbandoned(f"attempt {self.attempt} was cancelled")
+
+    def advance(self, rows: int) -> None:
+        """Report rows that are done, and see to it that work goes on."""
+        self.rows_done += rows
+        files = (*self.work.rewritten, *self.work.converted)
+        self.on_progress(self.rows_done, sum(file.data.record_count for file in files))
+        self.checkpoint()
+
+    @contextmanager
+    def open(self, file: InputFile) -> Iterator[ParquetInput]:
+        """The data file, after its number of rows was compared with the manifest's."""
+        data = file.data
+        self.checkpoint()
+        self.bytes_read += data.size_bytes
+        with open_parquet(self.access, data.path, data.size_bytes) as source:
+            if source.rows != data.record_count:
+                raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
+            yield source
+
+
+def _refuse_unfit(work: RewriteInput) -> None:
+    for file in (*work.rewritten, *work.converted):
+        require_parquet(file.data)
+    for delete in work.deletes:
+        require_parquet(delete)
+    partitions = {(file.data.spec_id, file.data.partition) for file in (*work.rewritten, *work.converted)}
+    if len(partitions) > 1:
+        raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
+
+
+def _masks_ahead(run: _Run, marks: Marks) -> dict[int, _Packed]:
+    """The deleted rows of each rewritten file by its number, packed: even outputs need the live rows beforehand."""
+    masks = {}
+    for number, file in enumerate(run.work.rewritten):
+        if any(run.work.deletes[index].kind is DeleteKind.EQUALITY for index in file.deletes):
+            with run.open(file) as source:
+                mask = marks.of(file, source)
+        else:
+            mask = marks.by_position(file)
+        masks[number] = np.packbits(mask)
+    return masks
+
+
+def _live(file: InputFile, packed: _Packed | None) -> int:
+    deleted = 0 if packed is None else int(np.unpackbits(packed).sum())
+    return file.data.record_count - deleted
+
+
+def _rewrite_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile, packed: _Packed | None) -> int:
+    """Write the live rows of one file; the number of deleted ones."""
+    with run.open(file) as source:
+        if packed is None:
+            mask = marks.of(file, source)
+        else:
+            mask = np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
+        projection = _projection(run.work, file, source)
+        rows = 0
+        for first, batch in source.batches(projection.columns):
+            rows = first + batch.num_rows
+            outputs.write(_live_rows(batch, mask[first:rows], projection, source.path))
+            run.advance(batch.num_rows)
+        if rows != file.data.record_count:
+            raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
+    return int(mask.sum())
+
+
+def _projection(work: RewriteInput, file: InputFile, source: ParquetInput) -> Projection:
+    table = work.table
+    schema = parse_schema(table.schema_json)
+    constants = identity_constants(parse_spec(table.spec_json), file.data.partition, schema)
+    return bind(schema, source.schema, parse_name_mapping(table.name_mapping_json), constants)
+
+
+def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:
+    with reading_parquet(path):
+        kept = batch.filter(pa.array(~deleted)) if deleted.any() else batch
+        return projection.apply(kept)
+
+
+def _convert_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
+    """Write one position delete file for all deletes of a file that stays; the number of positions."""
+    with run.open(file) as source:
+        positions = np.flatnonzero(marks.of(file, source)).astype(np.int64)
+    if len(positions):
+        outputs.write_deletes(file.data, positions)
+    run.advance(file.data.record_count)
+    return len(positions)

@@ -1,0 +1,113 @@
+"""The files a task writes: their names, their even sizes, and what becomes of them when the task fails."""
+
+import uuid
+from contextlib import suppress
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from amoro_core.errors import AmoroError
+from amoro_core.files.deletes import Positions, write_position_deletes
+from amoro_core.files.io import FileAccess
+from amoro_core.files.options import WriterOptions
+from amoro_core.files.partitions import partition_path
+from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
+from amoro_core.files.writing import ParquetOutput, WrittenFile
+from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import RewriteInput
+
+#: How far a file may grow beyond the target before the next is begun, where rows differ much in width.
+_OVERSIZE = 1.5
+
+
+class Outputs:
+    """What one attempt has written. `live_rows` None: all rows go into one file."""
+
+    def __init__(
+        self,
+        work: RewriteInput,
+        access: FileAccess,
+        attempt: Attempt,
+        options: WriterOptions,
+        *,
+        live_rows: int | None,
+        memory_bytes: int,
+    ) -> None:
+        self.data_files: list[DataFile] = []
+        self.delete_files: list[DeleteFile] = []
+        self._work = work
+        self._access = access
+        self._attempt = attempt
+        self._options = options
+        self._memory_bytes = memory_bytes
+        self._schema = parse_schema(work.table.schema_json)
+        self._rows_left = live_rows
+        self._room: int | None = None  # rows that still go into the open file
+        self._open: ParquetOutput | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add live rows, in the columns of the table's schema."""
+        while batch.num_rows:
+            output = self._open if self._open is not None else self._begin()
+            taken = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
+            output.write(batch.slice(0, taken))
+            batch = batch.slice(taken)
+            if self._room is None or self._rows_left is None:
+                continue
+            self._room -= taken
+            self._rows_left -= taken
+            if self._room == 0 or output.written_bytes > _OVERSIZE * self._work.target_size_bytes:
+                self.finish_file()
+
+    def finish_file(self) -> None:
+        """Close the open data file, if there is one."""
+        if self._open is None:
+            return
+        output, self._open = self._open, None
+        self.data_files.append(self._data_file(output.close()))
+
+    def write_deletes(self, data: DataFile, positions: Positions) -> None:
+        """Write the position delete file of a converted data file."""
+        path = self._new_path(data.partition, "-deletes")
+        number = self._work.sequence_number
+        self.delete_files.append(write_position_deletes(self._access, path, data, positions, number, self._options))
+
+    def abandon(self) -> None:
+        """Delete everything written, as far as that is possible."""
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+        for path in [file.path for file in self.data_files] + [file.path for file in self.delete_files]:
+            with suppress(AmoroError):
+                self._access.delete(path)
+
+    def _begin(self) -> ParquetOutput:
+        if self._rows_left is not None:
+            files_left = max(1, self._work.output_count - len(self.data_files))
+            self._room = max(1, -(-self._rows_left // files_left))
+        path = self._new_path(self._work.rewritten[0].data.partition, "")
+        self._open = ParquetOutput(self._access, path, self._schema, self._options, memory_bytes=self._memory_bytes)
+        return self._open
+
+    def _new_path(self, partition: Partition, suffix: str) -> str:
+        table = self._work.table
+        schema: Schema = with_dropped(self._schema, table.dropped_fields_json)
+        name = f"{self._attempt.task_id}-{self._attempt.number}-{uuid.uuid4()}{suffix}.parquet"
+        directory = partition_path(parse_spec(table.spec_json), partition, schema)
+        return "/".join(part for part in (table.data_location.rstrip("/"), directory, name) if part)
+
+    def _data_file(self, written: WrittenFile) -> DataFile:
+        first = self._work.rewritten[0].data
+        return DataFile(
+            path=written.path,
+            file_format=FileFormat.PARQUET,
+            spec_id=first.spec_id,
+            partition=first.partition,
+            record_count=written.record_count,
+            size_bytes=written.size_bytes,
+            sequence_number=self._work.sequence_number,
+            metrics=written.metrics,
+            sort_order_id=0,  # the order of sorted inputs is not kept
+            split_offsets=written.split_offsets,
+        )

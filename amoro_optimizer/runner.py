@@ -1,0 +1,310 @@
+"""Threads that poll, run and report: the life of an optimizer process."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from amoro_core.errors import (
+    AmoroError,
+    AttemptAbandoned,
+    CoordinatorUnavailable,
+    OptimizerError,
+    UnknownToken,
+)
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_optimizer import session as sessions
+from amoro_optimizer.client import Client, Handed
+from amoro_optimizer.session import Session
+
+log = structlog.get_logger("amoro.optimizer")
+
+POLL_WAIT_S = 20.0
+RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+#: How long a result is still offered to a silent coordinator once the optimizer was told to stop.
+DELIVERY_WINDOW_S = 30.0
+
+#: Runs one attempt: work, vended storage properties, attempt, progress, cancellation.
+Execute = Callable[
+    [RewriteInput, Mapping[str, str], Attempt, Callable[[int, int], None], Callable[[], bool]], RewriteOutput
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerConfig:
+    """How an optimizer presents itself; `memory_bytes` is per thread."""
+
+    address: str
+    group: str
+    threads: int
+    memory_bytes: int
+    enrolment_token: str
+    heartbeat_interval_s: float
+    labels: Mapping[str, str]
+    drain_timeout_s: float = 600.0
+
+
+class Runner:
+    """An optimizer: N threads, each with at most one attempt, and a heart."""
+
+    def __init__(self, config: OptimizerConfig, execute: Execute) -> None:
+        self._config = config
+        self._execute = execute
+        self._stopping = threading.Event()
+        self._abandon_all = threading.Event()
+        self._client = Client(config.address, stopping=self._stopping)
+        self._lock = threading.Lock()
+        self._registering = threading.Lock()
+        self._session = Session()
+        self._previous_id = ""
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Drain: running attempts may finish, nothing new is taken. A second wish abandons them."""
+        if at_once:
+            self._abandon_all.set()
+        self._stopping.set()
+
+    def run(self, on_registered: Callable[[], None] = lambda: None) -> None:
+        """Register and work until stopped.
+
+        Raises what makes a first registration hopeless: NotAllowed, GroupNotFound, InvalidSettings.
+        """
+        try:
+            self._register(self._snapshot().generation, patient=True)
+            if self._snapshot().registration is None:
+                return
+            on_registered()
+            workers = [
+                threading.Thread(target=self._work, args=(number,), name=f"optimizer-{number}")
+                for number in range(1, self._config.threads + 1)
+            ]
+            # The heart beats on while workers drain, so that they are not taken for lost.
+            done = threading.Event()
+            heart = threading.Thread(target=self._beat, args=(done,), name="optimizer-heart", daemon=True)
+            heart.start()
+            for worker in workers:
+                worker.start()
+            self._stopping.wait()
+            deadline = time.monotonic() + self._config.drain_timeout_s
+            for worker in workers:
+                worker.join(max(0.0, deadline - time.monotonic()))
+            self._abandon_all.set()
+            for worker in workers:
+                worker.join()
+            done.set()
+            heart.join()
+            self._leave()
+        finally:
+            self._client.close()
+
+    # Registration
+
+    def _register(self, generation: int, *, patient: bool) -> None:
+        """Register unless another thread has done so since that generation was seen.
+
+        A coordinator that does not answer is waited for while `patient`.
+        """
+        with self._registering:
+            tries = 0
+            while not self._snapshot().registration or self._snapshot().generation == generation:
+                if self._stopping.is_set() and not self._snapshot().running:
+                    return
+                try:
+                    self._register_once()
+                    return
+                except CoordinatorUnavailable as error:
+                    if not patient:
+                        raise
+                    log.warning("coordinator.unreachable", error=error.message)
+                    self._stopping.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
+                    if self._abandon_all.is_set():
+                        return
+                    tries += 1
+
+    def _register_once(self) -> None:
+        running = tuple(self._snapshot().running)
+        registration, adopted = self._client.register(
+            self._config.enrolment_token,
+            group=self._config.group,
+            threads=self._config.threads,
+            memory_bytes=self._config.memory_bytes * self._config.threads,
+            labels=self._config.labels,
+            heartbeat_interval_s=self._config.heartbeat_interval_s,
+            running=running,
+            previous_optimizer_id=self._previous_id,
+        )
+        with self._lock:
+            self._session = sessions.registered(self._session, registration, adopted)
+        self._previous_id = registration.optimizer_id
+        log.info(
+            "optimizer.registered",
+            optimizer=registration.optimizer_id,
+            group=self._config.group,
+            threads=self._config.threads,
+            adopted=len(adopted),
+        )
+
+    def _leave(self) -> None:
+        registration = self._snapshot().registration
+        if registration is None:
+            return
+        try:
+            self._client.deregister(registration.token)
+            log.info("optimizer.deregistered", optimizer=registration.optimizer_id)
+        except AmoroError as error:
+            log.warning("optimizer.left_silently", error=error.message)
+
+    # The heart
+
+    def _beat(self, done: threading.Event) -> None:
+        while not done.wait(self._interval()):
+            session = self._snapshot()
+            if session.registration is None:
+                self._renew(session.generation)
+                continue
+            try:
+                abandon, draining = self._client.heartbeat(
+                    session.registration.token, session.running.values(), self._config.threads
+                )
+            except UnknownToken:
+                self._renew(session.generation)
+            except AmoroError as error:
+                log.warning("heartbeat.failed", error=error.message)
+            else:
+                with self._lock:
+                    self._session = sessions.told(self._session, abandon, draining)
+                if draining:
+                    self._stopping.set()
+
+    def _interval(self) -> float:
+        registration = self._snapshot().registration
+        return registration.heartbeat_interval_s if registration else RETRY_S[2]
+
+    def _renew(self, generation: int) -> None:
+        with self._lock:
+            self._session = sessions.token_lost(self._session, generation)
+        try:
+            self._register(generation, patient=False)
+        except AmoroError as error:
+            log.warning("optimizer.registration_failed", error=error.message)
+
+    # Threads
+
+    def _work(self, thread_id: int) -> None:
+        tries = 0
+        while not self._stopping.is_set():
+            session = self._snapshot()
+            if session.registration is None:
+                self._stopping.wait(RETRY_S[1])
+                self._renew(session.generation)
+                continue
+            try:
+                handed = self._client.poll(session.registration.token, [thread_id], POLL_WAIT_S)
+                tries = 0
+            except UnknownToken:
+                self._renew(session.generation)
+                continue
+            except AmoroError as error:
+                log.warning("poll.failed", error=error.message, thread=thread_id)
+                self._stopping.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
+                tries += 1
+                continue
+            for task in handed:
+                self._run(task)
+
+    def _run(self, task: Handed) -> None:
+        with self._lock:
+            self._session = sessions.started(self._session, task.attempt, task.thread_id)
+        try:
+            vended = self._ack(task.attempt)
+            if vended is None:
+                log.warning("task.dropped", attempt=str(task.attempt), reason="stale before it was acknowledged")
+                return
+            result = self._attempt(task, vended)
+            if result is not None:
+                self._deliver(task.attempt, result)
+        finally:
+            with self._lock:
+                self._session = sessions.finished(self._session, task.attempt)
+
+    def _ack(self, attempt: Attempt) -> Mapping[str, str] | None:
+        """The vended properties; None when the attempt is not ours (any more)."""
+        session = self._snapshot()
+        if session.registration is None:
+            return None
+        try:
+            return self._client.ack(session.registration.token, attempt)
+        except AmoroError as error:
+            # Whether or not the coordinator took the acknowledgement: the attempt is reset by its time-out
+            # or by this thread's next poll.
+            log.warning("ack.failed", attempt=str(attempt), error=error.message)
+            return None
+
+    def _attempt(self, task: Handed, vended: Mapping[str, str]) -> RewriteOutput | AmoroError | None:
+        """The result to report; None when the attempt was abandoned."""
+        started = time.monotonic()
+        log.info("task.started", attempt=str(task.attempt), table=task.table, files=len(task.work.rewritten))
+        try:
+            output = self._execute(
+                task.work,
+                vended,
+                task.attempt,
+                lambda done, total: self._progress(task.attempt, done, total),
+                lambda: self._is_cancelled(task.attempt),
+            )
+        except AttemptAbandoned:
+            log.info("task.abandoned", attempt=str(task.attempt))
+            return None
+        except AmoroError as error:
+            log.warning("task.failed", attempt=str(task.attempt), code=error.code, error=error.message)
+            return error
+        except MemoryError:
+            return OptimizerError("out of memory")
+        except Exception as error:
+            log.exception("task.failed", attempt=str(task.attempt))
+            return OptimizerError(f"{type(error).__name__}: {error}")
+        log.info("task.executed", attempt=str(task.attempt), seconds=round(time.monotonic() - started, 2))
+        return output
+
+    def _deliver(self, attempt: Attempt, result: RewriteOutput | AmoroError) -> None:
+        """Report until somebody has heard it; a result is not lost because a coordinator restarts."""
+        tries = 0
+        give_up: float | None = None
+        while not sessions.abandons(self._snapshot(), attempt):
+            session = self._snapshot()
+            try:
+                if session.registration is None:
+                    raise UnknownToken("not registered")
+                accepted = self._client.complete(session.registration.token, attempt, result)
+            except UnknownToken:
+                self._renew(session.generation)
+            except CoordinatorUnavailable as error:
+                log.warning("result.undelivered", attempt=str(attempt), error=error.message)
+            except AmoroError as error:
+                log.error("result.rejected", attempt=str(attempt), error=error.message)
+                return
+            else:
+                if not accepted:
+                    log.warning("result.stale", attempt=str(attempt))
+                return
+            if self._stopping.is_set():
+                give_up = give_up or time.monotonic() + DELIVERY_WINDOW_S
+                if time.monotonic() > give_up or self._abandon_all.is_set():
+                    log.error("result.lost", attempt=str(attempt))
+                    return
+            self._abandon_all.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
+            tries += 1
+
+    def _progress(self, attempt: Attempt, rows_done: int, rows_total: int) -> None:
+        with self._lock:
+            self._session = sessions.progressed(self._session, attempt, rows_done, rows_total)
+
+    def _is_cancelled(self, attempt: Attempt) -> bool:
+        return self._abandon_all.is_set() or sessions.abandons(self._snapshot(), attempt)
+
+    def _snapshot(self) -> Session:
+        with self._lock:
+            return self._session

@@ -1,0 +1,124 @@
+"""A coordinator that gives scripted answers over real gRPC, and a launcher that writes down what it is asked."""
+
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import grpc
+
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, UpOptions
+from amoro_core.errors import AmoroError
+from amoro_core.protocol import admin_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
+
+TOKEN = "the-admin-token"  # noqa: S105
+
+
+@dataclass
+class Failure:
+    """An answer that is an error: of ours if it has a code, else plain gRPC."""
+
+    message: str
+    code: str = ""
+    exit_status: int = 1
+    hint: str = ""
+    status: grpc.StatusCode = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class FakeAdmin(AdminServiceServicer):
+    """Answers each method from its script: the next answer, the last one again and again."""
+
+    def __init__(self) -> None:
+        self.scripts: dict[str, list[Any]] = {}
+        self.requests: list[tuple[str, Any]] = []
+
+    def script(self, method: str, *answers: Any) -> None:
+        self.scripts[method] = list(answers)
+
+    def asked(self, method: str) -> list[Any]:
+        return [request for name, request in self.requests if name == method]
+
+    def _answer(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:
+        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {TOKEN}":
+            self._abort(Failure("unknown token", "AMORO-4002", 4, status=grpc.StatusCode.UNAUTHENTICATED), context)
+        self.requests.append((method, request))
+        answers = self.scripts[method]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Failure):
+            self._abort(answer, context)
+        return answer
+
+    def _abort(self, failure: Failure, context: grpc.ServicerContext) -> NoReturn:
+        if failure.code:
+            context.set_trailing_metadata(
+                (
+                    ("amoro-code", failure.code),
+                    ("amoro-exit", str(failure.exit_status)),
+                    ("amoro-hint-bin", failure.hint.encode()),
+                )
+            )
+        context.abort(failure.status, failure.message)
+        raise AssertionError("abort raises")
+
+
+def _method(name: str) -> Any:
+    return lambda self, request, context: self._answer(name, request, context)
+
+
+for _rpc in admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods:
+    setattr(FakeAdmin, _rpc.name, _method(_rpc.name))
+
+
+@contextmanager
+def serving(admin: FakeAdmin) -> Iterator[str]:
+    """The address where the fake answers."""
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    add_AdminServiceServicer_to_server(admin, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+@dataclass
+class FakeLauncher:
+    """Writes down what it is asked; `endpoint` is what an embedded coordinator would answer at."""
+
+    endpoint: Endpoint | None = None
+    findings: list[Finding] = field(default_factory=list)
+    error: BaseException | None = None
+    calls: list[Any] = field(default_factory=list)
+
+    def _called(self, call: Any) -> None:
+        self.calls.append(call)
+        if self.error is not None:
+            raise self.error
+
+    def up(self, options: UpOptions) -> None:
+        self._called(options)
+
+    def optimizer(self, options: OptimizerOptions) -> None:
+        self._called(options)
+
+    def demo(self, options: DemoOptions) -> None:
+        self._called(options)
+
+    def doctor(self, home: Path, config: Path | None) -> list[Finding]:
+        self._called(("doctor", home, config))
+        return self.findings
+
+    @contextmanager
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
+        self._called(("embedded", home, config, wait))
+        if self.endpoint is None:
+            raise AmoroError("nothing is embedded in this test")
+        try:
+            yield self.endpoint
+        finally:
+            self.calls.append("embedded ended")

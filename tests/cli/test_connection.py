@@ -1,0 +1,204 @@
+import os
+import socket
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from amoro_cli.launcher import Endpoint
+from amoro_core.errors import StateDirectoryLocked
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli, record
+from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
+from tests.cli.messages import PROCESS, plan, process, table
+
+HINT = (
+    "Hint: On the coordinator's machine the token is read from STATE_DIRECTORY/admin.token (see --home); "
+    "elsewhere give it with --token-file or AMORO_TOKEN.\n"
+)
+
+
+@pytest.fixture
+def free_address() -> str:
+    """An address where nobody answers."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+@pytest.fixture
+def embedded(launcher: FakeLauncher, address: str) -> FakeLauncher:
+    """A launcher whose embedded coordinator is the fake one."""
+    launcher.endpoint = Endpoint(address, TOKEN)
+    return launcher
+
+
+@pytest.fixture
+def tables(admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_named_coordinator_takes_its_token_from_a_file(
+    bare_cli: Cli, address: str, tmp_path: Path, home: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    options = ("--address", address, "--token-file", str(token), "--home", str(home))
+    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
+    assert bare_cli(*options, "table", "list", "-o", "name").out == "sales.db.orders\n"
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_named_coordinator_and_its_token_may_come_from_the_environment(
+    bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    monkeypatch.setenv("AMORO_ADDRESS", address)
+    monkeypatch.setenv("AMORO_TOKEN", TOKEN)
+    monkeypatch.setenv("AMORO_HOME", str(home))
+    assert bare_cli("table", "list", "-o", "name").out == "sales.db.orders\n"
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_coordinator_named_on_this_machine_takes_the_token_of_the_state_directory(
+    bare_cli: Cli, address: str, home: Path, free_address: str
+) -> None:
+    record(home, os.getpid(), free_address)
+    result = bare_cli("table", "list", "-o", "name", "--address", address, "--home", str(home))
+    assert result.out == "sales.db.orders\n"
+
+
+@pytest.mark.parametrize("address", ["coordinator.example:1261", "127.0.0.1:1261"])
+def test_without_a_token_nothing_is_asked(bare_cli: Cli, home: Path, address: str) -> None:
+    result = bare_cli("table", "list", "--address", address, "--home", str(home))
+    assert (result.status, result.out) == (4, "")
+    assert result.err == (
+        f"Error: There is no token for the coordinator at {address} [AMORO-4001]\n"
+        "Hint: Give its admin token with --token-file or AMORO_TOKEN; "
+        "it stands in admin.token of its state directory.\n"
+    )
+
+
+def test_the_local_token_is_not_sent_to_another_machine(bare_cli: Cli, home: Path, free_address: str) -> None:
+    record(home, os.getpid(), free_address)
+    result = bare_cli("table", "list", "--address", "coordinator.example:1261", "--home", str(home))
+    assert result.status == 4
+
+
+def test_a_wrong_token_says_where_tokens_come_from(
+    bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMORO_TOKEN", "wrong")
+    result = bare_cli("table", "list", "--address", address)
+    assert (result.status, result.out, result.err) == (4, "", f"Error: unknown token [AMORO-4002]\n{HINT}")
+
+
+def test_a_token_that_cannot_be_one_is_not_sent(bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AMORO_TOKEN", "zweiundzwanzig\u00fc")
+    result = bare_cli("table", "list", "--address", address)
+    assert result.status == 4
+    assert result.err == f"Error: The admin token holds characters that no token has [AMORO-4001]\n{HINT}"
+
+
+def test_a_token_file_that_is_not_there_is_wrong_usage(bare_cli: Cli, address: str, tmp_path: Path) -> None:
+    result = bare_cli("table", "list", "--address", address, "--token-file", str(tmp_path / "none"))
+    assert result.status == 2
+    assert result.err.startswith(f"Error: The token file {tmp_path / 'none'} cannot be read: ")
+
+
+def test_a_state_directory_without_its_token_is_not_ours(bare_cli: Cli, home: Path, coordinator: str) -> None:
+    (home / "admin.token").unlink()
+    result = bare_cli("table", "list", "--home", str(home))
+    assert result.status == 4
+    assert result.err.startswith("Error: The admin token cannot be read: ")
+    assert f"Be the user who owns {home}" in result.err
+
+
+def test_a_named_coordinator_that_does_not_answer_is_not_replaced_by_one_of_our_own(
+    bare_cli: Cli, embedded: FakeLauncher, free_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AMORO_TOKEN", TOKEN)
+    result = bare_cli("table", "list", "--address", free_address)
+    assert (result.status, result.out, embedded.calls) == (1, "", [])
+    assert result.err.startswith(f"Error: The coordinator at {free_address} does not answer: ")
+    assert result.err.endswith(
+        "[AMORO-1008]\nHint: Start one with: amoro up. Or name another with --address or --home.\n"
+    )
+
+
+@pytest.mark.usefixtures("tables")
+def test_without_a_coordinator_the_command_works_in_its_own_process(
+    bare_cli: Cli, embedded: FakeLauncher, home: Path
+) -> None:
+    result = bare_cli("table", "list", "-o", "name", "--home", str(home), "--config", "c.yaml")
+    assert (result.status, result.out) == (0, "sales.db.orders\n")
+    assert result.err == f"No coordinator runs on {home}: working in this process.\n"
+    assert embedded.calls == [("embedded", home, Path("c.yaml"), timedelta(seconds=10)), "embedded ended"]
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_record_that_a_dead_coordinator_left_is_passed_over(
+    bare_cli: Cli, embedded: FakeLauncher, home: Path, free_address: str
+) -> None:
+    record(home, os.getpid(), free_address)
+    assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
+    assert embedded.calls[-1] == "embedded ended"
+
+
+@pytest.mark.usefixtures("tables")
+def test_a_stranger_on_the_port_of_a_dead_coordinator_gets_no_token(
+    bare_cli: Cli, embedded: FakeLauncher, home: Path, dead_pid: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        stranger.settimeout(0)
+        record(home, dead_pid, f"127.0.0.1:{stranger.getsockname()[1]}")
+        assert bare_cli("table", "list", "--home", str(home)).status == 0
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+    assert embedded.calls[-1] == "embedded ended"
+
+
+@pytest.mark.usefixtures("tables")
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": "x", "address": "a:1"}', '{"pid": 1, "address": 5}'])
+def test_a_broken_record_is_passed_over(bare_cli: Cli, embedded: FakeLauncher, home: Path, text: str) -> None:
+    home.mkdir()
+    (home / "coordinator.json").write_text(text)
+    assert bare_cli("table", "list", "--home", str(home)).status == 0
+    assert embedded.calls[-1] == "embedded ended"
+
+
+def test_optimizing_in_process_always_waits_and_waits_for_the_lock_as_long_as_it_may(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
+    admin.script("GetProcess", process())
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    assert result.status == 0
+    assert result.out.splitlines()[0] == f"{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s"
+    assert embedded.calls == [("embedded", home, None, timedelta(minutes=3)), "embedded ended"]
+
+
+def test_a_process_that_does_not_end_in_time_goes_on_with_the_next_coordinator(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
+    admin.script("GetProcess", process("running"))
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "200ms", "--home", str(home))
+    assert result.status == 124
+    assert "goes on with the next coordinator or command on this state directory [AMORO-8001]\n" in result.err
+    assert embedded.calls[-1] == "embedded ended"
+
+
+def test_an_error_ends_the_embedded_coordinator_too(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("GetTable", Failure("no such table", "AMORO-3002", 3))
+    assert bare_cli("table", "show", "a.b.c", "--home", str(home)).status == 3
+    assert embedded.calls[-1] == "embedded ended"
+
+
+def test_a_state_directory_that_stays_locked_ends_with_five(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
+    launcher.error = StateDirectoryLocked("locked by process 7", hint="Wait for it.")
+    result = bare_cli("table", "list", "--home", str(home))
+    assert result.status == 5
+    assert result.err.endswith("Error: locked by process 7 [AMORO-5003]\nHint: Wait for it.\n")

@@ -1,0 +1,119 @@
+import grpc
+import pytest
+
+from amoro_core.errors import AddressInUse
+from tests.cli.conftest import Cli
+from tests.cli.fakes import Failure, FakeAdmin, FakeLauncher
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("AMORO-1002", 1),
+        ("AMORO-2001", 2),
+        ("AMORO-3002", 3),
+        ("AMORO-4001", 4),
+        ("AMORO-5001", 5),
+        ("AMORO-6001", 6),
+        ("AMORO-7001", 7),
+        ("AMORO-8001", 124),
+        ("AMORO-9999", 9),
+    ],
+)
+def test_an_error_of_the_coordinator_keeps_its_message_hint_code_and_status(
+    cli: Cli, admin: FakeAdmin, code: str, status: int
+) -> None:
+    admin.script("GetTable", Failure("table a.b.c → no", code, status, "Look → there."))
+    result = cli("table", "show", "a.b.c")
+    assert (result.status, result.out) == (status, "")
+    assert result.err == f"Error: table a.b.c → no [{code}]\nHint: Look → there.\n"
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "message"),
+    [
+        (Failure("gone", status=grpc.StatusCode.UNAVAILABLE), 1, "does not answer: gone [AMORO-1008]"),
+        (Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED), 1, "did not answer within 120 s [AMORO-1008]"),
+        (Failure("what?", status=grpc.StatusCode.UNIMPLEMENTED), 1, "cannot do this: what? [AMORO-1001]"),
+        (Failure("no", status=grpc.StatusCode.PERMISSION_DENIED), 4, "Error: no [AMORO-4001]"),
+        (Failure("boom", status=grpc.StatusCode.INTERNAL), 1, "failed: boom [AMORO-1001]"),
+    ],
+)
+def test_an_error_of_grpc_itself_becomes_one_of_ours(
+    cli: Cli, admin: FakeAdmin, failure: Failure, status: int, message: str
+) -> None:
+    admin.script("GetTable", failure)
+    result = cli("table", "show", "a.b.c")
+    assert (result.status, result.out) == (status, "")
+    assert message in result.err.splitlines()[0]
+    assert "Traceback" not in result.err
+
+
+def test_planning_that_takes_longer_than_the_timeout_is_a_timeout(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("OptimizeTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
+    result = cli("optimize", "a.b.c", "--timeout", "5m")
+    assert result.status == 124
+    assert "[AMORO-8001]" in result.err
+
+
+def test_an_error_of_the_launcher_ends_the_command_with_its_status(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    launcher.error = AddressInUse("port 1261 is taken by process 7", hint="Use --port.")
+    result = bare_cli("up")
+    assert (result.status, result.out) == (2, "")
+    assert result.err == "Error: port 1261 is taken by process 7 [AMORO-2003]\nHint: Use --port.\n"
+
+
+def test_a_traceback_is_shown_only_when_asked_for(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    launcher.error = AddressInUse("taken")
+    assert "Traceback" not in bare_cli("up").err
+    assert "Traceback" in bare_cli("up", "--debug").err
+    assert "Traceback" in bare_cli("--debug", "up").err
+
+
+def test_what_nobody_expected_is_told_without_a_traceback(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    launcher.error = ZeroDivisionError("division by zero")
+    result = bare_cli("up")
+    assert result.status == 1
+    assert result.err == (
+        "Error: This should not have happened: ZeroDivisionError: division by zero [AMORO-1000]\n"
+        "Hint: Run it again with --debug for the traceback, and report it.\n"
+    )
+    assert "ZeroDivisionError: division by zero\nError: " in bare_cli("up", "--debug").err
+
+
+def test_an_interrupt_ends_with_130(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    launcher.error = KeyboardInterrupt()
+    assert bare_cli("up").status == 130
+
+
+@pytest.mark.parametrize("name", ["orders", "a..b", "a.b.c.", "", "a b.c.d", "a.`b.c"])
+def test_a_name_that_no_table_has_is_wrong_usage(cli: Cli, admin: FakeAdmin, name: str) -> None:
+    result = cli("optimize", name)
+    assert (result.status, result.out) == (2, "")
+    assert f"{name!r} is not the name of a table. Write catalog.namespace.table" in result.err
+    assert admin.requests == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("optimize", "a.b.c", "--type", "huge"), "'huge' is not one of 'minor', 'major', 'full'"),
+        (("optimize", "a.b.c", "--timeout", "10"), "'10' is not a duration: write 30s, 10m or 1h"),
+        (("optimize", "a.b.c", "--timeout", "0s"), "'0s' is not a duration above zero and at most 365d"),
+        (("optimize", "a.b.c", "--wat"), "No such option: --wat"),
+        (("optimize",), "Missing argument 'TABLE'"),
+        (("table", "list", "--status", "odd"), "'odd' is not one of"),
+        (("table", "list", "-o", "xml"), "'xml' is not one of"),
+        (("process", "list", "--limit", "0"), "Invalid value for '--limit'"),
+        (("up", "--memory", "lots"), "'lots' is not an amount of memory: write 512MB or 1GB"),
+        (("up", "--port", "70000"), "Invalid value for '--port'"),
+        (("frobnicate",), "No such command 'frobnicate'"),
+    ],
+)
+def test_wrong_usage_ends_with_two_and_says_what_is_right(
+    bare_cli: Cli, launcher: FakeLauncher, arguments: tuple[str, ...], message: str
+) -> None:
+    result = bare_cli(*arguments)
+    assert (result.status, result.out, launcher.calls) == (2, "", [])
+    assert message in result.err
+    assert "Try 'amoro" in result.err

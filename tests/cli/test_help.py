@@ -1,0 +1,65 @@
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+import typer
+
+from amoro_cli.main import build
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeLauncher
+
+COMMANDS = [
+    ("up",),
+    ("demo",),
+    ("doctor",),
+    ("plan",),
+    ("optimize",),
+    ("table", "list"),
+    ("table", "show"),
+    ("table", "enable"),
+    ("table", "disable"),
+    ("process", "list"),
+    ("process", "show"),
+    ("optimizer", "run"),
+    ("optimizer", "list"),
+    ("catalog", "add"),
+    ("catalog", "list"),
+]
+
+
+def _leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield path
+        return
+    for name, child in children.items():
+        yield from _leaves(child, (*path, name))
+
+
+def test_the_tree_has_exactly_these_commands() -> None:
+    assert list(_leaves(typer.main.get_command(build(FakeLauncher())))) == COMMANDS
+
+
+@pytest.mark.parametrize("path", [(), ("table",), ("process",), ("optimizer",), ("catalog",), *COMMANDS])
+def test_every_help_has_an_example_of_its_own(bare_cli: Cli, path: tuple[str, ...]) -> None:
+    result = bare_cli(*path, "--help")
+    assert (result.status, result.err) == (0, "")
+    assert f"\n  Example:\n    {' '.join(('amoro', *path))}" in result.out
+
+
+def test_the_version_is_printed(bare_cli: Cli) -> None:
+    result = bare_cli("--version")
+    assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
+
+
+def test_help_and_wrong_usage_load_nothing_heavy() -> None:
+    program = (
+        "import sys; from amoro_cli.main import run; run(None, ['optimize', '--help']); run(None, ['plan', 'x']);"
+        "heavy = {'grpc', 'google.protobuf', 'pyarrow', 'pyiceberg', 'sqlite_utils', 'yaml', 'asyncio'};"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -1,0 +1,88 @@
+import json
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import nothing, plan
+
+TITLE = (
+    "sales.db.orders  main@5120000000000000881  health 61/100  1 of 3 partitions to be rewritten  3 tasks\n"
+    "  minor: 12 small files in dt=2026-09-20\n"
+)
+PLAN_TEXT = (
+    TITLE + "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
+    "  minor  12 small files     48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
+    "  skipped 2 partitions: below triggers\n"
+    "Not optimized by itself: observed only: nobody enabled it\n"
+    "Nothing was changed. Run: amoro optimize sales.db.orders\n"
+)
+
+
+def test_a_plan_shows_what_would_be_rewritten_and_why(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    result = cli("plan", "db.orders")
+    assert (result.status, result.out, result.err) == (0, PLAN_TEXT, "")
+    assert admin.asked("PlanTable") == [pb.PlanTableRequest(table="db.orders")]
+
+
+def test_an_explained_plan_lists_every_partition_with_its_reason(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan(enabled=True))
+    assert cli("plan", "sales.db.orders", "--explain", "--type", "minor").out == (
+        TITLE + "  WHY                      FILES      DELETES    SIZE  → FILES  PARTITION\n"
+        "  minor  12 small files       48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
+        "  skipped  below triggers      6            0  780 MB        -  dt=2026-09-19 (spec 1)\n"
+        "  skipped  below triggers      0            0     0 B        -  dt=2026-09-18 (spec 1)\n"
+        "Nothing was changed. Run: amoro optimize sales.db.orders --type minor\n"
+    )
+
+
+def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin: FakeAdmin) -> None:
+    skipped = [pb.PlannedPartition(partition=f"p={n}", reason=f"reason {n // 2}") for n in range(9)]
+    admin.script("PlanTable", nothing(partitions=skipped))
+    assert cli("plan", "sales.db.orders").out == (
+        "sales.db.orders  main@5120000000000000881  health 98/100  0 of 9 partitions to be rewritten\n"
+        "  skipped 2 partitions: reason 0\n"
+        "  skipped 2 partitions: reason 1\n"
+        "  skipped 2 partitions: reason 2\n"
+        "  and 3 partitions for other reasons: see --explain\n"
+        "Nothing to do for sales.db.orders: below all triggers; next minor by interval\n"
+        "Next by the clock: 2026-09-21 14:13:20Z\n"
+    )
+
+
+def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    body = json.loads(cli("plan", "sales.db.orders", "-o", "json").out)
+    assert [body[key] for key in ("schema", "table", "type", "tasks", "next_at")] == [
+        "amoro.plan/v1",
+        "sales.db.orders",
+        "minor",
+        3,
+        None,
+    ]
+    assert body["partitions"][1] == {
+        "partition": "dt=2026-09-19",
+        "spec_id": 1,
+        "type": None,
+        "reason": "below triggers",
+        "data_files": 6,
+        "equality_delete_files": 0,
+        "position_delete_files": 0,
+        "input_bytes": 817889280,
+        "expected_files": 0,
+        "tasks": 0,
+    }
+    assert len(body["partitions"]) == 3
+
+
+def test_the_name_of_a_plan_is_its_table_if_there_is_work(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan(), nothing())
+    assert [cli("plan", "db.orders", "-o", "name").out for _ in range(2)] == ["sales.db.orders\n", ""]
+
+
+def test_a_dry_run_is_the_plan_of_that_type_and_optimizes_nothing(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("PlanTable", plan())
+    result = cli("optimize", "sales.db.orders", "--dry-run", "--type", "full", "--force")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.endswith("Run: amoro optimize sales.db.orders --type full --force\n")
+    assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", type="full", force=True))]

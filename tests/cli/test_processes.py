@@ -1,0 +1,75 @@
+import json
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import NOON, PROCESS, process, task
+
+
+def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeAdmin) -> None:
+    failed = process("failed", failure_code="AMORO-1002", failure="a file\nis lost", finished_ms=NOON + 61_000)
+    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[process("running"), failed]))
+    result = cli("process", "list", "--table", "sales.db.orders", "--status", "running", "--limit", "7")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "PROCESS                               TABLE            TYPE   STATUS   TASKS  CREATED                    TOOK"
+        "  WHY\n"
+        f"{PROCESS}  sales.db.orders  minor  running    3/3  2026-09-21 14:13:20Z          -  12 small files\n"
+        f"{PROCESS}  sales.db.orders  minor  failed     3/3  2026-09-21 14:13:20Z  1 min 1 s  "
+        "[AMORO-1002] a file is lost\n"
+    )
+    assert admin.asked("ListProcesses") == [pb.ListProcessesRequest(table="sales.db.orders", status="running", limit=7)]
+
+
+def test_processes_as_json_and_names(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[process("running")]))
+    body = json.loads(cli("process", "list", "-o", "json").out)
+    assert body["schema"] == "amoro.processes/v1"
+    assert body["processes"][0]["receipt"] is None
+    assert body["processes"][0]["finished_at"] is None
+    assert cli("process", "list", "-o", "name").out == f"{PROCESS}\n"
+    assert admin.asked("ListProcesses")[0] == pb.ListProcessesRequest(limit=20)
+
+
+def test_no_processes_are_said(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListProcesses", pb.ListProcessesResponse())
+    assert cli("process", "list").out == "No processes.\n"
+
+
+def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
+    tasks = [task(), task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)]
+    admin.script("GetProcess", process("running", tasks_done=0, tasks=tasks))
+    result = cli("process", "show", "01997a")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        f"process   {PROCESS}\n"
+        "table     sales.db.orders\n"
+        "type      minor\n"
+        "status    running\n"
+        "why       12 small files (request)\n"
+        "snapshot  5120000000000000881\n"
+        "created   2026-09-21 14:13:20Z\n"
+        "tasks     0/3 done\n"
+        "\n"
+        "  TASK  STATUS  ATTEMPT  FILES    SIZE       ROWS   TOOK  OPTIMIZER  PARTITION      FAILURE\n"
+        "     1  acked         1     18  100 MB  500/1,000      -  o-1/2      dt=2026-09-20  -\n"
+        "     2  failed        1     18  100 MB          -  2.0 s  o-1/2      dt=2026-09-20  out of memory\n"
+    )
+    assert admin.asked("GetProcess") == [pb.GetProcessRequest(process_id="01997a")]
+
+
+def test_a_finished_process_is_shown_with_its_receipt(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetProcess", process())
+    out = cli("process", "show", PROCESS).out
+    assert "finished  2026-09-21 14:13:35Z, after 15.0 s\n" in out
+    assert f"\n\n{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s\n  files    54 → 10\n" in out
+
+
+def test_a_prefix_that_is_too_short_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:
+    result = cli("process", "show", "01997")
+    assert (result.status, result.out) == (2, "")
+    assert result.err == (
+        "Error: '01997' is too short for the id of a process [AMORO-2001]\n"
+        "Hint: Give 6 characters or more. See: amoro process list\n"
+    )
+    assert admin.requests == []

@@ -1,0 +1,81 @@
+from datetime import timedelta
+
+import pytest
+
+from amoro_cli.quantities import (
+    format_bytes,
+    format_duration,
+    format_time,
+    iso_time,
+    parse_duration,
+    parse_memory,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration"),
+    [
+        ("30s", timedelta(seconds=30)),
+        ("10m", timedelta(minutes=10)),
+        ("10min", timedelta(minutes=10)),
+        ("1h", timedelta(hours=1)),
+        ("1h30m", timedelta(minutes=90)),
+        ("250ms", timedelta(milliseconds=250)),
+        (" 1.5H ", timedelta(minutes=90)),
+        ("365d", timedelta(days=365)),
+    ],
+)
+def test_durations_are_read(text: str, duration: timedelta) -> None:
+    assert parse_duration(text) == duration
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1x", "-1s", "1 h", "0s", "366d", "1h 5", "nan s", "9" * 400 + "s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("512MB", 2**29), ("1GB", 2**30), ("1gib", 2**30), ("1.5 g", 3 * 2**29), ("64k", 65536), ("100", 100)],
+)
+def test_amounts_of_memory_are_read(text: str, size: int) -> None:
+    assert parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "0", "-1GB", "1 XB", "1e3", "0.1b", "9" * 400])
+def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an amount of memory"):
+        parse_memory(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (10 * 1024, "10 kB"),
+        (2**20 - 1, "1.0 MB"),
+        (310 * 2**20, "310 MB"),
+        (3 * 2**29, "1.5 GB"),
+        (2**50, "1.0 PB"),
+        (2**63, "8192 PB"),
+    ],
+)
+def test_sizes_are_written_in_the_unit_that_suits_them(size: int, text: str) -> None:
+    assert format_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(0, "0.0 s"), (14_200, "14.2 s"), (59_940, "59.9 s"), (60_000, "1 min 0 s"), (7_800_000, "2 h 10 min")],
+)
+def test_durations_are_written_for_people(milliseconds: int, text: str) -> None:
+    assert format_duration(milliseconds) == text
+
+
+def test_times_are_in_utc_and_zero_is_never() -> None:
+    assert format_time(1_790_000_000_123) == "2026-09-21 14:13:20Z"
+    assert iso_time(1_790_000_000_123) == "2026-09-21T14:13:20.123Z"
+    assert (format_time(0), iso_time(0)) == ("never", None)

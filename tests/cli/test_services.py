@@ -1,0 +1,132 @@
+import json
+
+import pytest
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import NOON
+
+CATALOG = pb.Catalog(
+    name="sales",
+    origin="amoro",
+    properties={"type": "rest", "uri": "http://c:8181", "token": "***"},
+    allowed_locations=["s3://old/"],
+    commits=True,
+)
+CATALOG_JSON = {
+    "name": "sales",
+    "origin": "amoro",
+    "properties": {"token": "***", "type": "rest", "uri": "http://c:8181"},
+    "allowed_locations": ["s3://old/"],
+    "commits": True,
+    "refusal": "",
+}
+
+
+def test_a_catalog_is_added_from_arguments_and_options(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("AddCatalog", CATALOG)
+    result = cli(
+        "catalog", "add", "sales", "type=rest", "uri=http://c:8181?a=b", "--property", "token=abc",
+        "--allow-location", "s3://old/",
+    )  # fmt: skip
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "catalog           sales\n"
+        "from              amoro\n"
+        "commits           yes\n"
+        "property token    ***\n"
+        "property type     rest\n"
+        "property uri      http://c:8181\n"
+        "allowed location  s3://old/\n"
+        "Its tables are only observed until somebody enables them: amoro table enable TABLE\n"
+    )
+    assert admin.asked("AddCatalog") == [
+        pb.AddCatalogRequest(
+            name="sales",
+            properties={"type": "rest", "uri": "http://c:8181?a=b", "token": "abc"},
+            allowed_locations=["s3://old/"],
+        )
+    ]
+    assert json.loads(cli("catalog", "add", "sales", "-o", "json").out) == {
+        "schema": "amoro.catalog/v1",
+        **CATALOG_JSON,
+    }
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["uri"], "'uri' is not a property"),
+        (["=secret"], "A property lacks its key"),
+        (["a=1", "a=2"], "The property 'a' is given twice"),
+    ],
+)
+def test_a_property_that_is_none_is_wrong_usage(cli: Cli, admin: FakeAdmin, pairs: list[str], message: str) -> None:
+    result = cli("catalog", "add", "sales", *pairs)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {message} [AMORO-2001]\nHint: ")
+    assert admin.requests == []
+
+
+def test_catalogs_are_listed_with_why_nothing_is_committed(cli: Cli, admin: FakeAdmin) -> None:
+    observed = pb.Catalog(name="h", origin="pyiceberg", refusal="no atomic commits")
+    admin.script("ListCatalogs", pb.ListCatalogsResponse(catalogs=[CATALOG, observed]))
+    result = cli("catalog", "list")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "CATALOG  FROM       COMMITS                TYPE  URI            WAREHOUSE\n"
+        "sales    amoro      yes                    rest  http://c:8181  -\n"
+        "h        pyiceberg  no: no atomic commits  -     -              -\n"
+    )
+    assert json.loads(cli("catalog", "list", "-o", "json").out)["catalogs"][0] == CATALOG_JSON
+    assert cli("catalog", "list", "-o", "name").out == "sales\nh\n"
+
+
+def test_no_catalogs_are_said_with_the_way_to_one(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListCatalogs", pb.ListCatalogsResponse())
+    assert cli("catalog", "list").out == (
+        "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml\n"
+    )
+
+
+def test_optimizers_are_listed(cli: Cli, admin: FakeAdmin) -> None:
+    optimizer = pb.Optimizer(
+        optimizer_id="o-1",
+        group="default",
+        threads=4,
+        memory_bytes=2**31,
+        registered_ms=NOON,
+        touched_ms=NOON + 1000,
+        running_tasks=3,
+        labels={"version": "0.1.0", "host": "w1"},
+    )
+    admin.script("ListOptimizers", pb.ListOptimizersResponse(optimizers=[optimizer]))
+    result = cli("optimizer", "list")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "OPTIMIZER  GROUP    THREADS  BUSY  MEMORY  REGISTERED            LAST SEEN             LABELS\n"
+        "o-1        default        4     3  2.0 GB  2026-09-21 14:13:20Z  2026-09-21 14:13:21Z  "
+        "host=w1, version=0.1.0\n"
+    )
+    assert json.loads(cli("optimizer", "list", "-o", "json").out) == {
+        "schema": "amoro.optimizers/v1",
+        "optimizers": [
+            {
+                "optimizer_id": "o-1",
+                "group": "default",
+                "threads": 4,
+                "memory_bytes": 2147483648,
+                "registered_at": "2026-09-21T14:13:20.123Z",
+                "touched_at": "2026-09-21T14:13:21.123Z",
+                "running_tasks": 3,
+                "labels": {"host": "w1", "version": "0.1.0"},
+            }
+        ],
+    }
+
+
+def test_no_optimizers_are_said_with_the_way_to_one_and_yaml_has_an_empty_list(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListOptimizers", pb.ListOptimizersResponse())
+    assert cli("optimizer", "list").out == "No optimizers are registered. Start one with: amoro optimizer run\n"
+    assert cli("optimizer", "list", "-o", "yaml").out == "schema: amoro.optimizers/v1\noptimizers: []\n"

@@ -1,0 +1,110 @@
+import json
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import table
+
+TABLE_JSON = {
+    "table": "sales.db.orders",
+    "table_uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+    "format_version": 2,
+    "location": "file:///w/db/orders",
+    "group": "default",
+    "status": "pending",
+    "status_reason": "minor: 12 small files",
+    "status_since": "2026-09-21T14:13:20.123Z",
+    "enabled": True,
+    "enabled_origin": "amoro table enable",
+    "snapshot_id": 5120000000000000881,
+    "files": {
+        "data_files": 1054,
+        "data_bytes": 325058560,
+        "fragment_files": 48,
+        "undersized_files": 6,
+        "equality_delete_files": 9,
+        "position_delete_files": 3,
+        "delete_bytes": 2048,
+        "dangling_delete_files": 1,
+        "records": 9812104,
+    },
+    "last_optimized_at": None,
+    "retry_at": None,
+    "process_id": None,
+    "evaluated_at": "2026-09-21T14:13:20.123Z",
+    "health_score": 61,
+}
+TABLE_TEXT = """\
+table           sales.db.orders
+status          pending since 2026-09-21 14:13:20Z: minor: 12 small files
+optimized       yes: amoro table enable
+health          61/100
+snapshot        5120000000000000881
+files           1,054, 310 MB
+small           48 fragments, 6 undersized
+deletes         9 equality, 3 position, 2.0 kB, 1 dangling
+records         9,812,104, deletes not subtracted
+group           default
+last optimized  never
+evaluated       2026-09-21 14:13:20Z
+format          Iceberg, version 2
+location        file:///w/db/orders
+uuid            9c12d441-03fe-4693-9a96-a0705ddf69c1
+"""
+
+
+def test_tables_are_listed_in_aligned_columns_and_unknown_figures_are_dashes(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table(), table(table="a.b.客", health_score=-1)]))
+    result = cli("table", "list")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "TABLE            STATUS   OPTIMIZED  HEALTH  FILES    SIZE  SMALL  DELETES  LAST OPTIMIZED\n"
+        "sales.db.orders  pending  yes            61  1,054  310 MB     54       12  never\n"
+        "a.b.客           pending  yes             -      -       -      -        -  never\n"
+    )
+
+
+def test_tables_are_listed_as_json_with_exact_numbers_and_iso_times(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    result = cli("table", "list", "--catalog", "sales", "--status", "PENDING", "-o", "json")
+    assert (result.status, result.err) == (0, "")
+    assert json.loads(result.out) == {"schema": "amoro.tables/v1", "tables": [TABLE_JSON]}
+    assert list(json.loads(result.out)["tables"][0]) == list(TABLE_JSON)
+    assert admin.asked("ListTables") == [pb.ListTablesRequest(catalog="sales", status="pending")]
+
+
+def test_names_only_are_one_on_a_line(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table(), table(table="a.b.c")]))
+    assert cli("table", "list", "-o", "name").out == "sales.db.orders\na.b.c\n"
+
+
+def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse())
+    assert cli("table", "list").out == "No tables. Add a catalog with: amoro catalog add NAME key=value …\n"
+    assert cli("table", "list", "-o", "name").out == ""
+    assert json.loads(cli("table", "list", "-o", "json").out) == {"schema": "amoro.tables/v1", "tables": []}
+
+
+def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetTable", table())
+    result = cli("table", "show", "db.orders")
+    assert (result.status, result.out, result.err) == (0, TABLE_TEXT, "")
+    assert admin.asked("GetTable") == [pb.GetTableRequest(table="db.orders")]
+
+
+def test_enabling_and_disabling_answer_with_the_table(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("SetTableEnabled", table())
+    assert cli("table", "enable", "sales.db.orders").out == TABLE_TEXT
+    assert json.loads(cli("table", "disable", "sales.db.orders", "-o", "json").out) == {
+        "schema": "amoro.table/v1",
+        **TABLE_JSON,
+    }
+    assert admin.asked("SetTableEnabled") == [
+        pb.SetTableEnabledRequest(table="sales.db.orders", enabled=True),
+        pb.SetTableEnabledRequest(table="sales.db.orders", enabled=False),
+    ]
+
+
+def test_control_characters_in_what_the_coordinator_says_do_not_reach_the_terminal(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetTable", table(status_reason="\x1b[2Jgone\r"))
+    assert "pending since 2026-09-21 14:13:20Z: \\x1b[2Jgone\\r\n" in cli("table", "show", "a.b.c").out

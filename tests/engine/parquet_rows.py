@@ -1,0 +1,130 @@
+"""Rows of one Parquet file as plain Python dictionaries under a given schema, columns found by field id."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+FIELD_ID = b"PARQUET:field_id"
+NAME_MAPPING = "schema.name-mapping.default"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One field of a file's own schema, at any level."""
+
+    field_id: int | None
+    name: str
+    children: tuple[Node, ...]
+
+    def child(self, field_id: int) -> Node | None:
+        """The direct child with the id."""
+        return next((node for node in self.children if node.field_id == field_id), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetRows:
+    """The decoded content of one file; `constants` are the identity-partition values by source field id."""
+
+    root: Node
+    columns: Mapping[str, Sequence[Any]]
+    count: int
+    constants: Mapping[int, Any]
+
+    def records(self, kind: StructType) -> list[dict[str, Any]]:
+        """The rows in file order, keyed by the names of the given struct."""
+        columns = {field.name: self.values(field) for field in kind.fields}
+        return [{name: values[position] for name, values in columns.items()} for position in range(self.count)]
+
+    def values(self, field: NestedField) -> list[Any]:
+        """One top-level column; where the file lacks it, the partition's value or nulls."""
+        node = self.root.child(field.field_id)
+        if node is None:
+            return [self.constants.get(field.field_id)] * self.count
+        return [_projected(value, node, field.field_type) for value in self.columns[node.name]]
+
+    def leaves(self, path: Sequence[NestedField]) -> list[Any]:
+        """The values of one field that lies inside structs, null wherever a level above is null."""
+        if len(path) == 1:
+            return self.values(path[0])
+        return [_below(record, path[1:]) for record in self.values(path[0])]
+
+
+def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, Any]) -> ParquetRows:
+    """Read the whole file; raises ValueError where it has neither field ids nor a name mapping."""
+    table = pq.ParquetFile(local_path(path), coerce_int96_timestamp_unit="us").read()
+    nodes = tuple(_node(field) for field in table.schema)
+    if not any(_has_ids(node) for node in nodes):
+        if name_mapping is None:
+            raise ValueError(f"{path} has no field ids and the table has no name mapping")
+        nodes = _mapped(nodes, json.loads(name_mapping))
+    columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
+    return ParquetRows(Node(None, "", nodes), columns, table.num_rows, constants)
+
+
+def local_path(location: str) -> str:
+    """The path of a local file's URI, with one slash or three; a plain path is itself."""
+    return re.sub(r"^file:(//)?(?=/)", "", location)
+
+
+def _node(field: pa.Field, name: str | None = None) -> Node:
+    field_id = (field.metadata or {}).get(FIELD_ID)
+    return Node(int(field_id) if field_id is not None else None, name or field.name, _children(field.type))
+
+
+def _children(kind: pa.DataType) -> tuple[Node, ...]:
+    if pa.types.is_map(kind):
+        return (_node(kind.key_field, "key"), _node(kind.item_field, "value"))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return (_node(kind.value_field, "element"),)
+    if pa.types.is_struct(kind):
+        return tuple(_node(kind.field(position)) for position in range(kind.num_fields))
+    return ()
+
+
+def _has_ids(node: Node) -> bool:
+    return node.field_id is not None or any(_has_ids(child) for child in node.children)
+
+
+def _mapped(nodes: Iterable[Node], mapping: list[dict[str, Any]]) -> tuple[Node, ...]:
+    by_name = {name: entry for entry in mapping for name in entry["names"]}
+    done = []
+    for node in nodes:
+        entry = by_name.get(node.name, {})
+        done.append(Node(entry.get("field-id"), node.name, _mapped(node.children, entry.get("fields", []))))
+    return tuple(done)
+
+
+def _projected(value: Any, node: Node, kind: IcebergType) -> Any:
+    """The file's value reduced to the wanted type: fields by id, missing ones null."""
+    if value is None:
+        return None
+    match kind:
+        case StructType():
+            return {field.name: _member(value, node.child(field.field_id), field) for field in kind.fields}
+        case ListType():
+            return [_projected(item, node.children[0], kind.element_type) for item in value]
+        case MapType():
+            key, item = node.children
+            return [(_projected(k, key, kind.key_type), _projected(v, item, kind.value_type)) for k, v in value]
+        case _:
+            return value
+
+
+def _member(value: Mapping[str, Any], node: Node | None, field: NestedField) -> Any:
+    return None if node is None else _projected(value[node.name], node, field.field_type)
+
+
+def _below(record: Any, path: Sequence[NestedField]) -> Any:
+    for field in path:
+        if record is None:
+            return None
+        record = record[field.name]
+    return record

@@ -1,0 +1,430 @@
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from pyiceberg.io import load_file_io
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import LongType, NestedField
+
+from amoro_core.errors import (
+    AmoroError,
+    CatalogUnavailable,
+    DataFileMissing,
+    InvalidSettings,
+    TableNotFound,
+    TableRefused,
+)
+from amoro_core.iceberg import guards
+from amoro_core.iceberg.catalogs import (
+    close_catalogs,
+    commits_refused,
+    load_table,
+    masked,
+    open_catalog,
+    pyiceberg_catalogs,
+    resolved,
+    warehouse_of,
+)
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from tests.engine.writer import make_catalog, make_table
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+TABLE = TableIdentifier("cat", ("ns",), "t")
+
+
+def config(name: str = "cat", **properties: str) -> CatalogConfig:
+    return CatalogConfig(name, tuple(sorted((key.replace("_", "-"), value) for key, value in properties.items())))
+
+
+@pytest.fixture(autouse=True)
+def closed_catalogs() -> Iterator[None]:
+    yield
+    close_catalogs()
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> CatalogConfig:
+    """A catalog with the table `ns.t`."""
+    catalog = make_catalog(tmp_path)
+    make_table(catalog, "ns.t", SCHEMA)
+    catalog.close()
+    return config(type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}", warehouse=(tmp_path / "warehouse").as_uri())
+
+
+@pytest.fixture
+def own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty home and an empty current directory, without settings of pyiceberg."""
+    for name in [name for name in os.environ if name.lower().startswith("pyiceberg_")]:
+        monkeypatch.delenv(name)
+    for name in ("home", "here", "named"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def test_pyiceberg_catalogs_come_from_the_home_directory(own_environment: Path) -> None:
+    (own_environment / "home" / ".pyiceberg.yaml").write_text(
+        "catalog:\n  Zoo:\n    URI: http://zoo\n  alpha:\n    uri: sqlite:///a.db\n    ssl:\n      cabundle: /ca\n"
+    )
+    assert pyiceberg_catalogs() == [
+        CatalogConfig("alpha", (("ssl", '{"cabundle": "/ca"}'), ("uri", "sqlite:///a.db")), origin="pyiceberg"),
+        CatalogConfig("zoo", (("uri", "http://zoo"),), origin="pyiceberg"),
+    ]
+
+
+def test_the_directory_of_pyiceberg_home_comes_before_the_home_directory(
+    own_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (own_environment / "home" / ".pyiceberg.yaml").write_text("catalog:\n  home:\n    uri: http://home\n")
+    (own_environment / "named" / ".pyiceberg.yaml").write_text("catalog:\n  named:\n    uri: http://named\n")
+    monkeypatch.setenv("PYICEBERG_HOME", str(own_environment / "named"))
+    assert [one.name for one in pyiceberg_catalogs()] == ["named"]
+
+
+def test_variables_of_the_environment_win_over_the_file(own_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (own_environment / "home" / ".pyiceberg.yaml").write_text(
+        "catalog:\n  prod:\n    uri: http://file\n    warehouse: w\n"
+    )
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "http://env")
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__S3__ACCESS_KEY_ID", "id")
+    assert pyiceberg_catalogs() == [
+        CatalogConfig("other", (("s3.access-key-id", "id"),), origin="pyiceberg"),
+        CatalogConfig("prod", (("uri", "http://env"), ("warehouse", "w")), origin="pyiceberg"),
+    ]
+
+
+def test_a_file_in_the_current_directory_is_not_read(own_environment: Path) -> None:
+    (own_environment / "here" / ".pyiceberg.yaml").write_text("catalog:\n  evil:\n    uri: http://evil\n")
+    assert pyiceberg_catalogs() == []
+
+
+def test_a_malformed_file_is_named(own_environment: Path) -> None:
+    (own_environment / "home" / ".pyiceberg.yaml").write_text("catalog: [\n")
+    with pytest.raises(InvalidSettings, match=r"home/\.pyiceberg\.yaml"):
+        pyiceberg_catalogs()
+
+
+def test_secrets_are_masked_and_the_rest_is_shown() -> None:
+    assert masked(
+        {
+            "uri": "postgresql+psycopg2://me:pa:ss@w/rd@db:5432/x?password=also&sslmode=require",
+            "s3.endpoint": "http://store:9000",
+            "s3.access-key-id": "AKIA",
+            "s3.secret-access-key": "hidden",
+            "credential": "id:secret",
+            "Token": "t",
+            "auth": '{"type": "basic"}',
+            "warehouse": "s3://bucket/wh",
+        }
+    ) == {
+        "uri": "postgresql+psycopg2://me:***@db:5432/x?password=***&sslmode=require",
+        "s3.endpoint": "http://store:9000",
+        "s3.access-key-id": "***",
+        "s3.secret-access-key": "***",
+        "credential": "***",
+        "Token": "***",
+        "auth": "***",
+        "warehouse": "s3://bucket/wh",
+    }
+
+
+def test_references_are_resolved_when_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("from-file\n")
+    monkeypatch.setenv("CATALOG_SECRET", "from-env")
+    references = {"token": f"file:{tmp_path}/token", "secret": "env:CATALOG_SECRET"}
+    given = config(**references, warehouse=f"file:{tmp_path}/token")
+    assert resolved(given) == {
+        "token": "from-file",
+        "secret": "from-env",
+        "warehouse": f"file:{tmp_path}/token",
+    }
+
+
+@pytest.mark.parametrize("reference", ["env:NOT_SET_ANYWHERE", "file:/not/there/at/all"])
+def test_a_reference_to_nothing_is_named(reference: str) -> None:
+    with pytest.raises(CatalogUnavailable, match="catalog cat: token refers to"):
+        open_catalog(config(type="rest", uri="http://x", token=reference))
+
+
+@pytest.mark.parametrize(
+    ("properties", "word"),
+    [
+        ({"type": "sql"}, None),
+        ({"type": "in-memory"}, None),
+        ({"type": "REST"}, None),
+        ({"type": "hive"}, None),
+        ({"type": "glue"}, None),
+        ({"uri": "sqlite:////x.db"}, None),
+        ({"uri": "https://x"}, None),
+        ({"type": "dynamodb"}, "DynamoDB"),
+        ({"type": "bigquery"}, "BigQuery"),
+        ({"type": "hadoop"}, "compare and set"),
+        ({"type": "filesystem"}, "compare and set"),
+        ({"type": "nessie"}, "kind nessie"),
+    ],
+)
+def test_kinds_of_catalogs_that_may_commit(properties: dict[str, str], word: str | None) -> None:
+    reason = commits_refused(config(**properties))
+    assert (reason is None) if word is None else (reason is not None and word in reason)
+
+
+@pytest.mark.parametrize("properties", [{}, {"uri": "ftp://x"}])
+def test_a_catalog_of_no_kind_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(CatalogUnavailable, match="neither a type nor a URI"):
+        open_catalog(config(**properties))
+
+
+def test_a_class_of_ones_own_is_no_catalog(tmp_path: Path, canary: "Canary") -> None:
+    with pytest.raises(CatalogUnavailable, match="py-catalog-impl is not allowed"):
+        open_catalog(config(py_catalog_impl=canary.name))
+    assert not canary.was_imported()
+
+
+def test_each_thread_has_one_catalog_for_each_configuration(sqlite: CatalogConfig) -> None:
+    others: list[object] = []
+
+    def open_elsewhere() -> None:
+        others.append(open_catalog(sqlite))
+        close_catalogs()
+
+    thread = threading.Thread(target=open_elsewhere)
+    thread.start()
+    thread.join()
+    first = open_catalog(sqlite)
+    assert open_catalog(sqlite) is first
+    assert others[0] is not first
+    changed = CatalogConfig("cat", (*sqlite.properties, ("x", "y")))
+    assert open_catalog(changed) is not first
+
+
+def test_defaults_for_tables_are_not_given_to_the_catalog(sqlite: CatalogConfig) -> None:
+    opened = open_catalog(CatalogConfig("cat", (*sqlite.properties, ("table.self-optimizing.enabled", "true"))))
+    assert [key for key in opened.properties if key.startswith("table.")] == []
+
+
+def test_a_table_is_loaded_and_the_warehouse_is_known(sqlite: CatalogConfig, tmp_path: Path) -> None:
+    assert load_table(sqlite, TABLE).name() == ("ns", "t")
+    assert warehouse_of(sqlite, open_catalog(sqlite)) == ((tmp_path / "warehouse").as_uri(),)
+
+
+@pytest.mark.parametrize(
+    "identifier", [TableIdentifier("cat", ("ns",), "gone"), TableIdentifier("cat", ("gone",), "t")]
+)
+def test_a_table_that_the_catalog_does_not_know_is_not_found(
+    sqlite: CatalogConfig, identifier: TableIdentifier
+) -> None:
+    with pytest.raises(TableNotFound, match=f"table {identifier} does not exist"):
+        load_table(sqlite, identifier)
+
+
+def test_a_missing_metadata_file_is_no_missing_table(sqlite: CatalogConfig) -> None:
+    path = load_table(sqlite, TABLE).metadata_location
+    Path(path.removeprefix("file://")).unlink()
+    with pytest.raises(DataFileMissing, match=path.removeprefix("file://")):
+        load_table(sqlite, TABLE)
+
+
+def test_a_database_that_is_gone_does_not_become_an_empty_catalog(tmp_path: Path) -> None:
+    path = tmp_path / "gone.db"
+    with pytest.raises(CatalogUnavailable, match=f"the database {path} does not exist"):
+        load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
+    assert not path.exists()
+
+
+def test_a_database_without_tables_of_a_catalog_is_not_one(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    path.touch()
+    with pytest.raises(CatalogUnavailable, match="no such table: iceberg_tables"):
+        load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
+    assert path.stat().st_size == 0
+
+
+def test_a_file_that_is_no_database_is_unavailable(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    path.write_bytes(b"this is no database at all" * 100)
+    with pytest.raises(CatalogUnavailable, match="file is not a database"):
+        load_table(config(type="sql", uri=f"sqlite:///{path}"), TABLE)
+
+
+def test_a_catalog_in_memory_needs_no_database() -> None:
+    assert open_catalog(config(type="in-memory", warehouse="file:///nowhere")).list_namespaces() == []
+
+
+@pytest.mark.skipif("psycopg2" in sys.modules, reason="psycopg2 is there")
+def test_a_missing_extra_is_named() -> None:
+    with pytest.raises(CatalogUnavailable) as failed:
+        open_catalog(config(type="sql", uri="postgresql+psycopg2://me:topsecret@nowhere/x"))
+    assert failed.value.hint == "pip install 'pyiceberg[sql-postgres]'"
+    assert "topsecret" not in failed.value.message
+
+
+Answer = Callable[[str], tuple[int, str]]
+
+
+@pytest.fixture
+def rest_server() -> Iterator[Callable[[Answer], str]]:
+    """Starts a server on a free port whose answers are status and body for a path; returns its address."""
+    running: list[ThreadingHTTPServer] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, body = answer(self.path)
+                with suppress(ConnectionError):  # the client may have given up
+                    self.send_response(status)
+                    self.send_header("Content-Length", str(len(body.encode())))
+                    self.end_headers()
+                    self.wfile.write(body.encode())
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        running.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    close_catalogs()
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+def only_for_tables(status: int, body: str) -> Answer:
+    return lambda path: (status, body) if "/tables/" in path else (200, '{"defaults": {}, "overrides": {}}')
+
+
+NO_TABLE = '{"error": {"message": "no such table", "type": "NoSuchTableException", "code": 404}}'
+BUSY = '{"error": {"message": "busy", "type": "Busy", "code": 503}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (404, NO_TABLE, TableNotFound),
+        (404, "<html>wrong address</html>", CatalogUnavailable),
+        (404, "", CatalogUnavailable),
+        (404, '{"detail": "Not Found"}', CatalogUnavailable),
+        (503, BUSY, CatalogUnavailable),
+        (200, "<html>proxy</html>", CatalogUnavailable),
+    ],
+    ids=["catalog's own 404", "html", "empty", "other json", "503", "200 without json"],
+)
+def test_only_the_catalog_itself_can_say_that_a_table_is_gone(
+    rest_server: Callable[[Answer], str], status: int, body: str, expected: type[AmoroError]
+) -> None:
+    uri = rest_server(only_for_tables(status, body))
+    with pytest.raises(AmoroError) as failed:
+        load_table(config(type="rest", uri=uri), TABLE)
+    assert type(failed.value) is expected
+
+
+def test_a_server_that_is_down_is_unavailable(rest_server: Callable[[Answer], str]) -> None:
+    with pytest.raises(CatalogUnavailable, match="catalog cat does not answer"):
+        open_catalog(config(type="rest", uri="http://127.0.0.1:9"))
+
+
+def test_requests_to_a_server_end(rest_server: Callable[[Answer], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def silent(path: str) -> tuple[int, str]:
+        release.wait(30)
+        return 200, "{}"
+
+    uri = rest_server(silent)
+    monkeypatch.setattr(guards, "REST_TIMEOUT_SECONDS", (1.0, 0.05))
+    try:
+        with pytest.raises(CatalogUnavailable, match="Read timed out"):
+            open_catalog(config(type="rest", uri=uri))
+    finally:
+        release.set()
+
+
+class Canary:
+    """A module on the path that leaves a file when it is imported."""
+
+    def __init__(self, directory: Path) -> None:
+        self._mark = directory / "imported"
+        self.name = "canary_of_amoro.Anything"
+        (directory / "canary_of_amoro.py").write_text(
+            f"open({str(self._mark)!r}, 'w').close()\n\n\nclass Anything:\n    pass\n"
+        )
+
+    def was_imported(self) -> bool:
+        return self._mark.exists() or "canary_of_amoro" in sys.modules
+
+
+@pytest.fixture
+def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Canary:
+    directory = tmp_path / "modules"
+    directory.mkdir()
+    monkeypatch.syspath_prepend(str(directory))
+    return Canary(directory)
+
+
+def set_foreign_property(table: Table, key: str, value: str) -> None:
+    """Write the property into the table's metadata file, as some other engine would."""
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    metadata["properties"][key] = value
+    path.write_text(json.dumps(metadata))
+
+
+def test_a_file_io_that_a_table_names_is_not_imported(tmp_path: Path, canary: Canary) -> None:
+    catalog = make_catalog(tmp_path)
+    set_foreign_property(make_table(catalog, "ns.t", SCHEMA), "py-io-impl", canary.name)
+    catalog.close()
+    with pytest.raises(TableRefused, match=f"FileIO {canary.name} is not one of pyiceberg's own") as refused:
+        load_table(config(type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}"), TABLE)
+    assert refused.value.reason == "foreign-code"
+    assert not canary.was_imported()
+
+
+def test_a_location_provider_that_a_table_names_is_not_imported(sqlite: CatalogConfig, canary: Canary) -> None:
+    set_foreign_property(load_table(sqlite, TABLE), "write.py-location-provider.impl", canary.name)
+    with pytest.raises(TableRefused, match="location provider"):
+        load_table(sqlite, TABLE).location_provider()
+    assert not canary.was_imported()
+
+
+def test_an_auth_manager_that_a_server_names_is_not_imported(
+    rest_server: Callable[[Answer], str], canary: Canary
+) -> None:
+    auth = f'{{"type": "custom", "impl": "{canary.name}", "custom": {{}}}}'
+    uri = rest_server(lambda path: (200, f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'))
+    with pytest.raises((TableRefused, CatalogUnavailable)):
+        open_catalog(config(type="rest", uri=uri))
+    assert not canary.was_imported()
+
+
+def test_a_tables_own_token_does_not_stay_with_the_catalog(rest_server: Callable[[Answer], str]) -> None:
+    catalog = open_catalog(config(type="rest", uri=rest_server(only_for_tables(503, BUSY))))
+    assert isinstance(catalog, guards.GuardedRestCatalog)
+    before = dict(catalog._session.headers)
+    metadata = new_table_metadata(SCHEMA, PartitionSpec(), SortOrder(), "file:///t")
+    own = {"token": "of this table only"}
+    table = Table(("ns", "t"), metadata, "file:///t/metadata/1.json", load_file_io(), catalog, own)
+    with pytest.raises(NotImplementedError):  # the server has no POST
+        catalog.commit_table(table, (), ())
+    assert dict(catalog._session.headers) == before
+
+
+def test_pyicebergs_own_classes_may_be_named(tmp_path: Path) -> None:
+    catalog = make_catalog(tmp_path)
+    named = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
+    make_table(catalog, "ns.t", SCHEMA, properties=named)
+    catalog.close()
+    assert load_table(config(type="sql", uri=f"sqlite:///{tmp_path / 'catalog.db'}"), TABLE).properties == named

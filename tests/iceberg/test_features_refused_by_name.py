@@ -1,0 +1,258 @@
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
+from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.catalogs import close_catalogs, load_table
+from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
+from amoro_core.iceberg.metadata import read_locations
+from amoro_core.iceberg.scan import scan
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files, write_equality_deletes
+from tests.engine.writer import append, create_branch, create_tag, make_catalog, make_table, rollback
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "name", StringType(), required=False),
+    NestedField(3, "inner", StructType(NestedField(4, "key", LongType(), required=False)), required=False),
+    NestedField(5, "tags", ListType(6, StringType(), element_required=False), required=False),
+)
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    made = make_table(catalog, "ns.t", SCHEMA)
+    assert [made.schema().find_field(name).field_id for name in ("id", "name", "inner.key", "tags.element")] == [
+        1,
+        2,
+        5,
+        6,
+    ]
+    return made
+
+
+def changed(table: Table, change: Callable[[dict[str, Any]], None]) -> TableMetadata:
+    """The table's metadata as another engine would have written it."""
+    metadata = json.loads(table.metadata.model_dump_json())
+    change(metadata)
+    return TableMetadataUtil.parse_raw(json.dumps(metadata))
+
+
+def refusal(metadata: TableMetadata) -> tuple[str, str]:
+    with pytest.raises(TableRefused) as refused:
+        refuse_table(metadata)
+    return refused.value.reason, refused.value.message
+
+
+def files_refusal(table: Table) -> tuple[str, str]:
+    found = scan(table, read_locations(table.metadata, ()))
+    assert found is not None
+    with pytest.raises(TableRefused) as refused:
+        refuse_files(table.metadata, found)
+    return refused.value.reason, refused.value.message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, format_version=version)
+    append(table, [{"id": 1}])
+    refuse_table(table.metadata)
+    found = scan(table, read_locations(table.metadata, ()))
+    assert found is not None
+    refuse_files(table.metadata, found)
+
+
+def test_format_3_is_refused(table: Table) -> None:
+    assert refusal(changed(table, lambda metadata: metadata.update({"format-version": 3, "next-row-id": 0}))) == (
+        "format-version",
+        "format version 3 is not handled; 2 is the highest that is",
+    )
+
+
+def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]) -> None:
+    path = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def reloaded(tmp_path: Path) -> Table:
+    return load_table(
+        CatalogConfig("cat", (("type", "sql"), ("uri", f"sqlite:///{tmp_path / 'catalog.db'}"))),
+        TableIdentifier("cat", ("ns",), "t"),
+    )
+
+
+def test_a_format_that_pyiceberg_does_not_know_is_refused_when_it_is_loaded(table: Table, tmp_path: Path) -> None:
+    rewrite_metadata_file(table, lambda metadata: metadata.update({"format-version": 4}))
+    with pytest.raises(TableRefused, match="format version 4 is not handled") as refused:
+        reloaded(tmp_path)
+    assert refused.value.reason == "format-version"
+
+
+def test_a_type_that_pyiceberg_does_not_know_is_refused_when_it_is_loaded(table: Table, tmp_path: Path) -> None:
+    rewrite_metadata_file(table, lambda metadata: metadata["schemas"][0]["fields"][0].update({"type": "quaternion"}))
+    with pytest.raises(TableRefused, match="quaternion") as refused:
+        reloaded(tmp_path)
+    assert refused.value.reason == "metadata"
+
+
+def test_an_encrypted_table_is_refused(table: Table) -> None:
+    encrypted = changed(table, lambda metadata: metadata["properties"].update({"encryption.key-id": "k"}))
+    assert refusal(encrypted) == ("encryption", "the table is encrypted: it has the property encryption.key-id")
+
+
+def test_an_unknown_transform_is_refused(table: Table) -> None:
+    field = {"source-id": 1, "field-id": 1000, "transform": "zorder[7]", "name": "curve"}
+    metadata = changed(table, lambda metadata: metadata["partition-specs"][0].update({"fields": [field]}))
+    assert refusal(metadata) == ("transform", "partition field curve of spec 0 has the unknown transform zorder[7]")
+
+
+@pytest.mark.parametrize("kind", ["timestamp_ns", "timestamptz_ns", "unknown"])
+def test_a_type_of_format_3_is_refused(table: Table, kind: str) -> None:
+    metadata = changed(table, lambda metadata: metadata["schemas"][0]["fields"][1].update({"type": kind}))
+    assert refusal(metadata) == ("type", f"column name has the type {kind}, which is not handled")
+
+
+def test_a_location_provider_of_ones_own_is_refused(table: Table) -> None:
+    key = "write.py-location-provider.impl"
+    metadata = changed(table, lambda metadata: metadata["properties"].update({key: "their.Provider"}))
+    assert refusal(metadata) == (
+        "foreign-code",
+        "the table's property write.py-location-provider.impl names their.Provider, which is not imported",
+    )
+
+
+def add(table: Table, *files: DataFile) -> None:
+    commit(table, lambda head: Change(files), "main")
+
+
+def test_files_of_other_formats_are_counted_and_one_is_named(table: Table) -> None:
+    files = [file for name in "abc" for file in write_data_files(table, [{"id": 1, "name": name}])]
+    for file, kind in zip(files, (FileFormat.ORC, FileFormat.AVRO, FileFormat.ORC), strict=True):
+        file[2] = kind
+    [delete] = write_equality_deletes(table, [1], [{"id": 1}], (), 0)
+    delete[2] = FileFormat.AVRO
+    add(table, *write_data_files(table, [{"id": 2}]), *files)
+    add(table, delete)
+    first = min(file.file_path for file in (*files, delete))
+    assert files_refusal(table) == (
+        "format",
+        f"only Parquet is handled; the table has 2 avro, 2 orc files, {first} among them",
+    )
+
+
+def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:
+    add(table, *write_data_files(table, [{"id": 1}]))
+    [delete] = write_equality_deletes(table, [1], [{"id": 1}], (), 0)
+    delete[0], delete[2], delete[14] = DataFileContent.POSITION_DELETES, FileFormat.PUFFIN, None
+    add(table, delete)
+    with pytest.raises(TableRefused, match=f"{delete.file_path} is a deletion vector") as refused:
+        scan(table, read_locations(table.metadata, ()))
+    assert refused.value.reason == "deletion-vector"
+
+
+@pytest.mark.parametrize(
+    ("ids", "problem"),
+    [
+        (None, "names no columns"),
+        ([99], "names field 99, which no schema of the table has"),
+        ([1, 6], "names field 6 (element), which lies within a list or a map"),
+        ([3], "names field 3 (inner), which is no primitive column"),
+    ],
+)
+def test_equality_ids_that_mean_nothing_are_refused(table: Table, ids: list[int] | None, problem: str) -> None:
+    add(table, *write_data_files(table, [{"id": 1}]))
+    [delete] = write_equality_deletes(table, [1], [{"id": 1}], (), 0)
+    delete[14] = ids
+    add(table, delete)
+    assert files_refusal(table) == ("equality-ids", f"equality delete {delete.file_path} {problem}")
+
+
+def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(table: Table) -> None:
+    add(table, *write_data_files(table, [{"id": 1, "name": "a"}]))
+    add(table, *write_equality_deletes(table, [2, 5], [{"name": "b", "inner": {"key": 1}}], (), 0))
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("name")
+    found = scan(table, read_locations(table.metadata, ()))
+    assert found is not None
+    refuse_files(table.metadata, found)
+    assert found.files[0].deletes[0].equality_ids == (2, 5)
+
+
+def test_equality_ids_of_a_column_dropped_from_a_struct_are_refused(table: Table) -> None:
+    add(table, *write_data_files(table, [{"id": 1}]))
+    add(table, *write_equality_deletes(table, [5], [{"inner": {"key": 1}}], (), 0))
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.add_column(("inner", "other"), LongType())
+        change.delete_column(("inner", "key"))
+    reason, message = files_refusal(table)
+    assert (reason, message.partition(" names ")[2]) == (
+        "equality-ids",
+        "field 5 (key), which was dropped from within a struct",
+    )
+
+
+def audited(catalog: SqlCatalog, wap: str | None = "true") -> Table:
+    table = make_table(catalog, "ns.w", SCHEMA, properties={} if wap is None else {"write.wap.enabled": wap})
+    append(table, [{"id": 1}])
+    create_branch(table, "audit")
+    append(table, [{"id": 2}], branch="audit")
+    return table
+
+
+def test_a_branch_ahead_of_main_under_write_audit_publish_leaves_the_table_alone(catalog: SqlCatalog) -> None:
+    reason = "write-audit-publish: branch audit is ahead of main and waits to be published"
+    assert left_alone(audited(catalog).metadata) == reason
+
+
+@pytest.mark.parametrize("wap", [None, "false"])
+def test_without_write_audit_publish_branches_do_not_matter(catalog: SqlCatalog, wap: str | None) -> None:
+    assert left_alone(audited(catalog, wap).metadata) is None
+
+
+def test_a_branch_that_was_published_does_not_matter(catalog: SqlCatalog) -> None:
+    table = audited(catalog)
+    rollback(table, table.metadata.refs["audit"].snapshot_id)
+    assert left_alone(table.metadata) is None
+
+
+def test_a_branch_that_main_has_left_behind_does_not_matter(catalog: SqlCatalog) -> None:
+    table = audited(catalog)
+    append(table, [{"id": 3}])
+    assert left_alone(table.metadata) is None
+
+
+def test_a_tag_ahead_of_main_does_not_matter(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.w", SCHEMA, properties={"write.wap.enabled": "true"})
+    append(table, [{"id": 1}])
+    first = table.metadata.current_snapshot_id
+    append(table, [{"id": 2}])
+    create_tag(table, "later")
+    assert first is not None
+    rollback(table, first)
+    assert left_alone(table.metadata) is None
+
+
+def test_a_table_without_snapshot_is_not_left_alone(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.w", SCHEMA, properties={"write.wap.enabled": "true"})
+    assert left_alone(table.metadata) is None

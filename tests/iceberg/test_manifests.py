@@ -1,0 +1,383 @@
+import json
+import uuid
+from decimal import Decimal
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import (
+    UNASSIGNED_SEQ,
+    ManifestContent,
+    ManifestEntry,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform, VoidTransform
+from pyiceberg.typedef import Record
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from amoro_core.errors import DataFileMissing, UnreadableFile
+from amoro_core.iceberg.entries import partition_types, to_data_file, to_delete_file
+from amoro_core.iceberg.manifests import (
+    added_entry,
+    deleted_entry,
+    existing_entry,
+    new_header,
+    partition_summaries,
+    read_list,
+    read_manifest,
+    write_list,
+    write_manifest,
+)
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
+from tests.engine.parquet_rows import local_path
+from tests.engine.writer import EqualityDelete, append, make_catalog, make_table, row_delta
+from tests.iceberg.rewriting import loaded
+
+OURS = 77
+VALUES: dict[Any, Any] = {
+    BooleanType(): True,
+    IntegerType(): -5,
+    LongType(): 2**40,
+    FloatType(): 1.5,
+    DoubleType(): float("nan"),
+    DateType(): 19000,
+    TimeType(): 3_600_000_000,
+    TimestampType(): -1,
+    TimestamptzType(): 1_600_000_000_000_000,
+    StringType(): "é/=",
+    UUIDType(): uuid.UUID(int=7),
+    FixedType(3): b"abc",
+    BinaryType(): b"\x00\xff",
+    DecimalType(9, 2): Decimal("-12.34"),
+    DecimalType(30, 3): Decimal("123456789012345678.901"),
+}
+METRICS = ColumnMetrics(
+    column_sizes={1: 10},
+    value_counts={1: 3},
+    null_value_counts={1: 1},
+    nan_value_counts={1: 0},
+    lower_bounds={1: b"\x01"},
+    upper_bounds={1: b"\x02"},
+)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table partitioned by a column of every type."""
+    names = [f"c {at}" for at in range(len(VALUES))]
+    fields = [NestedField(at, names[at - 1], kind, required=False) for at, kind in enumerate(VALUES, 1)]
+    spec = PartitionSpec(
+        *(PartitionField(at, 999 + at, IdentityTransform(), f"p {at}") for at in range(1, len(VALUES) + 1))
+    )
+    return make_table(make_catalog(tmp_path), "db.t", Schema(*fields), spec)
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Table:
+    return make_table(
+        make_catalog(tmp_path / "plain"), "db.t", Schema(NestedField(1, "id", LongType(), required=False))
+    )
+
+
+def partition() -> tuple[bytes | None, ...]:
+    return tuple(to_bytes(kind, value) for kind, value in VALUES.items())
+
+
+def data(path: str = "file:///d", sequence: int = 3, place: tuple[bytes | None, ...] = ()) -> DataFile:
+    return DataFile(path, FileFormat.PARQUET, 0, place, 3, 100, sequence, METRICS, 0, (4, 50))
+
+
+def written(table: Table, entries: list[ManifestEntry], **changes: Any) -> ManifestFile:
+    path = f"{table.metadata.location}/metadata/{uuid.uuid4()}.avro"
+    given = {
+        "format_version": 2,
+        "content": ManifestContent.DATA,
+        "header": new_header(table.metadata, 0),
+        "snapshot_id": OURS,
+        **changes,
+    }
+    return write_manifest(table.io, path, entries=entries, **given)
+
+
+def avro(manifest_path: str) -> Any:
+    return fastavro.reader(BytesIO(Path(local_path(manifest_path)).read_bytes()))
+
+
+def blocks(manifest: ManifestFile) -> list[int]:
+    raw = BytesIO(Path(local_path(manifest.manifest_path)).read_bytes())
+    return [block.num_records for block in fastavro.block_reader(raw)]
+
+
+def avro_field(schema: dict[str, Any], *names: str) -> Any:
+    for name in names:
+        schema = next(field for field in schema["fields"] if field["name"].rpartition(".")[2] == name)["type"]
+        schema = next(one for one in schema if one != "null") if isinstance(schema, list) else schema
+    return schema
+
+
+def test_a_data_file_comes_back_with_every_value(table: Table) -> None:
+    header = new_header(table.metadata, 0)
+    files = [data("file:///a", 0, partition()), data("file:///b", 3, (None,) * len(VALUES))]
+
+    manifest = written(table, [added_entry(file, header, OURS) for file in files])
+    back = read_manifest(table.io, manifest)
+
+    types = partition_types(table.metadata, table.metadata.specs()[0])
+    assert [to_data_file(entry, types) for entry in back.entries] == files
+    assert [entry.sequence_number for entry in manifest.fetch_manifest_entry(table.io)] == [0, 3]
+    assert [row["data_file"]["file_path"] for row in avro(manifest.manifest_path)] == ["file:///a", "file:///b"]
+    assert [row["sequence_number"] for row in avro(manifest.manifest_path)] == [0, 3]
+    assert [row["file_sequence_number"] for row in avro(manifest.manifest_path)] == [None, None]
+
+
+def test_a_partition_of_every_type_is_written_as_avro_has_it(table: Table) -> None:
+    manifest = written(table, [added_entry(data(place=partition()), new_header(table.metadata, 0), OURS)])
+
+    (row,) = avro(manifest.manifest_path)
+
+    stored = list(row["data_file"]["partition"].values())
+    assert stored[9:13] == ["é/=", uuid.UUID(int=7), b"abc", b"\x00\xff"]
+    assert stored[13:] == [Decimal("-12.34"), Decimal("123456789012345678.901")]
+    assert [one.contains_nan for one in manifest.partitions or ()].index(True) == 4
+
+
+def test_deletes_come_back_with_equality_ids_and_the_file_they_name(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+    equality = DeleteFile(
+        "file:///e", DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), 3, 100, 5, equality_ids=(1, 2), metrics=METRICS
+    )
+    named = DeleteFile(
+        "file:///p", DeleteKind.POSITION, FileFormat.PARQUET, 0, (), 3, 100, 4, referenced_data_file="file:///a"
+    )
+
+    entries = [added_entry(one, header, OURS) for one in (equality, named)]
+    manifest = written(plain, entries, content=ManifestContent.DELETES)
+    back = read_manifest(plain.io, manifest)
+
+    assert [to_delete_file(entry, ()) for entry in back.entries] == [equality, named]
+    assert [row["data_file"]["referenced_data_file"] for row in avro(manifest.manifest_path)] == [None, "file:///a"]
+
+
+def test_equality_ids_are_ints_and_every_field_has_its_id(plain: Table) -> None:
+    equality = DeleteFile("e", DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), 3, 100, 5, equality_ids=(1,))
+    header = new_header(plain.metadata, 0)
+
+    manifest = written(plain, [added_entry(equality, header, OURS)], content=ManifestContent.DELETES)
+    schema = avro(manifest.manifest_path).writer_schema
+
+    assert avro_field(schema, "data_file", "equality_ids") == {"type": "array", "element-id": 136, "items": "int"}
+    fields = next(one for one in schema["fields"] if one["name"] == "data_file")["type"]["fields"]
+    assert {one["name"]: one["field-id"] for one in fields}["referenced_data_file"] == 143
+
+
+def test_the_header_says_what_the_entries_have_in_common(table: Table) -> None:
+    manifest = written(table, [added_entry(data(place=partition()), new_header(table.metadata, 0), OURS)])
+
+    meta = avro(manifest.manifest_path).metadata
+
+    assert {
+        key: meta[key] for key in ("schema-id", "partition-spec-id", "format-version", "content", "avro.codec")
+    } == {
+        "schema-id": "0",
+        "partition-spec-id": "0",
+        "format-version": "2",
+        "content": "data",
+        "avro.codec": "deflate",
+    }
+    assert json.loads(meta["partition-spec"])[0] == {
+        "source-id": 1,
+        "field-id": 1000,
+        "transform": "identity",
+        "name": "p 1",
+    }
+    assert json.loads(meta["schema"])["fields"][0]["name"] == "c 0"
+
+
+def test_entries_stand_in_blocks_of_500(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+
+    manifest = written(plain, [added_entry(data(f"file:///{at}"), header, OURS) for at in range(1101)])
+
+    assert blocks(manifest) == [500, 500, 101]
+    assert manifest.manifest_length == Path(local_path(manifest.manifest_path)).stat().st_size
+
+
+def test_counts_and_the_least_number_are_those_of_the_entries(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+    first = written(plain, [added_entry(data(f"file:///{at}", at), header, 5) for at in (4, 2, 9)], snapshot_id=5)
+    first.sequence_number = 9
+    old = read_manifest(plain.io, first).live
+
+    second = written(
+        plain,
+        [
+            existing_entry(old[0]),
+            deleted_entry(old[1], OURS),
+            existing_entry(old[2]),
+            added_entry(data(), header, OURS),
+        ],
+    )
+
+    assert (second.sequence_number, second.min_sequence_number) == (UNASSIGNED_SEQ, 3)
+    assert (second.added_files_count, second.existing_files_count, second.deleted_files_count) == (1, 2, 1)
+    assert (second.added_rows_count, second.existing_rows_count, second.deleted_rows_count) == (3, 6, 3)
+    assert [
+        (row["status"], row["snapshot_id"], row["sequence_number"], row["file_sequence_number"])
+        for row in avro(second.manifest_path)
+    ] == [(0, 5, 4, 9), (2, OURS, 2, 9), (0, 5, 9, 9), (1, OURS, 3, None)]
+
+
+def test_a_manifest_of_removed_files_only_takes_the_snapshots_number(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+    first = written(plain, [added_entry(data(), header, 5)], snapshot_id=5)
+    first.sequence_number = 3
+    gone = [deleted_entry(entry, OURS) for entry in read_manifest(plain.io, first).live]
+    path = f"{plain.metadata.location}/metadata/list.avro"
+
+    write_list(plain.io, path, 2, OURS, 5, 8, [written(plain, gone)])
+
+    (listed,) = read_list(plain.io, path)
+    assert (listed.sequence_number, listed.min_sequence_number, listed.deleted_files_count) == (8, 8, 1)
+    assert listed.has_existing_files() is listed.has_added_files() is False
+
+
+def test_a_manifest_without_entries_is_refused(plain: Table) -> None:
+    with pytest.raises(ValueError, match="at least one entry"):
+        written(plain, [])
+
+
+def test_the_list_says_what_readers_need(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+    path = f"{plain.metadata.location}/metadata/list.avro"
+
+    write_list(plain.io, path, 2, OURS, 5, 8, [written(plain, [added_entry(data(sequence=0), header, OURS)])])
+
+    (row,) = avro(path)
+    names = ("content", "sequence_number", "min_sequence_number", "added_snapshot_id", "partitions")
+    assert {name: row[name] for name in names} == {
+        "content": 0,
+        "sequence_number": 8,
+        "min_sequence_number": 0,
+        "added_snapshot_id": OURS,
+        "partitions": [],
+    }
+    meta = avro(path).metadata
+    assert {key: meta[key] for key in ("snapshot-id", "parent-snapshot-id", "sequence-number", "format-version")} == {
+        "snapshot-id": "77",
+        "parent-snapshot-id": "5",
+        "sequence-number": "8",
+        "format-version": "2",
+    }
+
+
+def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
+    header = new_header(plain.metadata, 0)
+    path = f"{plain.metadata.location}/metadata/list.avro"
+
+    manifest = written(plain, [added_entry(data(sequence=0), header, OURS)], format_version=1)
+    write_list(plain.io, path, 1, OURS, 5, 0, [manifest])
+
+    (row,) = avro(manifest.manifest_path)
+    assert sorted(row) == ["data_file", "snapshot_id", "status"]
+    assert row["data_file"]["block_size_in_bytes"] == 67108864
+    assert "content" not in row["data_file"]
+    assert "content" not in avro(manifest.manifest_path).metadata
+    (listed,) = read_list(plain.io, path)
+    (entry,) = read_manifest(plain.io, listed).entries
+    assert (entry.sequence_number, entry.data_file.spec_id, listed.content) == (0, 0, ManifestContent.DATA)
+
+
+def test_a_list_of_a_newer_format_is_refused(plain: Table) -> None:
+    with pytest.raises(ValueError, match="format 3"):
+        write_list(plain.io, "file:///x", 3, OURS, 5, 8, [])
+
+
+def test_entries_of_other_writers_are_carried_unchanged(plain: Table) -> None:
+    append(plain, [{"id": 1}, {"id": None}], files=2)
+    row_delta(plain, equality_deletes=[EqualityDelete(["id"], [{"id": 1}])])
+    fresh = loaded(plain)
+    snapshot = fresh.current_snapshot()
+    assert snapshot is not None
+    for file in read_list(fresh.io, snapshot.manifest_list):
+        manifest = read_manifest(fresh.io, file)
+
+        carried = written(
+            plain, [existing_entry(entry) for entry in manifest.live], content=file.content, header=manifest.header
+        )
+
+        before, after = (
+            [row["data_file"] for row in avro(path)] for path in (file.manifest_path, carried.manifest_path)
+        )
+        assert [{"referenced_data_file": None, **row} for row in before] == after
+
+
+def test_a_spec_whose_column_was_dropped_keeps_its_type(tmp_path: Path) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType(), required=False), NestedField(2, "at", TimestampType(), required=True)
+    )
+    spec = PartitionSpec(
+        PartitionField(2, 1000, DayTransform(), "day"), PartitionField(1, 1001, VoidTransform(), "gone")
+    )
+    table = make_table(make_catalog(tmp_path), "db.t", schema, spec)
+    with table.update_spec() as change:
+        change.remove_field("day")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("at")
+
+    header = new_header(table.refresh().metadata, 0)
+
+    assert [(one.name, one.field_type, one.required) for one in header.partition_type.fields] == [
+        ("day", DateType(), False),
+        ("gone", LongType(), False),
+    ]
+    assert header.schema_id == "0"
+
+
+def test_summaries_have_bounds_nulls_and_nans() -> None:
+    kind = StructType(
+        NestedField(1000, "d", DoubleType(), required=False), NestedField(1001, "s", StringType(), required=False)
+    )
+    rows = [Record(0.0, "b"), Record(-0.0, None), Record(float("nan"), "a")]
+
+    assert partition_summaries(kind, rows) == [
+        PartitionFieldSummary(False, True, to_bytes(DoubleType(), -0.0), to_bytes(DoubleType(), 0.0)),
+        PartitionFieldSummary(True, False, b"a", b"b"),
+    ]
+
+
+def test_a_missing_or_broken_manifest_says_which(plain: Table) -> None:
+    manifest = written(plain, [added_entry(data(), new_header(plain.metadata, 0), OURS)])
+    file = Path(local_path(manifest.manifest_path))
+    file.write_bytes(file.read_bytes()[:-20])
+
+    with pytest.raises(UnreadableFile, match=f"the manifest .*{file.name} can't be read"):
+        read_manifest(plain.io, manifest)
+    file.unlink()
+    with pytest.raises(DataFileMissing, match=f"the manifest .*{file.name} does not exist"):
+        read_manifest(plain.io, manifest)
+    with pytest.raises(DataFileMissing, match=r"the manifest list .* does not exist"):
+        read_list(plain.io, f"{plain.metadata.location}/metadata/none.avro")

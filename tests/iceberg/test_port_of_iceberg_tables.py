@@ -1,0 +1,247 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.commits import CommitContent, FileFacts, Trace
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.rewrite import TableContext
+from amoro_core.model.tables import TableFacts, TableIdentifier
+from tests.engine.writer import append, make_catalog, make_table, row_delta
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "gone", LongType(), required=False),
+)
+SPEC = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
+TABLE = TableIdentifier("cat", ("ns",), "t")
+FORMAT: TableFormat = IcebergFormat()
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": (tmp_path / "warehouse").as_uri(),
+        "s3.endpoint": "http://store",
+        "token": "not to be vended",
+    }
+    return CatalogConfig("cat", tuple(sorted(properties.items())), (f"file://{tmp_path}/allowed",))
+
+
+def opened(config: CatalogConfig) -> OpenTable:
+    return FORMAT.load(config, TABLE)
+
+
+def test_a_catalog_that_works_passes_its_check(config: CatalogConfig) -> None:
+    FORMAT.check(config)
+    assert FORMAT.commits_refused(config) is None
+
+
+def test_a_catalog_that_does_not_work_fails_its_check(tmp_path: Path) -> None:
+    with pytest.raises(CatalogUnavailable, match="does not exist"):
+        FORMAT.check(CatalogConfig("cat", (("type", "sql"), ("uri", f"sqlite:///{tmp_path}/none.db"))))
+
+
+def test_tables_of_all_namespaces_are_listed_in_order(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    for name in ("ns.t", "ns.a", "a.b.c.deep", "a.z", "ns_.like", "nsx.like"):
+        make_table(catalog, name, SCHEMA)
+    catalog.create_namespace("empty")
+    assert [str(found) for found in FORMAT.list_tables(config)] == [
+        "cat.a.z",
+        "cat.a.b.c.deep",
+        "cat.ns.a",
+        "cat.ns.t",
+        "cat.ns_.like",
+        "cat.nsx.like",
+    ]
+
+
+def test_a_table_that_does_not_exist_is_not_found(config: CatalogConfig) -> None:
+    with pytest.raises(TableNotFound):
+        opened(config)
+
+
+def test_the_facts_of_a_table_before_and_after_its_first_snapshot(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, properties={"self-optimizing.group": "g"})
+    facts = TableFacts(
+        identifier=TABLE,
+        uuid=str(table.metadata.table_uuid),
+        format_version=2,
+        location=table.location(),
+        metadata_location=table.metadata_location,
+        snapshot_id=None,
+        sequence_number=0,
+        properties={"self-optimizing.group": "g"},
+    )
+    before = opened(config)
+    assert (before.facts, before.schema_id, before.last_column_id, before.scan()) == (facts, 0, 3, None)
+    append(table, [{"id": 1}])
+    after = opened(config).facts
+    assert (after.snapshot_id, after.sequence_number) == (table.metadata.current_snapshot_id, 1)
+    assert after.metadata_location != facts.metadata_location
+
+
+def test_a_context_says_what_executors_need(config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path) -> None:
+    properties = {
+        "write.parquet.compression-codec": "zstd",
+        "self-optimizing.enabled": "true",
+        "schema.name-mapping.default": '[{"field-id": 1, "names": ["id"]}]',
+    }
+    table = make_table(catalog, "ns.t", SCHEMA, SPEC, properties=properties)
+    append(table, [{"id": 1, "region": "a", "gone": 5}])
+    row_delta(table, (), [(["gone"], [{"gone": 7}], ("a",))])
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("gone")
+    found = opened(config).context(0)
+    location = table.location()
+    assert found == TableContext(
+        catalog="cat",
+        table="cat.ns.t",
+        table_uuid=str(table.metadata.table_uuid),
+        format_version=2,
+        location=location,
+        data_location=f"{location}/data",
+        schema_json=found.schema_json,
+        spec_json=found.spec_json,
+        name_mapping_json=table.properties["schema.name-mapping.default"],
+        dropped_fields_json=found.dropped_fields_json,
+        sort_order_json=None,
+        properties={"write.parquet.compression-codec": "zstd"},
+        read_locations=(location, f"{location}/data", f"file://{tmp_path}/warehouse", f"file://{tmp_path}/allowed"),
+    )
+    assert Schema.model_validate_json(found.schema_json) == table.schema()
+    assert PartitionSpec.model_validate_json(found.spec_json) == table.spec()
+    assert [json.loads(one) for one in found.dropped_fields_json] == [
+        {"id": 3, "name": "gone", "type": "long", "required": False}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"write.data.path": "PREFIX/own/", "write.folder-storage.path": "PREFIX/x"}, "PREFIX/own"),
+        ({"write.folder-storage.path": "PREFIX/folder"}, "PREFIX/folder"),
+        ({"write.object-storage.path": "PREFIX/objects"}, "LOCATION/data"),
+        ({"write.object-storage.path": "PREFIX/objects", "write.object-storage.enabled": "true"}, "PREFIX/objects"),
+        ({}, "LOCATION/data"),
+    ],
+)
+def test_data_is_written_where_the_table_says(
+    config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path, properties: dict[str, str], expected: str
+) -> None:
+    prefix = f"file://{tmp_path}/warehouse"
+    given = {key: value.replace("PREFIX", prefix) for key, value in properties.items()}
+    table = make_table(catalog, "ns.t", SCHEMA, properties=given)
+    wanted = expected.replace("PREFIX", prefix).replace("LOCATION", table.location())
+    assert opened(config).context(0).data_location == wanted
+
+
+def test_only_properties_of_file_ios_are_vended(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    make_table(catalog, "ns.t", SCHEMA, properties={"client.region": "eu", "credential": "secret"})
+    assert opened(config).io_properties() == {"client.region": "eu", "s3.endpoint": "http://store"}
+
+
+def test_partitions_have_paths(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    make_table(catalog, "ns.t", SCHEMA, SPEC)
+    found = opened(config)
+    assert found.partition_path(PartitionKey(0, (b"a/b",))) == "region=a%2Fb"
+    assert found.partition_path(PartitionKey(0, (None,))) == "region=null"
+
+
+def test_files_outside_are_read_only_where_an_administrator_allowed_it(
+    config: CatalogConfig, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": f"file://{tmp_path}/allowed/x"})
+    append(table, [{"id": 1}])
+    with table.transaction() as transaction:
+        transaction.remove_properties("write.data.path")
+    found = opened(config).scan()
+    assert found is not None
+    assert len(found.files) == 1
+    with pytest.raises(TableRefused, match="/allowed/x") as refused:
+        opened(CatalogConfig("cat", config.properties)).scan()
+    assert refused.value.reason == "location"
+
+
+def test_a_catalog_without_compare_and_set_is_refused_by_name(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    IcebergTable(config, TABLE, table).refuse_unsupported()
+    foreign = CatalogConfig("files", (("type", "hadoop"), ("warehouse", "file:///wh")))
+    with pytest.raises(TableRefused, match=r"through catalog files: .* compare and set") as refused:
+        IcebergTable(foreign, TABLE, table).refuse_unsupported()
+    assert refused.value.reason == "catalog"
+
+
+def committed(table: Table, config: CatalogConfig) -> tuple[OpenTable, Trace]:
+    """Merge two files by a commit through the port; returns the table that made it and what its trace says."""
+    append(table, [{"id": 1}])
+    append(table, [{"id": 2}])
+    found = opened(config)
+    planned = found.scan()
+    assert planned is not None
+    append(table, [{"id": 3}])
+    head = found.head(planned.snapshot_id)
+    first, second = (file.data for file in planned.files)
+    staged = found.stage(head, CommitContent((1,), (first,), (), (), ()), {"process": "p"})
+    assert found.trace(staged.snapshot_id, staged.sequence_number, ()) is Trace.OPEN
+    found.send(staged.payload)
+    assert second.path in {file.data.path for file in opened(config).scan().files}  # type: ignore[union-attr]
+    return found, found.trace(staged.snapshot_id, staged.sequence_number, ())
+
+
+def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    _, trace = committed(table, config)
+    assert trace is Trace.LANDED
+    after = opened(config).scan()
+    assert after is not None
+    assert [(file.data.sequence_number, file.data.record_count) for file in after.files] == [(2, 1), (3, 1)]
+    assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")  # type: ignore
+
+
+def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}, {"id": None}])
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    [file] = scanned.files
+    assert found.file_facts(file.data.path) == FileFacts(
+        file.data.size_bytes, 2, {1: 2, 2: 2, 3: 2}, {1: 1, 2: 2, 3: 2}
+    )
+
+
+def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    [file] = scanned.files
+    orphan = f"{table.location()}/data/orphan.parquet"
+    Path(orphan.removeprefix("file://")).write_bytes(b"x")
+    assert found.delete_unreferenced([file.data.path, orphan]) == (orphan,)
+    assert Path(file.data.path.removeprefix("file://")).exists()

@@ -1,0 +1,379 @@
+import datetime as dt
+import decimal
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFileContent
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    UUIDType,
+)
+
+from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.iceberg.metadata import partition_path, read_locations
+from amoro_core.iceberg.scan import scan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
+from amoro_core.model.plans import PartitionKey
+from tests.engine import files as engine_files
+from tests.engine.commits import Change, commit
+from tests.engine.writer import (
+    EqualityDelete,
+    append,
+    copy_on_write,
+    create_branch,
+    delete_where,
+    make_catalog,
+    make_table,
+    remove_files,
+    row_delta,
+)
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+    NestedField(3, "amount", DecimalType(9, 2), required=False),
+)
+
+
+def by_region(spec_id: int = 0) -> PartitionSpec:
+    return PartitionSpec(
+        PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"), spec_id=spec_id
+    )
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Any:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+
+
+def scanned(table: Table) -> TableScan:
+    found = scan(table, read_locations(table.metadata, ()))
+    assert found is not None
+    return found
+
+
+def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, int]]]]:
+    """Each data file as spec, number, records, and its deletes as kind and number."""
+    return [
+        (
+            file.data.spec_id,
+            file.data.sequence_number,
+            file.data.record_count,
+            [(delete.kind, delete.sequence_number) for delete in file.deletes],
+        )
+        for file in found.files
+    ]
+
+
+def test_a_table_without_snapshot_has_no_scan(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    assert scan(table, read_locations(table.metadata, ())) is None
+
+
+def test_a_format_1_table_has_the_number_0_throughout(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, format_version=1)
+    append(table, [{"id": 1}, {"id": 2}])
+    append(table, [{"id": 3}])
+    found = scanned(table)
+    assert (found.snapshot_id, found.sequence_number) == (table.metadata.current_snapshot_id, 0)
+    assert sorted(seen(found)) == [(0, 0, 1, []), (0, 0, 2, [])]
+
+
+def test_a_data_file_is_what_its_manifest_says(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    append(table, [{"id": 7, "region": "é", "amount": None}])
+    [entry] = table.inspect.entries().to_pylist()
+    written = entry["data_file"]
+    file = scanned(table).files[0].data
+    assert file == DataFile(
+        path=written["file_path"],
+        file_format=FileFormat.PARQUET,
+        spec_id=0,
+        partition=("é".encode(),),
+        record_count=1,
+        size_bytes=Path(written["file_path"].removeprefix("file://")).stat().st_size,
+        sequence_number=1,
+        metrics=file.metrics,
+        split_offsets=(4,),
+    )
+    assert dict(file.metrics.value_counts) == {1: 1, 2: 1, 3: 1}
+    assert dict(file.metrics.null_value_counts) == {1: 0, 2: 0, 3: 1}
+    assert dict(file.metrics.lower_bounds) == {1: (7).to_bytes(8, "little"), 2: "é".encode()}
+    assert dict(file.metrics.upper_bounds) == {1: (7).to_bytes(8, "little"), 2: "é".encode()}
+
+
+def test_deletes_stand_with_the_files_they_apply_to(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    append(table, [{"id": 1, "region": "a"}, {"id": 2, "region": "b"}])
+    row_delta(table, [{"id": 1, "region": "a"}], [EqualityDelete(["id"], [{"id": 1, "region": "a"}])])
+    delete_where(table, lambda row: row["id"] == 2)
+    found = scanned(table)
+    assert [(file.data.partition, *one[1:]) for file, one in zip(found.files, seen(found), strict=True)] == [
+        ((b"a",), 1, 1, [(DeleteKind.EQUALITY, 2)]),
+        ((b"b",), 1, 1, [(DeleteKind.POSITION, 3)]),
+        ((b"a",), 2, 1, []),
+    ]
+    assert found.dangling == ()
+    equality, position = found.files[0].deletes[0], found.files[1].deletes[0]
+    assert equality.equality_ids == (1,)
+    assert position.path_bounds == (found.files[1].data.path, found.files[1].data.path)
+
+
+def test_files_removed_from_the_table_are_gone_and_leave_dangling_deletes(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    first = scanned(table).files[0].data.path
+    row_delta(table, [{"id": 2}], [(["id"], [{"id": 1}])])
+    remove_files(table, [first])
+    found = scanned(table)
+    assert seen(found) == [(0, 2, 1, [])]
+    assert [(delete.kind, delete.sequence_number) for delete in found.dangling] == [(DeleteKind.EQUALITY, 2)]
+
+
+def test_rewritten_entries_keep_their_numbers(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}, {"id": 2}], files=2)
+    copy_on_write(table, lambda row: row["id"] == 2, lambda row: {**row, "region": "new"})
+    assert seen(scanned(table)) == [(0, 1, 1, []), (0, 2, 1, [])]
+
+
+def test_files_keep_their_own_spec_when_the_spec_evolves(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1, "region": "a"}])
+    with table.update_spec() as update:
+        update.add_field("region", IdentityTransform(), "region")
+    row_delta(table, [{"id": 2, "region": "a"}], [EqualityDelete(["id"], [{"id": 1, "region": "a"}])])
+    with table.update_spec() as update:
+        update.remove_field("region")
+    row_delta(table, [{"id": 3}], [EqualityDelete(["id"], [{"id": 2}])])
+    found = scanned(table)
+    newest = table.metadata.default_spec_id
+    # The second commit's delete is of a partitioned spec and meets no older file of it; the third one's is global.
+    assert seen(found) == [
+        (0, 1, 1, [(DeleteKind.EQUALITY, 3)]),
+        (1, 2, 1, [(DeleteKind.EQUALITY, 3)]),
+        (newest, 3, 1, []),
+    ]
+    assert [(delete.spec_id, delete.partition) for delete in found.dangling] == [(1, (b"a",))]
+
+
+def test_a_void_only_spec_of_format_1_is_unpartitioned(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region(), format_version=1)
+    append(table, [{"id": 1, "region": "a"}])
+    with table.update_spec() as update:
+        update.remove_field("region")
+    append(table, [{"id": 2, "region": "a"}])
+    with table.transaction() as transaction:
+        transaction.upgrade_table_version(format_version=2)
+    row_delta(table, (), [EqualityDelete(["id"], [{"id": 1}], partition=(None,))])
+    found = scanned(table)
+    assert {file.data.partition for file in found.files} == {(b"a",), (None,)}
+    assert sorted(seen(found)) == [(0, 0, 1, [(DeleteKind.EQUALITY, 1)]), (1, 0, 1, [(DeleteKind.EQUALITY, 1)])]
+    assert partition_path(table.metadata, PartitionKey(1, (None,))) == ""
+
+
+def test_partitions_outlive_the_columns_they_were_made_of(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    append(table, [{"id": 1, "region": "a b"}])
+    with table.update_spec() as update:
+        update.remove_field("region")
+    with table.update_schema(allow_incompatible_changes=True) as change:
+        change.delete_column("region")
+    [file] = scanned(table).files
+    assert file.data.partition == (b"a b",)
+    assert partition_path(table.metadata, PartitionKey(0, file.data.partition)) == "region=a+b"
+
+
+def test_other_branches_are_not_scanned(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    create_branch(table, "audit")
+    append(table, [{"id": 2}], branch="audit")
+    assert seen(scanned(table)) == [(0, 1, 1, [])]
+
+
+def test_every_type_of_partition_value_is_read_and_written_as_iceberg_does(catalog: SqlCatalog) -> None:
+    schema = Schema(
+        NestedField(1, "flag", BooleanType()),
+        NestedField(2, "day", DateType()),
+        NestedField(3, "at", TimestampType()),
+        NestedField(4, "key", UUIDType()),
+        NestedField(5, "price", DecimalType(9, 2)),
+        NestedField(6, "ratio", DoubleType()),
+        NestedField(7, "name", StringType()),
+    )
+    transforms = [
+        (1, IdentityTransform(), "flag"),
+        (2, IdentityTransform(), "day"),
+        (3, DayTransform(), "at_day"),
+        (4, IdentityTransform(), "key"),
+        (5, IdentityTransform(), "price"),
+        (6, IdentityTransform(), "ratio"),
+        (7, TruncateTransform(2), "name_trunc"),
+        (7, BucketTransform(16), "name_bucket"),
+    ]
+    spec = PartitionSpec(
+        *(
+            PartitionField(source_id=source, field_id=1000 + at, transform=transform, name=name)
+            for at, (source, transform, name) in enumerate(transforms)
+        )
+    )
+    table = make_table(catalog, "ns.t", schema, spec)
+    row = {
+        "flag": True,
+        "day": dt.date(1970, 1, 2),
+        "at": dt.datetime(1970, 1, 3, 4, 5, 6),
+        "key": uuid.UUID(int=5),
+        "price": decimal.Decimal("-1.50"),
+        "ratio": float("nan"),
+        "name": "iceberg",
+    }
+    append(table, [row, {**row, "name": None, "ratio": -0.0}])
+    partitions = {file.data.partition[7]: file.data.partition for file in scanned(table).files}
+    nameless = partitions.pop(None)
+    [named] = partitions.values()
+    assert named[:7] == (
+        b"\x01",
+        b"\x01\x00\x00\x00",
+        b"\x02\x00\x00\x00",
+        uuid.UUID(int=5).bytes,
+        b"\xff\x6a",
+        b"\x00\x00\x00\x00\x00\x00\xf8\x7f",
+        b"ic",
+    )
+    assert nameless[5:] == (b"\x00\x00\x00\x00\x00\x00\x00\x80", None, None)
+    assert partition_path(table.metadata, PartitionKey(0, nameless)) == (
+        "flag=true/day=1970-01-02/at_day=1970-01-03/key=00000000-0000-0000-0000-000000000005/price=-1.50/ratio=-0.0"
+        "/name_trunc=null/name_bucket=null"
+    )
+
+
+def local(path: str) -> Path:
+    return Path(path.removeprefix("file://"))
+
+
+def test_a_missing_manifest_is_named(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    [manifest] = table.current_snapshot().manifests(table.io)
+    local(manifest.manifest_path).unlink()
+    with pytest.raises(DataFileMissing, match=f"the manifest {manifest.manifest_path} does not exist"):
+        scanned(table)
+
+
+def test_a_missing_manifest_list_is_named(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    path = table.current_snapshot().manifest_list
+    local(path).unlink()
+    with pytest.raises(DataFileMissing, match=f"the manifest list {path} does not exist"):
+        scanned(table)
+
+
+@pytest.mark.parametrize("content", [b"", b"no avro at all", None], ids=["empty", "other", "cut"])
+def test_a_broken_manifest_is_named(catalog: SqlCatalog, content: bytes | None) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    [manifest] = table.current_snapshot().manifests(table.io)
+    path = local(manifest.manifest_path)
+    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
+    with pytest.raises(UnreadableFile, match=f"the manifest {manifest.manifest_path} can't be read"):
+        scanned(table)
+
+
+def test_a_data_file_that_is_missing_does_not_concern_the_scan(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    [file] = scanned(table).files
+    local(file.data.path).unlink()
+    assert seen(scanned(table)) == [(0, 1, 1, [])]
+
+
+def commit_moved(table: Table, change: Any) -> str:
+    """Append a row whose entry is changed before it is committed; returns the entry's path."""
+    [file] = engine_files.write_data_files(table, [{"id": 1}])
+    change(file)
+    commit(table, lambda head: Change((file,)), "main")
+    return str(file.file_path)
+
+
+def test_a_file_outside_the_readable_places_is_refused_by_its_path(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    elsewhere = f"{tmp_path}/elsewhere/x.parquet"
+    commit_moved(table, lambda file: file.__setitem__(1, elsewhere))
+    with pytest.raises(TableRefused, match=elsewhere) as refused:
+        scanned(table)
+    assert refused.value.reason == "location"
+    found = scan(table, read_locations(table.metadata, [f"file:{tmp_path}/elsewhere/"]))
+    assert found is not None
+    assert [file.data.path for file in found.files] == [elsewhere]
+
+
+def test_a_path_that_climbs_out_of_the_table_is_refused(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    commit_moved(table, lambda file: file.__setitem__(1, f"{table.location()}/../secret.parquet"))
+    with pytest.raises(TableRefused, match="secret") as refused:
+        scanned(table)
+    assert refused.value.reason == "location"
+
+
+def test_a_neighbour_whose_name_begins_alike_is_outside(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    commit_moved(table, lambda file: file.__setitem__(1, f"{table.location()}2/data/x.parquet"))
+    with pytest.raises(TableRefused, match=r"t2/data/x\.parquet"):
+        scanned(table)
+
+
+def test_a_file_in_the_data_path_of_the_table_may_be_read(catalog: SqlCatalog, tmp_path: Path) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": f"file://{tmp_path}/apart"})
+    append(table, [{"id": 1}])
+    [file] = scanned(table).files
+    assert file.data.path.startswith(f"file://{tmp_path}/apart/")
+
+
+def test_an_encrypted_file_is_refused(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    path = commit_moved(table, lambda file: file.__setitem__(12, b"key"))
+    with pytest.raises(TableRefused, match=path) as refused:
+        scanned(table)
+    assert refused.value.reason == "encryption"
+
+
+def test_a_position_delete_of_another_partition_is_refused(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    append(table, [{"id": 1, "region": "a"}])
+    [file] = scanned(table).files
+    delete = engine_files.write_position_deletes(table, 0, ("b",), [(file.data.path, 0)])
+    assert delete.content == DataFileContent.POSITION_DELETES
+    commit(table, lambda head: Change((delete,)), "main")
+    with pytest.raises(TableRefused, match=delete.file_path) as refused:
+        scanned(table)
+    assert refused.value.reason == "position-delete-partition"
+
+
+def test_a_scan_is_the_same_when_it_is_made_again(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, by_region())
+    for number in range(4):
+        append(table, [{"id": number, "region": region} for region in "abc"])
+    delete_where(table, lambda row: row["id"] < 2)
+    first = scanned(table)
+    assert scanned(catalog.load_table("ns.t")) == first
+    deletes: list[DeleteFile] = [delete for file in first.files for delete in file.deletes]
+    assert len(first.files) == 12
+    assert {delete.partition for delete in deletes} == {(b"a",), (b"b",), (b"c",)}

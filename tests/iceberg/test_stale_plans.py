@@ -1,0 +1,297 @@
+"""Plans that another writer overtook. In each schedule a row was deleted, and must stay so."""
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.update import SetCurrentSchemaUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.validating import check
+from tests.engine import oracle
+from tests.engine.files import to_arrow
+from tests.engine.oracle import assert_same_rows, live_files, live_rows
+from tests.engine.writer import (
+    EqualityDelete,
+    append,
+    copy_on_write,
+    create_branch,
+    delete_where,
+    expire_snapshots,
+    make_catalog,
+    make_table,
+    rollback,
+    row_delta,
+    unpartitioned_spec_id,
+    upsert,
+)
+from tests.iceberg.rewriting import facts_of, head_of, loaded, optimized, rewritten, scanned
+
+SCHEMA = Schema(
+    NestedField(1, "x", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+)
+BY_REGION = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="region"))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
+    append(made, rows(1, 2))
+    append(made, rows(3, 4))
+    return made
+
+
+def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
+    return [{"x": value, "region": region} for value in values]
+
+
+def values(table: Table) -> list[int]:
+    """The live values of x."""
+    return sorted(one.record["x"] for one in oracle.live_rows_with_positions(loaded(table)))
+
+
+def sequences(table: Table) -> dict[int, int]:
+    """Data sequence number by number of rows, of data files."""
+    return {file.record_count: file.data_sequence for file in live_files(table) if file.content == oracle.DATA}
+
+
+@pytest.mark.parametrize("is_appended", [False, True], ids=["at once", "after an append"])
+def test_a_position_delete_since_the_plan_is_never_lost(table: Table, is_appended: bool) -> None:
+    plan = rewritten(table)
+    delete_where(table, lambda row: row["x"] == 1)
+    if is_appended:
+        append(table, rows(5))
+    before = live_rows(table)
+    head = table.refresh().metadata.current_snapshot_id
+
+    done = optimized(table, plan)
+
+    assert (done.conflict, done.content) == (None, None)
+    assert "came after the plan" in done.dropped[1]
+    assert loaded(table).metadata.current_snapshot_id == head
+    assert_same_rows(before, live_rows(table))
+    assert 1 not in values(table)
+
+
+def test_an_equality_delete_since_the_plan_goes_on_applying_to_the_outputs(table: Table) -> None:
+    plan = rewritten(table)
+    row_delta(table, equality_deletes=[EqualityDelete(["x"], [{"x": 1}])])
+    append(table, rows(5))
+
+    done = optimized(table, plan)
+    after = values(table)
+    append(table, rows(6))
+    table.refresh().append(to_arrow(table.schema(), rows(7)))
+
+    assert done.dropped == {}
+    assert after == [2, 3, 4, 5]
+    assert values(table) == [2, 3, 4, 5, 6, 7]
+    assert sequences(table)[4] == plan.sequence_number == 2
+
+
+def test_the_list_names_the_outputs_own_sequence_number_as_the_least(table: Table) -> None:
+    plan = rewritten(table)
+    row_delta(table, equality_deletes=[EqualityDelete(["x"], [{"x": 1}])])
+
+    optimized(table, plan)
+
+    fresh = loaded(table)
+    snapshot = fresh.current_snapshot()
+    assert snapshot is not None
+    own = [one for one in snapshot.manifests(fresh.io) if one.added_snapshot_id == snapshot.snapshot_id]
+    assert snapshot.sequence_number == 4
+    assert [(one.sequence_number, one.min_sequence_number) for one in own if one.added_files_count] == [(4, 2)]
+
+
+def test_upserts_every_commit_do_not_keep_a_rewrite_from_landing(table: Table) -> None:
+    upsert(table, rows(1, 4), ["x"])
+    plan = rewritten(table)
+    for _ in range(5):
+        upsert(table, rows(2, 3), ["x"])
+    before = live_rows(table)
+
+    done = optimized(table, plan)
+
+    assert done.dropped == {}
+    assert_same_rows(before, live_rows(table))
+    assert values(table) == [1, 2, 3, 4]
+
+
+def test_a_copy_on_write_since_the_plan_drops_only_its_partition(tmp_path: Path) -> None:
+    table = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
+    for region in ("n", "s"):
+        append(table, rows(1, 2, region=region))
+        append(table, rows(3, 4, region=region))
+    plan = rewritten(table)
+    copy_on_write(table, lambda row: row["x"] == 1 and row["region"] == "n")
+    before = live_rows(table)
+
+    done = optimized(table, plan)
+
+    assert len(done.dropped) == 1
+    assert done.content is not None
+    assert len(done.content.removed_data) == 2
+    assert_same_rows(before, live_rows(table))
+
+
+def test_an_equality_delete_of_one_partition_since_the_plan_is_no_conflict(tmp_path: Path) -> None:
+    table = make_table(make_catalog(tmp_path), "db.p", SCHEMA, BY_REGION)
+    for region in ("n", "s"):
+        append(table, rows(1, 2, region=region))
+        append(table, rows(3, 4, region=region))
+    plan = rewritten(table)
+    row_delta(table, equality_deletes=[EqualityDelete(["x"], rows(1, region="n"))])
+    before = live_rows(table)
+
+    done = optimized(table, plan)
+
+    assert done.dropped == {}
+    assert_same_rows(before, live_rows(table))
+    assert values(table) == [1, 2, 2, 3, 3, 4, 4]
+
+
+def test_a_global_equality_delete_since_the_plan_is_no_conflict(tmp_path: Path) -> None:
+    table = make_table(make_catalog(tmp_path), "db.g", SCHEMA)
+    append(table, rows(1, 2))
+    with table.update_spec() as update:
+        update.add_identity("region")
+    append(table, rows(1, 3, region="s"))
+    append(table, rows(4, region="s"))
+    plan = rewritten(table)
+    everywhere = EqualityDelete(["x"], [{"x": 1}], (), unpartitioned_spec_id(table))
+    row_delta(table, equality_deletes=[everywhere])
+    before = live_rows(table)
+
+    done = optimized(table, plan)
+
+    assert done.dropped == {}
+    assert_same_rows(before, live_rows(table))
+    assert values(table) == [2, 3, 4]
+
+
+def test_deletes_of_all_kinds_are_folded_and_go(table: Table) -> None:
+    delete_where(table, lambda row: row["x"] == 4)
+    upsert(table, rows(1, 5), ["x"])
+    plan = rewritten(table)
+    before = live_rows(table)
+    scan = {file.data.path: file for file in scanned(loaded(table)).files}
+    check(plan, scan, facts_of(plan))
+
+    done = optimized(table, plan)
+
+    assert done.content is not None
+    assert len(done.content.removed_deletes) == 2
+    assert_same_rows(before, live_rows(table))
+    assert [file.content for file in live_files(table)] == [oracle.DATA]
+
+
+def test_a_converted_file_keeps_its_rows_and_takes_later_position_deletes(table: Table) -> None:
+    upsert(table, rows(1), ["x"])
+    (segment,) = (file.path for file in live_files(table) if file.data_sequence == 1)
+    plan = rewritten(table, converted=[segment])
+    delete_where(table, lambda row: row["x"] == 2)
+    before = live_rows(table)
+
+    done = optimized(table, plan)
+
+    assert done.dropped == {}
+    assert_same_rows(before, live_rows(table))
+    kinds = [file.content for file in live_files(table)]
+    assert kinds.count(oracle.EQUALITY_DELETES) == 0
+    assert kinds.count(oracle.POSITION_DELETES) == 2
+
+
+def test_two_optimizers_never_uncover_a_row(table: Table) -> None:
+    """One rewrites and leaves a newer equality delete to later readers; the other folds and removes just that one."""
+    first = rewritten(table)
+    row_delta(table, equality_deletes=[EqualityDelete(["x"], [{"x": 1}])])
+    (segment,) = (file.path for file in live_files(table) if file.content == oracle.DATA and file.data_sequence == 1)
+    others = [file.path for file in live_files(table) if file.content == oracle.DATA and file.path != segment]
+    second = rewritten(table, converted=[segment, *others])
+    assert optimized(table, second).dropped == {}
+    before = live_rows(table)
+
+    done = optimized(table, first)
+
+    assert done.conflict is not None
+    assert "was removed meanwhile" in done.conflict
+    assert_same_rows(before, live_rows(table))
+    assert values(table) == [2, 3, 4]
+
+
+def test_a_rewrite_is_committed_once_however_often_it_is_tried(table: Table) -> None:
+    plan = rewritten(table)
+    before = live_rows(table)
+
+    assert optimized(table, plan).dropped == {}
+    second = optimized(table, plan)
+
+    assert "is no longer live" in second.dropped[1]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_a_plan_on_a_snapshot_that_was_rolled_back_conflicts(table: Table) -> None:
+    old = table.refresh().metadata.current_snapshot_id
+    assert old is not None
+    append(table, rows(5))
+    plan = rewritten(table)
+    rollback(table, old)
+
+    done = optimized(table, plan)
+
+    assert done.conflict is not None
+    assert "does not descend" in done.conflict
+    assert values(table) == [1, 2, 3, 4]
+
+
+def test_a_plan_whose_history_was_expired_conflicts(table: Table) -> None:
+    plan = rewritten(table)
+    append(table, rows(5))
+    append(table, rows(6))
+    expire_snapshots(table)
+
+    done = optimized(table, plan)
+
+    assert done.conflict is not None
+    assert "can't be seen any more" in done.conflict
+
+
+def test_a_column_dropped_before_the_plan_and_back_after_it_conflicts(table: Table) -> None:
+    with table.update_schema() as update:
+        update.delete_column("region")
+    plan = rewritten(table)
+    change = (SetCurrentSchemaUpdate(schema_id=table.metadata.schemas[0].schema_id),)
+    table.catalog.commit_table(table, (), change)
+
+    done = optimized(table, plan)
+
+    assert done.conflict == "columns of the table are not in the rewritten files: field ids [2]"
+
+
+def test_a_branch_keeps_seeing_what_main_replaced(table: Table) -> None:
+    create_branch(table, "audit")
+    branch = table.refresh().metadata.refs["audit"].snapshot_id
+    before = live_rows(table, branch)
+
+    optimized(table, rewritten(table))
+
+    assert_same_rows(before, live_rows(table, branch))
+    assert_same_rows(before, live_rows(table))
+
+
+def test_the_plans_view_of_the_head_names_what_was_removed(table: Table) -> None:
+    upsert(table, rows(1), ["x"])
+    plan = rewritten(table)
+    upsert(table, rows(2), ["x"])
+    newer = rewritten(table)
+    optimized(table, newer)
+
+    head = head_of(table, plan.snapshot_id)
+
+    assert head.descends is True
+    assert head.removed_equality_deletes is not None
+    assert [one.sequence_number for one in head.removed_equality_deletes] == [3, 4]

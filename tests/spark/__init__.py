@@ -1,0 +1,1 @@
+"""Tests against Iceberg's own Java runtime in Spark, on catalogs that both sides share."""

@@ -1,0 +1,91 @@
+"""A catalog that pyiceberg and Iceberg's Java runtime share: one SQLite file, one warehouse, one name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCatalog:
+    """One catalog, open on both sides."""
+
+    name: str
+    root: Path
+    spark: SparkSession
+    pyiceberg: SqlCatalog
+
+    @property
+    def uri(self) -> str:
+        """The address that pyiceberg and our own settings take."""
+        return sqlite_uri(self.root)
+
+    @property
+    def warehouse(self) -> str:
+        """The warehouse as a URI, the same on both sides."""
+        return warehouse_uri(self.root)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties with which a further process opens the same catalog through pyiceberg."""
+        return {"type": "sql", "uri": self.uri, "warehouse": self.warehouse}
+
+    def full_name(self, identifier: str) -> str:
+        """The table's name in Spark's SQL and in our commands: catalog, namespace, table."""
+        return f"{self.name}.{identifier}"
+
+    def load(self, identifier: str) -> Table:
+        """Load the table as it stands now through pyiceberg; the identifier is without the catalog's name."""
+        return self.pyiceberg.load_table(identifier.removeprefix(f"{self.name}."))
+
+
+def sqlite_uri(root: Path) -> str:
+    """The SQLAlchemy address of the catalog's file under the directory."""
+    return f"sqlite:///{root / 'catalog.db'}"
+
+
+def warehouse_uri(root: Path) -> str:
+    """The URI of the warehouse under the directory."""
+    return (root / "warehouse").as_uri()
+
+
+@contextmanager
+def shared_catalog(spark: SparkSession, root: Path, name: str, namespace: str = "db") -> Iterator[SharedCatalog]:
+    """Offer a fresh catalog, with one namespace, on both sides; closed on pyiceberg's side at the end.
+
+    The name is in lower case and used once per session: Spark keeps a catalog under its name until it ends.
+    """
+    (root / "warehouse").mkdir(parents=True)
+    # pyiceberg goes first: it makes the tables of the file with the columns that Java calls schema V1.
+    catalog = SqlCatalog(name, uri=sqlite_uri(root), warehouse=warehouse_uri(root))
+    try:
+        catalog.create_namespace(namespace)
+        register_in_spark(spark, root, name)
+        yield SharedCatalog(name, root, spark, catalog)
+    finally:
+        catalog.close()
+
+
+def register_in_spark(spark: SparkSession, root: Path, name: str) -> None:
+    """Make the catalog of the directory known to the running session as a JdbcCatalog."""
+    prefix = f"spark.sql.catalog.{name}"
+    spark.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+    settings = {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:{root / 'catalog.db'}",
+        "jdbc.schema-version": "V1",
+        "warehouse": warehouse_uri(root),
+        # Else Spark goes on reading the snapshot that it saw first, whatever pyiceberg has committed since.
+        "cache-enabled": "false",
+    }
+    for key, value in settings.items():
+        spark.conf.set(f"{prefix}.{key}", value)

@@ -1,0 +1,169 @@
+"""Values with defaults, and a state database with each stage of a task's life in it."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from amoro_core.model.processes import (
+    CatalogConfig,
+    CommitAttempt,
+    CommitOutcome,
+    Optimizer,
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.model.tables import FileSummary, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.store import optimizers, processes, tables, tasks
+from amoro_core.store.database import Database
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
+RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 2**62 + 1, 2**62, 4000)
+
+
+def minutes(count: float) -> datetime:
+    return NOW + timedelta(minutes=count)
+
+
+def runtime(name: str = "t", **fields: Any) -> TableRuntime:
+    """A table that was just found; its uuid follows its name."""
+    base = TableRuntime(
+        table_id=0,
+        identifier=TableIdentifier("cat", ("db",), name),
+        uuid=f"uuid-{name}",
+        format_version=2,
+        location=f"file:///w/db/{name}",
+        group="default",
+        status=OptimizingStatus.IDLE,
+        status_since=NOW,
+    )
+    return replace(base, **fields)
+
+
+def full_runtime() -> TableRuntime:
+    """A table with a value in every field."""
+    return runtime(
+        identifier=TableIdentifier("cat", ("a.b", "c"), "t"),
+        status=OptimizingStatus.REFUSED,
+        status_reason="keys are encrypted",
+        refusal="encryption",
+        enabled_override=False,
+        enabled=True,
+        enabled_origin="amoro table enable",
+        snapshot_id=2**62 + 7,
+        metadata_location="file:///w/db/t/metadata/1.json",
+        evaluated_snapshot_id=2**62 + 6,
+        evaluated_at=minutes(1),
+        refreshed_at=minutes(2),
+        next_due_at=minutes(3),
+        pending_type=OptimizingType.FULL,
+        quota=0.25,
+        failures=3,
+        retry_at=minutes(4),
+        last_optimized_at=minutes(-5),
+        properties={"self-optimizing.enabled": "true", "ключ": "“”"},
+        summary=FileSummary(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+    )
+
+
+def process(table: TableRuntime, process_id: str = "0199aaaa-0001", **fields: Any) -> OptimizingProcess:
+    base = OptimizingProcess(
+        process_id=process_id,
+        table_id=table.table_id,
+        type=OptimizingType.MINOR,
+        status=ProcessStatus.RUNNING,
+        trigger="evaluation",
+        reason="12 fragments",
+        table_uuid=table.uuid,
+        format_version=2,
+        snapshot_id=2**62,
+        sequence_number=9,
+        schema_id=1,
+        last_column_id=3,
+        created_at=NOW,
+    )
+    return replace(base, **fields)
+
+
+def task(owner: OptimizingProcess, number: int = 1, **fields: Any) -> OptimizingTask:
+    base = OptimizingTask(
+        task_id=TaskId(owner.process_id, number),
+        table_id=owner.table_id,
+        group="default",
+        status=TaskStatus.PLANNED,
+        cost=100,
+        partition="day=2026-01-02",
+        input_files=12,
+        input_bytes=90,
+    )
+    return replace(base, **fields)
+
+
+def optimizer(optimizer_id: str = "optimizer-1", **fields: Any) -> Optimizer:
+    base = Optimizer(optimizer_id, f"hash-of-{optimizer_id}", "default", 4, 2**29, (("host", "h1"),), NOW)
+    return replace(base, **fields)
+
+
+def attempt(owner: OptimizingProcess, number: int = 1, **fields: Any) -> CommitAttempt:
+    base = CommitAttempt(
+        process_id=owner.process_id,
+        number=number,
+        snapshot_id=2**62 + number,
+        parent_snapshot_id=owner.snapshot_id,
+        sequence_number=10,
+        manifest_list="file:///w/db/t/metadata/snap.avro",
+        payload=b"\x00payload",
+        groups=(1, 2),
+        files=("file:///w/db/t/data/o.parquet",),
+        metadata_files=("file:///w/db/t/metadata/m.avro", "file:///w/db/t/metadata/snap.avro"),
+        outcome=CommitOutcome.SENT,
+        created_at=NOW,
+        receipt=RECEIPT,
+    )
+    return replace(base, **fields)
+
+
+def catalog(name: str = "cat", **fields: Any) -> CatalogConfig:
+    base = CatalogConfig(name, (("type", "sql"), ("uri", "sqlite:////w/c.db")), ("file:///other",))
+    return replace(base, **fields)
+
+
+HELD = OptimizerThread("optimizer-1", 2)
+
+
+def stages(owner: OptimizingProcess) -> list[OptimizingTask]:
+    """One task in each status."""
+    scheduled = task(owner, 2, status=TaskStatus.SCHEDULED, attempt=1, thread=HELD, scheduled_at=minutes(1))
+    acked = replace(scheduled, task_id=TaskId(owner.process_id, 3), status=TaskStatus.ACKED, acked_at=minutes(2))
+    ended = replace(acked, thread=None, finished_at=minutes(3))
+    return [
+        task(owner, 1),
+        scheduled,
+        acked,
+        replace(ended, task_id=TaskId(owner.process_id, 4), status=TaskStatus.SUCCESS),
+        replace(
+            ended,
+            task_id=TaskId(owner.process_id, 5),
+            status=TaskStatus.FAILED,
+            attempt=4,
+            failed_runs=1,
+            lost_attempts=2,
+            lost_optimizers=("optimizer-7", "optimizer-8"),
+            failure_code="AMORO-1002",
+            failure="no such file",
+        ),
+        replace(ended, task_id=TaskId(owner.process_id, 6), status=TaskStatus.CANCELED, failure="closed"),
+    ]
+
+
+def add_stages(db: Database) -> list[OptimizingTask]:
+    """A table, its running process, an optimizer, and one task in each status."""
+    owner = processes.add(db, process(tables.add(db, runtime())))
+    optimizers.add(db, optimizer())
+    made = stages(owner)
+    tasks.add_many(db, [(each, f"input {each.task_id.number}".encode()) for each in made])
+    return made

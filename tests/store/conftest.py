@@ -1,0 +1,19 @@
+"""A real state database on a temporary path."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from amoro_core.store.database import Store
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "amoro.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(path) as opened:
+        yield opened

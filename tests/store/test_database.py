@@ -1,0 +1,357 @@
+"""One writer with group commit, readers of one moment, fencing, and what a crash leaves."""
+
+import resource
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amoro_core.errors import AlreadyExists, Fenced, StorageFull, StoreFailed
+from amoro_core.store import catalogs, tokens
+from amoro_core.store.database import MAX_BATCH, Database, Store
+from amoro_core.store.rows import execute, select, select_one
+from tests.store.builders import catalog
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 30.0
+
+
+def _save(kind: str, size: int = 1) -> Callable[[Database], str]:
+    def run(db: Database) -> str:
+        tokens.save(db, kind, "x" * size)
+        return kind
+
+    return run
+
+
+def _kinds(db: Database) -> list[str]:
+    return [row["kind"] for row in select(db, "SELECT kind FROM token ORDER BY kind")]
+
+
+def _pragma(db: Database, name: str) -> Any:
+    row = select_one(db, f"PRAGMA {name}")
+    return row and row[name]
+
+
+class Held:
+    """The writer, held in a write until released, so that what is submitted meanwhile becomes one batch."""
+
+    def __init__(self, store: Store) -> None:
+        self._entered, self._release = threading.Event(), threading.Event()
+        self._write = store.submit(self._wait)
+        assert self._entered.wait(SECONDS)
+
+    def _wait(self, _: Database) -> None:
+        self._entered.set()
+        assert self._release.wait(SECONDS)
+
+    def release(self) -> None:
+        self._release.set()
+        self._write.result(SECONDS)
+
+
+def test_write_returns_what_the_function_returns_and_keeps_what_it_wrote(store: Store) -> None:
+    assert store.write(_save("admin")) == "admin"
+    assert store.read(lambda db: tokens.find(db, "admin")) == "x"
+
+
+def test_write_that_raises_takes_back_what_it_wrote_and_raises_here(store: Store) -> None:
+    def run(db: Database) -> None:
+        tokens.save(db, "admin", "x")
+        raise KeyError("own")
+
+    with pytest.raises(KeyError, match="own"):
+        store.write(run)
+    assert store.read(_kinds) == []
+
+
+def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itself_back(store: Store) -> None:
+    held = Held(store)
+    first = store.submit(_save("first"))
+
+    def broken(db: Database) -> None:
+        tokens.save(db, "broken", "x")
+        raise AlreadyExists("me")
+
+    second = store.submit(broken)
+
+    def look(db: Database) -> tuple[list[str], list[str], bool]:
+        return _kinds(db), store.read(_kinds), first.done()
+
+    third = store.submit(look)
+    held.release()
+    # The third sees the first's row in their transaction; nobody else does, and the first is not answered yet.
+    assert third.result(SECONDS) == (["first"], [], False)
+    assert first.result(SECONDS) == "first"
+    with pytest.raises(AlreadyExists):
+        second.result(SECONDS)
+    assert store.read(_kinds) == ["first"]
+
+
+def test_error_of_the_database_takes_only_its_own_write_back(store: Store) -> None:
+    held = Held(store)
+    good = store.submit(_save("good"))
+    bad = store.submit(lambda db: execute(db, "INSERT INTO token (kind, token_hash) VALUES ('bad', '')"))
+    held.release()
+    assert good.result(SECONDS) == "good"
+    with pytest.raises(StoreFailed, match="CHECK constraint failed") as failure:
+        bad.result(SECONDS)
+    assert isinstance(failure.value.__cause__, sqlite3.IntegrityError)
+    assert store.read(_kinds) == ["good"]
+
+
+def test_more_writes_than_fit_in_a_batch_all_run_in_order(store: Store) -> None:
+    held = Held(store)
+    order: list[int] = []
+
+    def note(number: int, _: Database) -> None:
+        order.append(number)
+
+    futures = [store.submit(partial(note, number)) for number in range(MAX_BATCH + 3)]
+    held.release()
+    for future in futures:
+        future.result(SECONDS)
+    assert order == list(range(MAX_BATCH + 3))
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_write_that_ends_the_shared_transaction_fails_the_whole_batch(store: Store, end: str) -> None:
+    held = Held(store)
+    first = store.submit(_save("first"))
+    ending = store.submit(lambda db: execute(db, end))
+    last = store.submit(_save("last"))
+    held.release()
+    for future in (first, ending, last):
+        with pytest.raises(StoreFailed):
+            future.result(SECONDS)
+    assert store.write(_save("next")) == "next"
+
+
+def test_failing_commit_fails_the_whole_batch(store: Store) -> None:
+    def orphan(db: Database) -> None:
+        execute(db, "PRAGMA defer_foreign_keys = ON")
+        execute(db, "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)")
+
+    held = Held(store)
+    first, second = store.submit(_save("first")), store.submit(orphan)
+    held.release()
+    for future in (first, second):
+        with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
+            future.result(SECONDS)
+    assert store.read(_kinds) == []
+    assert store.write(_save("next")) == "next"
+
+
+def test_full_disk_fails_the_batch_by_name_and_the_store_goes_on(store: Store) -> None:
+    store.write(_save("before"))
+    limit = store.read(lambda db: _pragma(db, "page_count")) + 4
+
+    def set_limit(pages: int) -> Callable[[Database], Any]:
+        return lambda db: select(db, f"PRAGMA max_page_count = {pages}")
+
+    store.write(set_limit(limit))
+    held = Held(store)
+    small, large = store.submit(_save("small")), store.submit(_save("large", 1_000_000))
+    held.release()
+    with pytest.raises(StorageFull, match="full"):
+        large.result(SECONDS)
+    with pytest.raises(StorageFull):
+        small.result(SECONDS)
+    assert store.read(_kinds) == ["before"]
+
+    store.write(set_limit(2**30))
+    assert store.write(_save("large", 1_000_000)) == "large"
+    assert store.read(_kinds) == ["before", "large"]
+    assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"
+
+
+def test_failing_disk_fails_the_batch_and_the_store_goes_on(path: Path, store: Store) -> None:
+    store.write(_save("before"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    wal = path.with_name("amoro.db-wal")
+    held = Held(store)
+    small, large = store.submit(_save("small")), store.submit(_save("large", 16_000_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (wal.stat().st_size + 4_000_000, hard))
+    try:
+        held.release()
+        for future in (small, large):
+            with pytest.raises(StoreFailed, match="disk I/O error"):
+                future.result(SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert store.read(_kinds) == ["before"]
+    assert store.write(_save("after")) == "after"
+    assert store.read(_kinds) == ["after", "before"]
+    assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"
+
+
+def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
+    """Read, decide, write in one function is atomic: a counter that 16 threads raise misses nothing."""
+
+    def increment(db: Database) -> int:
+        value = int(tokens.find(db, "counter") or 0) + 1
+        tokens.save(db, "counter", str(value))
+        return value
+
+    seen: list[int] = []
+    behind: list[str] = []
+
+    def work() -> None:
+        for _ in range(50):
+            value = store.write(increment)
+            seen.append(value)
+            if int(store.read(lambda db: tokens.find(db, "counter")) or 0) < value:
+                behind.append(f"{value} was acknowledged and not visible")
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert sorted(seen) == list(range(1, 801))
+    assert behind == []
+
+
+def test_read_is_of_one_moment(store: Store) -> None:
+    store.write(_save("a"))
+
+    def twice(db: Database) -> tuple[list[str], list[str]]:
+        before = _kinds(db)
+        store.write(_save("b"))
+        return before, _kinds(db)
+
+    assert store.read(twice) == (["a"], ["a"])
+    assert store.read(_kinds) == ["a", "b"]
+
+
+def test_reader_cannot_write(store: Store) -> None:
+    with pytest.raises(StoreFailed, match="readonly"):
+        store.read(_save("admin"))
+    assert store.read(_kinds) == []
+
+
+def test_reads_inside_reads_and_on_many_threads_leave_connections_to_be_used_again(store: Store) -> None:
+    assert store.read(lambda _: store.read(lambda _: store.read(_kinds))) == []
+    threads = [threading.Thread(target=store.read, args=(_kinds,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+        thread.join(SECONDS)
+    assert store.read(_kinds) == []
+
+
+def test_write_inside_a_write_is_refused_instead_of_waiting_for_itself(store: Store) -> None:
+    with pytest.raises(RuntimeError, match="inside a write"):
+        store.write(lambda _: store.write(_save("inner")))
+
+
+def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:
+    store = Store.open(path)
+    held = Held(store)
+    waiting: Future[str] = store.submit(_save("waiting"))
+    closing = threading.Thread(target=store.close)
+    closing.start()
+    held.release()
+    closing.join(SECONDS)
+    assert waiting.result(SECONDS) == "waiting"
+    store.close()
+    with pytest.raises(StoreFailed, match="closed"):
+        store.write(_save("late"))
+    with pytest.raises(StoreFailed, match="closed"):
+        store.read(_kinds)
+    with Store.open(path) as again:
+        assert again.read(_kinds) == ["waiting"]
+
+
+def test_reader_that_outlives_the_store_closes_its_connection(path: Path) -> None:
+    store = Store.open(path)
+
+    def run(db: Database) -> list[str]:
+        store.close()
+        return _kinds(db)
+
+    assert store.read(run) == []
+
+
+def test_paused_coordinator_is_fenced_off_by_a_newer_one(path: Path) -> None:
+    with Store.open(path) as old:
+        old.write(_save("old"))
+        with Store.open(path) as new:
+            new.write(_save("new"))
+            for _ in range(2):
+                with pytest.raises(Fenced):
+                    old.write(_save("zombie"))
+            assert new.read(_kinds) == ["new", "old"]
+            assert old.read(_kinds) == ["new", "old"]
+
+
+def test_pragmas_are_in_force(store: Store) -> None:
+    def pragmas(db: Database) -> dict[str, Any]:
+        return {name: _pragma(db, name) for name in ("journal_mode", "synchronous", "foreign_keys", "query_only")}
+
+    assert store.write(pragmas) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "query_only": 0}
+    assert store.read(pragmas)["query_only"] == 1
+    assert store.write(lambda db: select(db, "PRAGMA busy_timeout")) == [{"timeout": 5000}]
+
+
+def test_files_are_readable_by_their_owner_alone(path: Path) -> None:
+    path.touch(0o644)
+    with Store.open(path) as store:
+        store.write(_save("admin"))
+        store.read(_kinds)
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    assert modes == {"amoro.db": 0o600, "amoro.db-wal": 0o600, "amoro.db-shm": 0o600}
+
+
+def test_restart_keeps_everything(path: Path) -> None:
+    with Store.open(path) as store:
+        store.write(lambda db: catalogs.add(db, catalog()))
+    with Store.open(path) as store:
+        assert store.read(catalogs.list_catalogs) == [catalog()]
+
+
+def test_file_that_is_no_database_is_refused_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"this is a letter to a friend, and no database at all" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreFailed, match="not a database"):
+        Store.open(path)
+    assert path.read_bytes() == before
+
+
+def test_missing_directory_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="nowhere"):
+        Store.open(tmp_path / "nowhere" / "amoro.db")
+
+
+def test_path_with_odd_letters_is_opened_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "50% of?it#now" / "amoro.db"
+    path.parent.mkdir()
+    with Store.open(path) as store:
+        store.write(_save("admin"))
+    assert path.exists()
+
+
+@pytest.mark.parametrize("least", [1, 100])
+def test_killed_process_keeps_every_acknowledged_write(path: Path, least: int) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.store.writing_process", str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    with process:
+        assert process.stdout is not None
+        said = [process.stdout.readline() for _ in range(least)]
+        process.kill()
+        said += process.stdout.read().splitlines(keepends=True)
+    acknowledged = {int(line) for line in said if line.endswith("\n")}
+    assert len(acknowledged) >= least
+    with Store.open(path) as store:
+        kept = {int(kind) for kind in store.read(_kinds)}
+        assert acknowledged <= kept
+        assert kept == set(range(1, len(kept) + 1))
+        assert store.read(lambda db: _pragma(db, "integrity_check")) == "ok"

@@ -1,0 +1,329 @@
+"""Processes, tasks with their payloads, and commit attempts."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amoro_core.errors import (
+    AlreadyExists,
+    IllegalState,
+    InvalidArgument,
+    ProcessNotFound,
+    StaleReport,
+    StoreFailed,
+    TableBusy,
+    TaskNotFound,
+)
+from amoro_core.model.processes import (
+    CommitOutcome,
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    ResourceGroup,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.model.tables import OptimizingType
+from amoro_core.state import tasks as machine
+from amoro_core.store import commits, groups, optimizers, processes, tables, tasks
+from amoro_core.store.database import Database, Store
+from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
+
+# Processes
+
+
+def _ended(made: OptimizingProcess) -> OptimizingProcess:
+    return replace(made, status=ProcessStatus.CLOSED, finished_at=NOW)
+
+
+def test_process_is_read_as_it_was_saved(store: Store) -> None:
+    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+    assert store.read(lambda db: processes.get(db, owner.process_id)) == owner
+    changed = replace(
+        owner,
+        type=OptimizingType.FULL,
+        status=ProcessStatus.PARTIAL,
+        trigger="request",
+        finished_at=minutes(9),
+        failure_code="AMORO-5001",
+        failure="group 2 in conflict",
+        max_retries=0,
+        allow_partial_commit=True,
+        commit_tries=3,
+        receipt=RECEIPT,
+    )
+    assert store.write(lambda db: processes.save(db, changed)) == changed
+    assert store.read(lambda db: processes.get(db, owner.process_id)) == changed
+
+
+def test_table_takes_the_next_process_only_when_the_one_before_has_ended(store: Store) -> None:
+    table = store.write(lambda db: tables.add(db, runtime()))
+    first, second = process(table, "p-first"), process(table, "p-second")
+    store.write(lambda db: processes.add(db, first))
+    with pytest.raises(TableBusy, match="p-first on the table is running"):
+        store.write(lambda db: processes.add(db, second))
+    assert store.read(lambda db: processes.find_active(db, table.table_id)) == first
+    store.write(lambda db: processes.save(db, _ended(first)))
+    assert store.read(lambda db: processes.find_active(db, table.table_id)) is None
+    store.write(lambda db: processes.add(db, second))
+    with pytest.raises(TableBusy, match="p-second"):
+        store.write(lambda db: processes.save(db, first))
+
+
+def test_one_table_under_two_names_takes_one_process_at_a_time(store: Store) -> None:
+    twins = store.write(lambda db: [tables.add(db, runtime(name, uuid="same")) for name in ("a", "b")])
+    store.write(lambda db: processes.add(db, process(twins[0], "p-first", status=ProcessStatus.COMMIT_UNKNOWN)))
+    with pytest.raises(TableBusy, match="p-first on the table is commit_unknown"):
+        store.write(lambda db: processes.add(db, process(twins[1], "p-second")))
+
+
+def test_process_is_added_once(store: Store) -> None:
+    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+    with pytest.raises(AlreadyExists):
+        store.write(lambda db: processes.add(db, owner))
+
+
+def test_process_of_an_unknown_table_is_refused(store: Store) -> None:
+    with pytest.raises(StoreFailed, match="FOREIGN KEY"):
+        store.write(lambda db: processes.add(db, process(runtime(table_id=77))))
+
+
+def test_unknown_process_is_named(store: Store) -> None:
+    with pytest.raises(ProcessNotFound, match="p-nothing"):
+        store.read(lambda db: processes.get(db, "p-nothing"))
+    with pytest.raises(ProcessNotFound):
+        store.write(lambda db: processes.save(db, process(runtime(), "p-nothing")))
+
+
+def test_process_is_found_by_a_unique_prefix_of_six_characters(store: Store) -> None:
+    def fill(db: Database) -> None:
+        for name in ("0199aaaa-1", "0199aaab-2", "0199aaab-23"):
+            processes.add(db, process(tables.add(db, runtime(name)), name))
+
+    store.write(fill)
+
+    def find(prefix: str) -> str:
+        return store.read(lambda db: processes.find_by_prefix(db, prefix)).process_id
+
+    assert find("0199aaaa") == "0199aaaa-1"
+    assert find("0199aaab-23") == "0199aaab-23"
+    assert find("0199aaab-2") == "0199aaab-2"
+    with pytest.raises(InvalidArgument, match="more than one"):
+        find("0199aa")
+    with pytest.raises(InvalidArgument, match="too short"):
+        find("0199a")
+    with pytest.raises(ProcessNotFound):
+        find("0199ab")
+    with pytest.raises(ProcessNotFound):
+        find("0199%%")
+
+
+def test_processes_are_listed_newest_first_and_active_ones_oldest_first(store: Store) -> None:
+    def fill(db: Database) -> tuple[int, int]:
+        one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
+        processes.add(db, _ended(process(one, "p-a", created_at=minutes(1))))
+        processes.add(db, process(one, "p-b", created_at=minutes(2)))
+        processes.add(db, process(two, "p-d", created_at=minutes(3), status=ProcessStatus.COMMIT_UNKNOWN))
+        processes.add(db, _ended(process(two, "p-c", created_at=minutes(3))))
+        return one.table_id, two.table_id
+
+    one, two = store.write(fill)
+
+    def names(found: list[OptimizingProcess]) -> list[str]:
+        return [each.process_id[-1] for each in found]
+
+    closed, unknown = ProcessStatus.CLOSED, ProcessStatus.COMMIT_UNKNOWN
+    assert names(store.read(processes.list_processes)) == ["d", "c", "b", "a"]
+    assert names(store.read(lambda db: processes.list_processes(db, limit=2))) == ["d", "c"]
+    assert names(store.read(lambda db: processes.list_processes(db, one))) == ["b", "a"]
+    assert names(store.read(lambda db: processes.list_processes(db, statuses=[closed]))) == ["c", "a"]
+    assert names(store.read(lambda db: processes.list_processes(db, two, [closed, unknown]))) == ["d", "c"]
+    assert names(store.read(lambda db: processes.list_processes(db, statuses=[]))) == []
+    assert names(store.read(processes.list_active)) == ["b", "d"]
+
+
+# Tasks
+
+
+def test_task_in_each_status_survives_a_restart(path: Path) -> None:
+    with Store.open(path) as store:
+        made = store.write(add_stages)
+    with Store.open(path) as store:
+        assert store.read(lambda db: tasks.list_for_process(db, made[0].task_id.process_id)) == made
+        assert [store.read(partial(tasks.get, task_id=each.task_id)) for each in made] == made
+        assert store.read(lambda db: tasks.read_input(db, made[2].task_id)) == b"input 3"
+
+
+def test_tasks_are_counted_by_status(store: Store) -> None:
+    owner = store.write(add_stages)[0].task_id.process_id
+    assert store.read(lambda db: tasks.count_by_status(db, owner)) == dict.fromkeys(TaskStatus, 1)
+    assert store.read(lambda db: tasks.count_by_status(db, "nobody")) == dict.fromkeys(TaskStatus, 0)
+
+
+def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
+    made = store.write(add_stages)
+    assert store.read(tasks.list_held) == made[1:3]
+    assert store.read(lambda db: tasks.list_held(db, "optimizer-1")) == made[1:3]
+    assert store.read(lambda db: tasks.list_held(db, "optimizer-2")) == []
+
+
+def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store: Store) -> None:
+    def fill(db: Database) -> None:
+        groups.add(db, ResourceGroup("spark"))
+        for name, minute in (("p-a", 2), ("p-b", 1), ("p-c", 1)):
+            owner = processes.add(db, process(tables.add(db, runtime(name)), name, created_at=minutes(minute)))
+            tasks.add_many(db, [(task(owner, number), b"") for number in (2, 10, 1)])
+        tasks.add_many(db, [(task(owner, 11, group="spark"), b"")])
+        closed = process(tables.add(db, runtime("d")), "p-d", status=ProcessStatus.CLOSED, finished_at=NOW)
+        tasks.add_many(db, [(task(processes.add(db, closed)), b"")])
+
+    store.write(fill)
+
+    def order(group: str, limit: int | None = None, per_process: int | None = None) -> list[str]:
+        planned = store.read(lambda db: tasks.list_planned(db, group, limit, per_process))
+        return [str(each.task_id) for each in planned]
+
+    everything = [f"p-{letter}-{number}" for letter in "bca" for number in (1, 2, 10)]
+    assert order("default") == everything
+    assert order("default", 4) == everything[:4]
+    assert order("default", per_process=2) == [f"p-{letter}-{number}" for letter in "bca" for number in (1, 2)]
+    assert order("default", 2, per_process=1) == ["p-b-1", "p-c-1"]
+    assert order("spark") == ["p-c-11"]
+    assert order("nowhere") == []
+
+
+def test_task_handed_out_is_no_longer_planned(store: Store) -> None:
+    made = store.write(add_stages)
+    scheduled = machine.advance(made[0], machine.Schedule(OptimizerThread("optimizer-1", 3)), minutes(5))
+    assert store.write(lambda db: tasks.save(db, scheduled)) == scheduled
+    assert store.read(lambda db: tasks.list_planned(db, "default")) == []
+    assert store.read(tasks.list_held) == [scheduled, *made[1:3]]
+
+
+def test_output_of_a_later_attempt_replaces_the_one_before(store: Store) -> None:
+    task_id = store.write(add_stages)[3].task_id
+    assert store.read(lambda db: tasks.read_output(db, task_id)) is None
+    store.write(lambda db: tasks.save_output(db, task_id, 1, b""))
+    assert store.read(lambda db: tasks.read_output(db, task_id)) == (1, b"")
+    store.write(lambda db: tasks.save_output(db, task_id, 2, b"\x00two"))
+    assert store.read(lambda db: tasks.read_output(db, task_id)) == (2, b"\x00two")
+    assert store.read(lambda db: tasks.read_input(db, task_id)) == b"input 4"
+
+
+def test_unknown_task_is_named(store: Store) -> None:
+    missing = TaskId("p-nothing", 1)
+    for read in (tasks.get, tasks.read_input, tasks.read_output):
+        with pytest.raises(TaskNotFound, match="p-nothing-1"):
+            store.read(partial(read, task_id=missing))
+    with pytest.raises(TaskNotFound):
+        store.write(lambda db: tasks.save_output(db, missing, 1, b""))
+    with pytest.raises(TaskNotFound):
+        store.write(lambda db: tasks.save(db, task(process(runtime(), "p-nothing"))))
+
+
+def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store) -> None:
+    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+    with pytest.raises(StoreFailed, match="UNIQUE"):
+        store.write(lambda db: tasks.add_many(db, [(task(owner, number), b"") for number in (1, 2, 1)]))
+    assert store.read(lambda db: tasks.list_for_process(db, owner.process_id)) == []
+
+
+def test_ten_thousand_tasks_are_added_and_handed_out(store: Store) -> None:
+    owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
+    many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
+    store.write(lambda db: tasks.add_many(db, many))
+    assert store.read(lambda db: tasks.list_planned(db, "default", 3)) == [each for each, _ in many[:3]]
+    assert store.read(lambda db: tasks.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
+
+
+_ids = st.sampled_from(["optimizer-1", "optimizer-2"])
+_numbers = st.integers(1, 3)
+_events: st.SearchStrategy[machine.TaskEvent] = st.one_of(
+    st.builds(machine.Schedule, st.builds(OptimizerThread, _ids, _numbers)),
+    st.builds(machine.Ack, _numbers, _ids),
+    st.builds(machine.Succeed, _numbers, _ids),
+    st.builds(machine.Fail, _numbers, _ids, st.just("AMORO-1001"), st.just("broken")),
+    st.just(machine.Retry()),
+    st.builds(machine.Reset, st.just("lost"), st.booleans()),
+    st.just(machine.Cancel("closed")),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(st.lists(_events, max_size=25))
+def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, events: list[machine.TaskEvent]) -> None:
+    def begin(db: Database) -> OptimizingTask:
+        count = len(tables.list_tables(db))
+        if count == 0:
+            optimizers.add(db, optimizer())
+            optimizers.add(db, optimizer("optimizer-2"))
+        owner = processes.add(db, process(tables.add(db, runtime(f"t{count}")), f"process-{count:05}"))
+        tasks.add_many(db, [(task(owner), b"")])
+        return task(owner)
+
+    kept = store.write(begin)
+    for second, event in enumerate(events):
+        try:
+            kept = machine.advance(kept, event, minutes(second))
+        except (StaleReport, IllegalState):
+            continue
+        store.write(partial(tasks.save, task=kept))
+        assert store.read(partial(tasks.get, task_id=kept.task_id)) == kept
+
+
+# Commit attempts
+
+
+def test_commit_attempts_are_read_as_they_were_sent_in_order(store: Store) -> None:
+    def fill(db: Database) -> OptimizingProcess:
+        owner = processes.add(db, process(tables.add(db, runtime())))
+        commits.add(db, attempt(owner, 2, groups=(), files=(), metadata_files=()))
+        commits.add(db, attempt(owner, 1))
+        return owner
+
+    owner = store.write(fill)
+    assert store.read(lambda db: commits.list_for_process(db, owner.process_id)) == [
+        attempt(owner, 1),
+        attempt(owner, 2, groups=(), files=(), metadata_files=()),
+    ]
+    assert store.read(lambda db: commits.list_for_process(db, "nobody")) == []
+
+
+OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
+
+
+@pytest.mark.parametrize("known", CommitOutcome)
+@pytest.mark.parametrize("said", CommitOutcome)
+def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said: CommitOutcome) -> None:
+    def fill(db: Database) -> OptimizingProcess:
+        owner = processes.add(db, process(tables.add(db, runtime())))
+        commits.add(db, attempt(owner, outcome=known))
+        return owner
+
+    owner = store.write(fill)
+
+    def save(db: Database) -> None:
+        commits.save_outcome(db, owner.process_id, 1, said)
+
+    if said is known or (known in OPEN and said is not CommitOutcome.SENT):
+        store.write(save)
+        expected = said
+    else:
+        with pytest.raises(IllegalState, match=f"is {known}, it cannot become {said}"):
+            store.write(save)
+        expected = known
+    assert store.read(lambda db: commits.list_for_process(db, owner.process_id)) == [attempt(owner, outcome=expected)]
+
+
+def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
+    with pytest.raises(ProcessNotFound, match="p-nothing has no commit attempt 1"):
+        store.write(lambda db: commits.save_outcome(db, "p-nothing", 1, CommitOutcome.DONE))
+
+
+def test_every_stage_is_among_the_builders() -> None:
+    assert [each.status for each in stages(process(runtime()))] == list(TaskStatus)

@@ -1,0 +1,183 @@
+"""Migrations, and rows that the database refuses because they are impossible."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlite_utils import Database
+
+from amoro_core.errors import StoreFailed
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.store import commits, processes, tables
+from amoro_core.store.database import Store
+from amoro_core.store.migrations import MIGRATIONS, applied, migrate
+from amoro_core.store.rows import execute, select, select_one
+from tests.store.builders import add_stages, attempt, process, runtime
+
+
+def _schema(db: Database) -> list[dict[str, Any]]:
+    return select(db, "SELECT type, name, sql FROM sqlite_master ORDER BY name")
+
+
+def test_migrations_are_applied_once(path: Path) -> None:
+    with Store.open(path) as store:
+        first = store.read(_schema)
+        assert store.read(applied) == len(MIGRATIONS)
+    with Store.open(path) as store:
+        assert store.read(_schema) == first
+        assert store.read(applied) == len(MIGRATIONS)
+        assert store.write(lambda db: migrate(db)) is None
+        assert store.read(_schema) == first
+
+
+def test_new_migration_is_applied_to_what_is_there(store: Store) -> None:
+    def add_colour(db: Database) -> None:
+        execute(db, "ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+
+    store.write(lambda db: migrate(db, (*MIGRATIONS, add_colour)))
+    assert store.read(applied) == len(MIGRATIONS) + 1
+    rows = store.read(lambda db: select(db, "SELECT number, name FROM schema_migration ORDER BY number"))
+    assert rows == [{"number": 1, "name": "create_tables"}, {"number": 2, "name": "add_colour"}]
+
+
+def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
+    def break_off(db: Database) -> None:
+        execute(db, "CREATE TABLE half (a INTEGER) STRICT")
+        raise RuntimeError("power cut")
+
+    before = store.read(_schema)
+    with pytest.raises(RuntimeError, match="power cut"):
+        store.write(lambda db: migrate(db, (*MIGRATIONS, break_off)))
+    assert store.read(_schema) == before
+    assert store.read(applied) == len(MIGRATIONS)
+
+
+def test_database_of_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
+    newer = len(MIGRATIONS) + 1
+    with Store.open(path) as store:
+        store.write(lambda db: execute(db, "INSERT INTO schema_migration VALUES (?, 'to_come')", (newer,)))
+    with pytest.raises(StoreFailed, match=f"has schema {newer}, this version knows {newer - 1}"):
+        Store.open(path)
+    db = Database(path)
+    try:
+        assert select_one(db, "SELECT epoch FROM coordinator_epoch") == {"epoch": 1}
+    finally:
+        db.close()
+
+
+def test_every_table_is_strict(store: Store) -> None:
+    rows = store.read(lambda db: select(db, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'"))
+    assert {row["name"] for row in rows if not row["strict"] and not row["name"].startswith("sqlite_")} == set()
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "words"),
+    [
+        ("table_runtime", "status", OptimizingStatus),
+        ("table_runtime", "pending_type", OptimizingType),
+        ("table_process", "status", ProcessStatus),
+        ("table_process", "process_type", OptimizingType),
+        ("task_runtime", "status", TaskStatus),
+        ("commit_attempt", "outcome", CommitOutcome),
+    ],
+)
+def test_checks_name_just_the_words_of_the_model(store: Store, table: str, column: str, words: Any) -> None:
+    row = store.read(lambda db: select_one(db, "SELECT sql FROM sqlite_master WHERE name = ?", (table,)))
+    assert row is not None
+    check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
+    assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
+
+
+HELD = "optimizer_id = 'optimizer-1', thread_id = 1"
+FREE = "optimizer_id = NULL, thread_id = NULL"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE task_runtime SET status = 'running'",
+        f"UPDATE task_runtime SET {HELD} WHERE status = 'planned'",
+        f"UPDATE task_runtime SET {HELD} WHERE status = 'success'",
+        f"UPDATE task_runtime SET {FREE} WHERE status = 'scheduled'",
+        f"UPDATE task_runtime SET {FREE} WHERE status = 'acked'",
+        "UPDATE task_runtime SET thread_id = NULL WHERE status = 'acked'",
+        "UPDATE task_runtime SET optimizer_id = 'nobody' WHERE status = 'acked'",
+        "UPDATE task_runtime SET attempt = -1 WHERE status = 'planned'",
+        "UPDATE task_runtime SET attempt = 0 WHERE status = 'scheduled'",
+        "UPDATE task_runtime SET attempt = 0 WHERE status = 'success'",
+        "UPDATE task_runtime SET attempt = 'one'",
+        "UPDATE task_runtime SET scheduled_at_ms = NULL WHERE status = 'scheduled'",
+        "UPDATE task_runtime SET acked_at_ms = NULL WHERE status = 'acked'",
+        "UPDATE task_runtime SET acked_at_ms = 1 WHERE status = 'planned'",
+        "UPDATE task_runtime SET acked_at_ms = 1 WHERE status = 'scheduled'",
+        "UPDATE task_runtime SET finished_at_ms = NULL WHERE status = 'success'",
+        "UPDATE task_runtime SET finished_at_ms = NULL WHERE status = 'canceled'",
+        "UPDATE task_runtime SET finished_at_ms = 1 WHERE status = 'acked'",
+        "UPDATE task_runtime SET failed_runs = -1 WHERE status = 'failed'",
+        "UPDATE task_runtime SET lost_attempts = 4 WHERE status = 'failed'",
+        "UPDATE task_runtime SET task_number = 0 WHERE task_number = 1",
+        "UPDATE task_runtime SET process_id = 'nobody' WHERE task_number = 1",
+        "DELETE FROM optimizer",
+        "UPDATE task_payload SET output = x'00'",
+        "UPDATE task_payload SET output_attempt = 1",
+        "UPDATE task_payload SET output = x'00', output_attempt = 0",
+        "UPDATE task_payload SET input = NULL",
+        "UPDATE task_payload SET task_number = 77 WHERE task_number = 1",
+        "UPDATE table_process SET status = 'dead'",
+        "UPDATE table_process SET status = 'success'",
+        "UPDATE table_process SET finished_at_ms = 1",
+        "UPDATE table_process SET receipt_json = '{}'",
+        "UPDATE table_process SET table_id = 99",
+        "UPDATE table_process SET commit_tries = -1",
+        "UPDATE table_process SET process_type = 'huge'",
+        "UPDATE table_process SET allow_partial_commit = 2",
+        "UPDATE table_runtime SET status = 'refused'",
+        "UPDATE table_runtime SET refusal = 'location'",
+        "UPDATE table_runtime SET status = 'lost'",
+        "UPDATE table_runtime SET enabled = 2",
+        "UPDATE table_runtime SET quota = -0.1",
+        "UPDATE table_runtime SET failures = -1",
+        "UPDATE table_runtime SET pending_type = 'huge'",
+        "INSERT INTO table_partition (table_id, spec_id, partition) VALUES (1, 0, x'')",
+        "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)",
+        "INSERT INTO token VALUES ('admin', '')",
+        "INSERT INTO coordinator_epoch VALUES (2, 9)",
+        "UPDATE optimizer SET threads = -1",
+        "UPDATE optimizer SET group_name = 'nowhere'",
+        "DELETE FROM resource_group",
+    ],
+)
+def test_impossible_row_is_refused(store: Store, change: str) -> None:
+    store.write(add_stages)
+    with pytest.raises(StoreFailed, match=r"constraint failed|cannot store"):
+        store.write(lambda db: execute(db, change))
+
+
+@pytest.mark.parametrize("first", ["running", "committing", "commit_unknown"])
+@pytest.mark.parametrize("second", ["running", "committing", "commit_unknown"])
+@pytest.mark.parametrize("same", ["table_id", "table_uuid"])
+def test_second_active_process_on_a_table_is_refused(store: Store, first: str, second: str, same: str) -> None:
+    def run(db: Database) -> None:
+        one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
+        processes.add(db, process(one, "p-1", status=ProcessStatus(first)))
+        other = {"table_id": one.table_id} if same == "table_id" else {"table_uuid": one.uuid}
+        ended = process(two, "p-2", status=ProcessStatus.CLOSED, finished_at=runtime().status_since, **other)
+        processes.add(db, ended)
+
+    store.write(run)
+    change = "UPDATE table_process SET status = ?, finished_at_ms = NULL WHERE process_id = 'p-2'"
+    with pytest.raises(StoreFailed, match=rf"UNIQUE constraint failed: table_process\.{same}"):
+        store.write(lambda db: execute(db, change, (second,)))
+
+
+def test_second_commit_of_a_process_is_refused(store: Store) -> None:
+    def run(db: Database) -> None:
+        owner = processes.add(db, process(tables.add(db, runtime())))
+        commits.add(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
+        commits.add(db, attempt(owner, 2))
+
+    store.write(run)
+    again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"
+    with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id"):
+        store.write(lambda db: execute(db, again))

@@ -1,0 +1,290 @@
+"""Catalogs, tables, partitions, groups, optimizers and tokens: what is saved is what is read."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from functools import partial
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amoro_core.errors import (
+    AlreadyExists,
+    CatalogNotFound,
+    GroupNotFound,
+    IllegalState,
+    TableBusy,
+    TableNotFound,
+    UnknownToken,
+)
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.store import catalogs, groups, optimizers, partitions, processes, tables, tokens
+from amoro_core.store.database import Database, Store
+from amoro_core.store.rows import from_ms, to_ms
+from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
+
+# Catalogs
+
+
+def test_catalog_is_read_as_it_was_added(store: Store) -> None:
+    store.write(lambda db: catalogs.add(db, catalog()))
+    assert store.read(lambda db: catalogs.find(db, "cat")) == catalog()
+    assert store.read(lambda db: catalogs.find(db, "Cat")) is None
+
+
+def test_catalogs_are_listed_by_name(store: Store) -> None:
+    for name in ("b", "c", "a"):
+        store.write(partial(catalogs.add, config=catalog(name)))
+    assert store.read(catalogs.list_catalogs) == [catalog("a"), catalog("b"), catalog("c")]
+
+
+def test_second_catalog_of_a_name_is_refused(store: Store) -> None:
+    store.write(lambda db: catalogs.add(db, catalog()))
+    with pytest.raises(AlreadyExists, match="'cat'"):
+        store.write(lambda db: catalogs.add(db, catalog(origin="pyiceberg")))
+    assert store.read(catalogs.list_catalogs) == [catalog()]
+
+
+def test_catalog_is_replaced_and_removed(store: Store) -> None:
+    store.write(lambda db: catalogs.add(db, catalog()))
+    changed = catalog(properties=(("z", "1"), ("a", "2")), allowed_locations=())
+    assert store.write(lambda db: catalogs.save(db, changed)) == changed
+    assert store.read(catalogs.list_catalogs) == [changed]
+    store.write(lambda db: catalogs.remove(db, "cat"))
+    assert store.read(catalogs.list_catalogs) == []
+
+
+def test_unknown_catalog_can_be_neither_replaced_nor_removed(store: Store) -> None:
+    with pytest.raises(CatalogNotFound):
+        store.write(lambda db: catalogs.save(db, catalog()))
+    with pytest.raises(CatalogNotFound):
+        store.write(lambda db: catalogs.remove(db, "cat"))
+
+
+# Tables
+
+
+@pytest.mark.parametrize("made", [runtime(), full_runtime()], ids=["new", "full"])
+def test_table_is_read_as_it_was_added(store: Store, made: TableRuntime) -> None:
+    added = store.write(lambda db: tables.add(db, made))
+    assert added == replace(made, table_id=added.table_id)
+    assert added.table_id > 0
+    assert store.read(lambda db: tables.get(db, added.table_id)) == added
+    assert store.read(lambda db: tables.find(db, made.identifier)) == added
+
+
+@pytest.mark.parametrize("override", [None, True, False])
+def test_table_is_saved_whole(store: Store, override: bool | None) -> None:
+    added = store.write(lambda db: tables.add(db, runtime("t", identifier=full_runtime().identifier)))
+    changed = replace(full_runtime(), table_id=added.table_id, enabled_override=override)
+    assert store.write(lambda db: tables.save(db, changed)) == changed
+    assert store.read(lambda db: tables.get(db, added.table_id)) == changed
+
+
+def test_table_is_known_once_by_its_whole_name(store: Store) -> None:
+    store.write(lambda db: tables.add(db, runtime()))
+    with pytest.raises(AlreadyExists, match=r"cat\.db\.t"):
+        store.write(lambda db: tables.add(db, runtime()))
+    others = [("cat", ("db",), "u"), ("cat", ("db", "t"), "t"), ("dog", ("db",), "t"), ("cat", ("d", "b"), "t")]
+    for name in others:
+        store.write(partial(tables.add, runtime=runtime(identifier=TableIdentifier(*name))))
+    assert len(store.read(tables.list_tables)) == 5
+    assert store.read(lambda db: tables.find(db, TableIdentifier("cat", ("d.b",), "t"))) is None
+
+
+def test_tables_are_listed_by_name_of_one_catalog_or_in_one_status(store: Store) -> None:
+    def fill(db: Database) -> None:
+        for name in (("cat", ("db",), "b"), ("cat", ("db",), "a"), ("ant", ("z",), "c")):
+            tables.add(db, runtime(identifier=TableIdentifier(*name)))
+        pending = tables.list_tables(db)[0]
+        tables.save(db, replace(pending, status=OptimizingStatus.PENDING))
+
+    store.write(fill)
+    names = [str(each.identifier) for each in store.read(tables.list_tables)]
+    assert names == ["ant.z.c", "cat.db.a", "cat.db.b"]
+    of_cat = store.read(lambda db: tables.list_tables(db, catalog="cat"))
+    assert [str(each.identifier) for each in of_cat] == names[1:]
+    pending = store.read(lambda db: tables.list_tables(db, status=OptimizingStatus.PENDING))
+    assert [str(each.identifier) for each in pending] == names[:1]
+    assert store.read(lambda db: tables.list_tables(db, "cat", OptimizingStatus.PENDING)) == []
+
+
+def test_one_table_under_two_names_is_found_by_uuid(store: Store) -> None:
+    def fill(db: Database) -> tuple[int, int]:
+        first = tables.add(db, runtime("z", uuid="same"))
+        second = tables.add(db, runtime("a", uuid="same"))
+        tables.add(db, runtime("other"))
+        return first.table_id, second.table_id
+
+    ids = store.write(fill)
+    assert tuple(each.table_id for each in store.read(lambda db: tables.list_by_uuid(db, "same"))) == ids
+    assert store.read(lambda db: tables.list_by_uuid(db, "none")) == []
+
+
+def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_given_again(store: Store) -> None:
+    def fill(db: Database) -> int:
+        table = tables.add(db, runtime())
+        partitions.record(db, table.table_id, [PartitionKey(0, ())], OptimizingType.FULL, NOW)
+        processes.add(db, process(table, status=ProcessStatus.FAILED, finished_at=NOW))
+        tables.remove(db, table.table_id)
+        return table.table_id
+
+    table_id = store.write(fill)
+    assert store.read(tables.list_tables) == []
+    assert store.read(processes.list_processes) == []
+    assert store.read(lambda db: partitions.last_optimized(db, table_id)) == {}
+    assert store.write(lambda db: tables.add(db, runtime())).table_id > table_id
+
+
+@pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN])
+def test_table_with_an_active_process_is_not_removed(store: Store, status: ProcessStatus) -> None:
+    def fill(db: Database) -> int:
+        table = tables.add(db, runtime())
+        processes.add(db, process(table, status=status))
+        return table.table_id
+
+    table_id = store.write(fill)
+    with pytest.raises(TableBusy, match=status.value):
+        store.write(lambda db: tables.remove(db, table_id))
+    assert store.read(lambda db: tables.get(db, table_id)).table_id == table_id
+
+
+def test_unknown_table_is_named_by_its_id(store: Store) -> None:
+    with pytest.raises(TableNotFound, match="77"):
+        store.read(lambda db: tables.get(db, 77))
+    with pytest.raises(TableNotFound):
+        store.write(lambda db: tables.save(db, runtime(table_id=77)))
+    with pytest.raises(TableNotFound):
+        store.write(lambda db: tables.remove(db, 77))
+
+
+# Times
+
+
+@given(st.datetimes(min_value=datetime(1900, 1, 1), max_value=datetime(2300, 1, 1), timezones=st.just(UTC)))
+def test_times_are_kept_to_the_millisecond(moment: datetime) -> None:
+    assert from_ms(to_ms(moment)) == moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def test_time_of_another_zone_is_the_same_moment_and_one_without_zone_is_refused() -> None:
+    assert to_ms(NOW.astimezone(timezone(timedelta(hours=5)))) == to_ms(NOW)
+    with pytest.raises(ValueError, match="no time zone"):
+        to_ms(datetime(2026, 1, 1))
+
+
+# Partitions
+
+_keys = st.builds(PartitionKey, st.integers(0, 3), st.lists(st.none() | st.binary(max_size=9), max_size=3).map(tuple))
+
+
+def test_last_times_are_kept_by_type_and_partition(store: Store) -> None:
+    first, second, other_spec = PartitionKey(0, (b"\x01",)), PartitionKey(0, (None,)), PartitionKey(1, (b"\x01",))
+
+    def fill(db: Database) -> int:
+        table_id = tables.add(db, runtime()).table_id
+        partitions.record(db, table_id, [first, second], OptimizingType.MINOR, minutes(1))
+        partitions.record(db, table_id, [first], OptimizingType.MAJOR, minutes(2))
+        partitions.record(db, table_id, [first, other_spec], OptimizingType.FULL, minutes(3))
+        partitions.record(db, table_id, [first], OptimizingType.MINOR, minutes(4))
+        return table_id
+
+    table_id = store.write(fill)
+    assert store.read(lambda db: partitions.last_optimized(db, table_id)) == {
+        first: LastOptimized(minor=minutes(4), major=minutes(2), full=minutes(3)),
+        second: LastOptimized(minor=minutes(1)),
+        other_spec: LastOptimized(full=minutes(3)),
+    }
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
+@given(st.sets(_keys, max_size=8))
+def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionKey]) -> None:
+    def fill(db: Database) -> int:
+        table_id = tables.add(db, runtime(f"t{len(tables.list_tables(db))}")).table_id
+        partitions.record(db, table_id, keys, OptimizingType.FULL, NOW)
+        return table_id
+
+    table_id = store.write(fill)
+    found = store.read(lambda db: partitions.last_optimized(db, table_id))
+    assert found == dict.fromkeys(keys, LastOptimized(full=NOW))
+
+
+# Groups, optimizers, tokens
+
+
+def test_default_group_exists_from_the_start(store: Store) -> None:
+    assert store.read(groups.list_groups) == [ResourceGroup("default")]
+
+
+def test_group_that_exists_is_not_changed_by_adding_it_again(store: Store) -> None:
+    spark = ResourceGroup("spark", "balanced", (("threads", "8"),))
+    assert store.write(lambda db: groups.add(db, spark)) == spark
+    assert store.write(lambda db: groups.add(db, ResourceGroup("spark"))) == spark
+    assert store.read(groups.list_groups) == [ResourceGroup("default"), spark]
+    assert store.read(lambda db: groups.find(db, "nowhere")) is None
+
+
+def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) -> None:
+    made = optimizer(labels=(("b", "1"), ("a", "2")))
+    store.write(lambda db: optimizers.add(db, made))
+    assert store.read(lambda db: optimizers.get(db, "optimizer-1")) == made
+    assert store.read(lambda db: optimizers.find_by_token_hash(db, "hash-of-optimizer-1")) == made
+    assert store.read(lambda db: optimizers.find_by_token_hash(db, "another")) is None
+
+
+def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
+    def fill(db: Database) -> None:
+        groups.add(db, ResourceGroup("spark"))
+        optimizers.add(db, optimizer("b", registered_at=minutes(2)))
+        optimizers.add(db, optimizer("c", registered_at=minutes(1), group="spark"))
+        optimizers.add(db, optimizer("a", registered_at=minutes(2)))
+
+    store.write(fill)
+    assert [each.optimizer_id for each in store.read(optimizers.list_optimizers)] == ["c", "a", "b"]
+    of_group = store.read(lambda db: optimizers.list_optimizers(db, "default"))
+    assert [each.optimizer_id for each in of_group] == ["a", "b"]
+
+
+def test_optimizer_of_an_unknown_group_is_refused_by_name(store: Store) -> None:
+    with pytest.raises(GroupNotFound, match="'nowhere'"):
+        store.write(lambda db: optimizers.add(db, optimizer(group="nowhere")))
+
+
+def test_second_optimizer_of_an_id_or_token_is_refused(store: Store) -> None:
+    store.write(lambda db: optimizers.add(db, optimizer()))
+    same_id = replace(optimizer("optimizer-9"), optimizer_id="optimizer-1")
+    same_token = replace(optimizer(), optimizer_id="optimizer-9")
+    for twin in (same_id, same_token):
+        with pytest.raises(AlreadyExists, match="optimizer-1"):
+            store.write(partial(optimizers.add, optimizer=twin))
+
+
+def test_optimizer_is_saved_and_removed(store: Store) -> None:
+    store.write(lambda db: optimizers.add(db, optimizer()))
+    changed = optimizer(threads=0, memory_bytes=1)
+    assert store.write(lambda db: optimizers.save(db, changed)) == changed
+    assert store.read(lambda db: optimizers.get(db, "optimizer-1")) == changed
+    for _ in range(2):
+        store.write(lambda db: optimizers.remove(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.read(lambda db: optimizers.get(db, "optimizer-1"))
+    with pytest.raises(UnknownToken):
+        store.write(lambda db: optimizers.save(db, changed))
+
+
+def test_optimizer_that_holds_tasks_is_not_removed(store: Store) -> None:
+    store.write(add_stages)
+    with pytest.raises(IllegalState, match="optimizer-1 still holds tasks"):
+        store.write(lambda db: optimizers.remove(db, "optimizer-1"))
+    assert store.read(optimizers.list_optimizers) == [optimizer()]
+
+
+def test_token_of_a_kind_replaces_the_one_before(store: Store) -> None:
+    store.write(lambda db: tokens.save(db, "admin", "one"))
+    store.write(lambda db: tokens.save(db, "enrolment", "two"))
+    store.write(lambda db: tokens.save(db, "admin", "three"))
+    assert store.read(lambda db: tokens.find(db, "admin")) == "three"
+    assert store.read(lambda db: tokens.find(db, "enrolment")) == "two"
+    assert store.read(lambda db: tokens.find(db, "other")) is None

@@ -1,0 +1,133 @@
+"""Paths and places, and what may be touched."""
+
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import DataFileMissing, TableRefused, WorkFailed
+from amoro_core.files.io import FileAccess, normalise, open_access, same_place
+from amoro_core.files.locations import is_within
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:/w/t/a.parquet", "/w/t/a.parquet"),
+        ("file:///w/t/a.parquet", "/w/t/a.parquet"),
+        ("file://localhost/w//t/./a.parquet", "/w/t/a.parquet"),
+        ("FILE:///w/t/", "/w/t"),
+        ("/w/k=a:b/c%20d#e?f", "/w/k=a:b/c%20d#e?f"),
+        ("s3a://b/k/a", "s3://b/k/a"),
+        ("s3n://b/k/a", "s3://b/k/a"),
+        ("s3://b/k//a", "s3://b/k//a"),
+        ("s3://b/", "s3://b"),
+        ("gcs://b/k", "gs://b/k"),
+        ("abfss://c@a.dfs.core.windows.net/k", "abfss://c@a.dfs.core.windows.net/k"),
+        ("file://host/w", "file://host/w"),
+        ("/", "/"),
+    ],
+)
+def test_each_place_has_one_spelling(path: str, place: str) -> None:
+    assert normalise(path) == place
+    assert normalise(place) == place
+    assert same_place(path, place)
+
+
+def test_other_hosts_buckets_and_cases_are_other_places() -> None:
+    assert not same_place("s3://b/k", "s3://c/k")
+    assert not same_place("/w/T", "/w/t")
+    assert not same_place("file://host/w", "/w")
+
+
+@pytest.mark.parametrize(
+    ("path", "location", "within"),
+    [
+        ("/w/t/a", "/w/t", True),
+        ("file:/w/t/a", "file:///w/t/", True),
+        ("/w/t", "/w/t", True),
+        ("/w/table/a", "/w/t", False),
+        ("s3a://b/w/t/a", "s3://b/w/t", True),
+        ("s3://b/w/t2/a", "s3://b/w/t", False),
+        ("s3://b2/w", "s3://b", False),
+        ("/anything", "/", True),
+    ],
+)
+def test_prefixes_end_at_segments(path: str, location: str, within: bool) -> None:
+    assert is_within(path, location) is within
+
+
+@pytest.fixture
+def access(tmp_path: Path) -> FileAccess:
+    return open_access({}, str(tmp_path), read_locations=[f"{tmp_path}/in"], write_locations=[f"file:{tmp_path}/out"])
+
+
+def test_what_was_written_is_read_and_deleted_again(access: FileAccess, tmp_path: Path) -> None:
+    path = f"file://{tmp_path}/out/k=a%2Fb#c?d/x"
+    with access.create_output(path) as stream:
+        stream.write(b"content")
+
+    assert (tmp_path / "out/k=a%2Fb#c?d/x").read_bytes() == b"content"
+    assert (access.read_bytes(path), access.size(path), access.exists(path)) == (b"content", 7, True)
+    with access.open_input(path) as stream:
+        stream.seek(3)
+        assert stream.read() == b"tent"
+    access.delete(path)
+    assert not access.exists(path)
+    access.delete(path)
+
+
+def test_a_file_is_never_overwritten(access: FileAccess, tmp_path: Path) -> None:
+    path = f"{tmp_path}/out/x"
+    access.create_output(path).close()
+
+    with pytest.raises(WorkFailed, match="exists"):
+        access.create_output(path)
+
+
+def test_a_missing_file_is_named(access: FileAccess, tmp_path: Path) -> None:
+    path = f"{tmp_path}/in/none"
+    for ask in (access.read_bytes, access.open_input, access.size):
+        with pytest.raises(DataFileMissing, match=path):
+            ask(path)
+
+
+@pytest.mark.parametrize("path", ["{}/secret", "{}/in/../secret", "{}/inside", "s3://b/k", "relative/x"])
+def test_reading_outside_the_allowed_locations_is_refused(access: FileAccess, tmp_path: Path, path: str) -> None:
+    (tmp_path / "secret").write_bytes(b"s")
+    for ask in (access.read_bytes, access.open_input, access.size, access.exists):
+        with pytest.raises(TableRefused, match="will not read") as refused:
+            ask(path.format(tmp_path))
+        assert refused.value.reason == "location"
+
+
+@pytest.mark.parametrize("path", ["{}/in/x", "{}/out/../in/x", "{}/outside"])
+def test_writing_and_deleting_outside_the_table_is_refused(access: FileAccess, tmp_path: Path, path: str) -> None:
+    place = tmp_path / "in/x"
+    place.parent.mkdir()
+    place.write_bytes(b"kept")
+    with pytest.raises(TableRefused, match="will not write"):
+        access.create_output(path.format(tmp_path))
+    with pytest.raises(TableRefused, match="will not delete"):
+        access.delete(path.format(tmp_path))
+    assert place.read_bytes() == b"kept"
+
+
+def test_properties_that_name_classes_are_never_imported(tmp_path: Path) -> None:
+    properties = {
+        "py-io-impl": "tests.unit.files.evil.Evil",
+        "write.py-location-provider.impl": "tests.unit.files.evil.Evil",
+        "s3.retry-strategy-impl": "tests.unit.files.evil.Evil",
+        "s3.region": "eu-west-1",
+    }
+
+    access = open_access(properties, "s3://b/t", read_locations=[], write_locations=[str(tmp_path)])
+
+    access.create_output(f"{tmp_path}/x").close()
+    assert access.exists(f"{tmp_path}/x")
+
+
+def test_an_unknown_storage_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(TableRefused, match="'ftp'") as refused:
+        open_access({}, "ftp://host/t", read_locations=[], write_locations=[])
+    assert refused.value.reason == "location"

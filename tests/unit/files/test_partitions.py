@@ -1,0 +1,167 @@
+"""Partition values out of their bytes: paths and constants."""
+
+import uuid
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
+)
+
+from amoro_core.files.partitions import identity_constants, partition_path
+from amoro_core.files.schema import (
+    key_path,
+    parse_name_mapping,
+    parse_schema,
+    parse_sort_order,
+    parse_spec,
+    select_ids,
+    to_json,
+    with_dropped,
+)
+
+U = uuid.UUID("12345678-1234-5678-1234-567812345678")
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "value", "shown"),
+    [
+        (StringType(), IdentityTransform(), b"a=b&c/d e", "a%3Db%26c%2Fd+e"),
+        (IntegerType(), IdentityTransform(), to_bytes(IntegerType(), -3), "-3"),
+        (LongType(), IdentityTransform(), to_bytes(IntegerType(), 3), "3"),
+        (BooleanType(), IdentityTransform(), b"\1", "true"),
+        (DateType(), IdentityTransform(), to_bytes(DateType(), -1), "1969-12-31"),
+        (DecimalType(9, 2), IdentityTransform(), to_bytes(DecimalType(9, 2), Decimal("1.20")), "1.20"),
+        (UUIDType(), IdentityTransform(), U.bytes, str(U)),
+        (BinaryType(), IdentityTransform(), b"ab", "YWI%3D"),
+        (DateType(), MonthTransform(), to_bytes(IntegerType(), 3), "1970-04"),
+        (DateType(), YearTransform(), to_bytes(IntegerType(), -1), "1969"),
+        (TimestampType(), HourTransform(), to_bytes(IntegerType(), 25), "1970-01-02-01"),
+        (StringType(), TruncateTransform(2), b"ab", "ab"),
+        (StringType(), VoidTransform(), None, "null"),
+        (StringType(), IdentityTransform(), None, "null"),
+    ],
+)
+def test_paths_are_those_of_iceberg(
+    kind: PrimitiveType, transform: Transform[Any, Any], value: bytes | None, shown: str
+) -> None:
+    schema = Schema(NestedField(1, "c", kind))
+    spec = PartitionSpec(PartitionField(1, 1000, transform, "p q"))
+
+    assert partition_path(spec, (value,), schema) == f"p+q={shown}"
+
+
+def test_the_path_of_a_dropped_source_column_shows_the_bytes() -> None:
+    spec = PartitionSpec(PartitionField(9, 1000, IdentityTransform(), "p"))
+
+    assert partition_path(spec, (b"\1\2",), Schema(NestedField(1, "c", LongType()))) == "p=0102"
+
+
+def test_an_unpartitioned_path_is_empty() -> None:
+    assert partition_path(PartitionSpec(), (), Schema(NestedField(1, "c", LongType()))) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "expected"),
+    [
+        (BooleanType(), b"\1", True),
+        (IntegerType(), to_bytes(IntegerType(), -3), -3),
+        (LongType(), to_bytes(IntegerType(), 3), 3),
+        (FloatType(), to_bytes(FloatType(), 0.5), 0.5),
+        (StringType(), "é".encode(), "é"),
+        (BinaryType(), b"\0\xff", b"\0\xff"),
+        (FixedType(2), b"ab", b"ab"),
+        (UUIDType(), U.bytes, U),
+        (DateType(), to_bytes(DateType(), -1), date(1969, 12, 31)),
+        (TimestampType(), to_bytes(TimestampType(), -1), datetime(1969, 12, 31, 23, 59, 59, 999999)),
+        (DecimalType(38, 3), to_bytes(DecimalType(38, 3), Decimal("-1.234")), Decimal("-1.234")),
+        (DateType(), None, None),
+        (UUIDType(), None, None),
+    ],
+)
+def test_identity_values_become_columns_of_the_source_s_type(
+    kind: PrimitiveType, value: bytes | None, expected: object
+) -> None:
+    schema = Schema(NestedField(1, "c", kind))
+    spec = PartitionSpec(
+        PartitionField(1, 1000, IdentityTransform(), "p"), PartitionField(1, 1001, VoidTransform(), "v")
+    )
+
+    constants = identity_constants(spec, (value, None), schema)
+
+    assert {key: array.to_pylist() for key, array in constants.items()} == {1: [expected]}
+
+
+@pytest.mark.parametrize("kind", [TimeType(), TimestamptzType()])
+def test_times_are_microseconds(kind: PrimitiveType) -> None:
+    spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"))
+
+    constants = identity_constants(spec, (to_bytes(kind, 5),), Schema(NestedField(1, "c", kind)))
+
+    assert constants[1].view(pa.int64()).to_pylist() == [5]
+
+
+def test_schemas_and_specs_go_through_json() -> None:
+    schema = Schema(NestedField(1, "c", DecimalType(9, 2), required=True), NestedField(2, "d", FixedType(3)))
+    spec = PartitionSpec(PartitionField(1, 1000, TruncateTransform(3), "p"), spec_id=2)
+    mapping = '[{"names": ["c", "old"], "field-id": 1}]'
+
+    assert parse_schema(to_json(schema)) == schema
+    assert parse_spec(to_json(spec)) == spec
+    assert to_json(parse_sort_order('{"order-id":0,"fields":[]}')) == '{"order-id":0,"fields":[]}'
+    parsed = parse_name_mapping(mapping)
+    assert parsed is not None
+    assert parse_name_mapping(to_json(parsed)) == parsed
+    assert parse_name_mapping(None) is None
+
+
+def test_dropped_columns_join_a_schema_under_names_of_their_own() -> None:
+    schema = Schema(NestedField(1, "c", LongType()))
+    dropped = [to_json(NestedField(7, "c", StringType())), to_json(NestedField(1, "old c", LongType()))]
+
+    joined = with_dropped(schema, dropped)
+
+    assert [(f.field_id, f.name) for f in joined.fields] == [(1, "c"), (7, "dropped-7")]
+
+
+def test_keys_are_found_and_selected_in_structs_only() -> None:
+    schema = parse_schema(
+        """{"type": "struct", "fields": [
+          {"id": 1, "name": "s", "required": false, "type": {"type": "struct", "fields": [
+            {"id": 2, "name": "x", "required": false, "type": "int"},
+            {"id": 3, "name": "y", "required": false, "type": "int"}]}},
+          {"id": 4, "name": "l", "required": false, "type":
+            {"type": "list", "element-id": 5, "element": "int", "element-required": false}}]}"""
+    )
+
+    assert [key_path(schema.fields, field_id) for field_id in (3, 1, 5, 9)] == [(0, 1), None, None, None]
+    assert select_ids(schema, [3]).field_ids == {1, 3}

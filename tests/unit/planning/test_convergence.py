@@ -1,0 +1,106 @@
+"""What a plan leaves behind needs no further plan."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from amoro_core.model.config import OptimizingConfig, parse_config
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.plans import OptimizingPlan
+from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.planner import plan
+from tests.unit.planning.builders import NOW, commit, data, equality_delete, own_delete, position_delete, scan_of
+
+SPECS: tuple[int, ...] = ()
+BOUNDLESS = 10**9
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> OptimizingConfig:
+    target = draw(st.sampled_from([1000, 1024, 4096]))
+    properties = {
+        "self-optimizing.target-size": target,
+        "self-optimizing.max-task-size-bytes": target * draw(st.sampled_from([1, 1, 2, 5])),
+        "self-optimizing.fragment-ratio": draw(st.sampled_from([8, 8, 4, 2, 1])),
+        "self-optimizing.min-target-size-ratio": draw(st.sampled_from([0.75, 0.75, 0.5, 0.0])),
+        "self-optimizing.minor.trigger.file-count": draw(st.sampled_from([2, 4, 12])),
+        "self-optimizing.major.trigger.duplicate-ratio": draw(st.sampled_from([0.0, 0.1, 0.5])),
+        "self-optimizing.full.trigger.interval": draw(st.sampled_from([-1, -1, 0, 3600000])),
+        "self-optimizing.full.rewrite-all-files": draw(st.sampled_from(["true", "false"])),
+        "read.split.open-file-cost": draw(st.sampled_from([0, 10, 500])),
+    }
+    return parse_config({key: str(value) for key, value in properties.items()})
+
+
+@st.composite
+def scans(draw: st.DrawFn) -> TableScan:
+    """Tables of up to two partitions with files of all sizes and every kind of delete."""
+    files: list[DataFile] = []
+    for number in range(draw(st.integers(0, 24))):
+        size = draw(st.one_of(st.integers(1, 300), st.integers(1, 1300), st.sampled_from([125, 500, 750, 1000, 5000])))
+        partition = (draw(st.sampled_from([b"a", b"a", b"a", None])),)
+        sequence_number = draw(st.integers(1, 4))
+        files.append(data(f"f{number:02}", size, sequence_number=sequence_number, partition=partition, spec_id=1))
+    deletes: list[DeleteFile] = []
+    for number in range(draw(st.integers(0, 6))) if files else ():
+        of = draw(st.sampled_from(files))
+        sequence_number = draw(st.integers(of.sequence_number, 5))
+        records = draw(st.integers(1, 400))
+        match draw(st.sampled_from(["equality", "position", "shared", "own"])):
+            case "equality":
+                deletes.append(
+                    equality_delete(f"e{number}", sequence_number=sequence_number, partition=of.partition, spec_id=1)
+                )
+            case "position":
+                deletes.append(position_delete(f"p{number}", of, records=records, sequence_number=sequence_number))
+            case "shared":
+                shared = position_delete(f"s{number}", of, records=records, sequence_number=sequence_number)
+                deletes.append(replace(shared, referenced_data_file=None))
+            case "own":
+                made = own_delete(of, records=records, sequence_number=sequence_number)
+                deletes.append(replace(made, path=made.path.replace("-1-1-", f"-{number}-1-")))
+    # The newest snapshot is an empty append: a delete file of the plan's own sequence number would go on applying
+    # to the outputs by its bounds.
+    scan = scan_of(files, deletes, unpartitioned_specs=SPECS)
+    return replace(scan, sequence_number=scan.sequence_number + 1)
+
+
+def plan_now(scan: TableScan, config: OptimizingConfig, **wish: Any) -> OptimizingPlan | None:
+    evaluation = evaluate(scan, config, {}, NOW, **wish)
+    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS, **wish)
+    assert (made is None) == (evaluation.type is None), "a verdict is a plan"
+    return made
+
+
+@pytest.mark.parametrize("requested", [None, *OptimizingType])
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scan=scans(), config=configs())
+def test_after_one_plan_there_is_nothing_left_to_do(
+    requested: OptimizingType | None, scan: TableScan, config: OptimizingConfig
+) -> None:
+    made = plan_now(scan, config, requested=requested)
+    if made is not None:
+        after = commit(scan, made, unpartitioned_specs=SPECS)
+        assert len(after.files) <= len(scan.files) + splits(made)
+        assert plan_now(after, config, requested=requested) is None
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scan=scans(), config=configs(), limit=st.integers(2, 12))
+def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, limit: int) -> None:
+    limited = replace(config, max_file_count=limit)
+    rounds = 0
+    while (made := plan_now(scan, limited)) is not None:
+        scan = commit(scan, made, unpartitioned_specs=SPECS)
+        rounds += 1
+        assert rounds <= 60
+    assert plan_now(scan, config) is None
+
+
+def splits(made: OptimizingPlan) -> int:
+    """Files that large single inputs with deletes are split into."""
+    return sum(max(0, task.output_count - len(task.rewritten)) for task in made.tasks)

@@ -1,0 +1,269 @@
+"""Triggers, and the words in which they say yes or no."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import TableScan
+from amoro_core.model.plans import Evaluation, PartitionKey
+from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
+from amoro_core.planning.evaluating import evaluate
+from tests.unit.planning.builders import (
+    MIB,
+    NOW,
+    UNPARTITIONED,
+    data,
+    equality_delete,
+    many,
+    own_delete,
+    position_delete,
+    scan_of,
+)
+
+CONFIG = OptimizingConfig()
+HOUR, MS = timedelta(hours=1), timedelta(milliseconds=1)
+MINOR, MAJOR, FULL = OptimizingType
+
+
+def evaluated(
+    scan: TableScan | None,
+    config: OptimizingConfig = CONFIG,
+    *,
+    ago: timedelta | None = timedelta(minutes=10),
+    requested: OptimizingType | None = None,
+) -> Evaluation:
+    """The evaluation of a table whose partitions were all optimized so long ago."""
+    at = NOW - ago if ago is not None else None
+    keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files} if scan else set()
+    return evaluate(scan, config, dict.fromkeys(keys, LastOptimized(at, at, at)), NOW, requested)
+
+
+def said(evaluation: Evaluation) -> tuple[OptimizingType | None, str, datetime | None]:
+    return evaluation.type, evaluation.reason, evaluation.due_at
+
+
+def test_table_without_snapshot_needs_nothing() -> None:
+    assert evaluated(None) == Evaluation(
+        None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100)
+    )
+
+
+def test_table_without_files_needs_nothing() -> None:
+    assert said(evaluated(scan_of([]))) == (None, "nothing to do: the table has no data files", None)
+
+
+def test_minor_waits_for_its_twelfth_small_file_or_its_interval() -> None:
+    assert said(evaluated(scan_of(many(11, MIB)))) == (
+        None,
+        "nothing to do: 11 small files, 12 needed; next minor at 2026-03-01 12:50 UTC by interval",
+        NOW + timedelta(minutes=50) + MS,
+    )
+    assert said(evaluated(scan_of(many(12, MIB)))) == (MINOR, "12 small files, 12 are enough for minor", None)
+
+
+def test_minor_interval_has_passed_only_when_it_is_exceeded() -> None:
+    scan = scan_of(many(2, MIB))
+    assert said(evaluated(scan, ago=HOUR)) == (
+        None,
+        "nothing to do: 2 small files, 12 needed; next minor at 2026-03-01 12:00 UTC by interval",
+        NOW + MS,
+    )
+    assert said(evaluated(scan, ago=HOUR + MS)) == (MINOR, "2 small files, last minor more than 1:00:00 ago", None)
+
+
+def test_due_time_is_the_first_at_which_the_trigger_fires() -> None:
+    scan, last = scan_of(many(2, MIB)), {UNPARTITIONED: LastOptimized(minor=NOW)}
+    due_at = evaluate(scan, CONFIG, last, NOW).due_at
+    assert due_at is not None
+    assert evaluate(scan, CONFIG, last, due_at - MS).type is None
+    assert evaluate(scan, CONFIG, last, due_at).type is MINOR
+
+
+def test_intervals_of_what_was_never_optimized_have_passed() -> None:
+    assert said(evaluated(scan_of(many(2, MIB)), ago=None)) == (MINOR, "2 small files, never minor optimized", None)
+
+
+def test_interval_that_is_switched_off_never_comes() -> None:
+    never = replace(CONFIG, minor_trigger_interval=None)
+    assert said(evaluated(scan_of(many(2, MIB)), never, ago=None)) == (
+        None,
+        "nothing to do: 2 small files, 12 needed",
+        None,
+    )
+
+
+def test_single_fragment_waits_for_nothing() -> None:
+    assert said(evaluated(scan_of(many(1, MIB)), ago=None)) == (None, "nothing to do: 1 small file, 12 needed", None)
+
+
+def test_equality_deletes_count_as_small_files() -> None:
+    scan = scan_of([data("a", 110 * MIB)], [equality_delete(f"e{number}") for number in range(12)])
+    assert said(evaluated(scan)) == (
+        MINOR,
+        "12 small files (12 equality deletes among them), 12 are enough for minor",
+        None,
+    )
+
+
+def test_several_position_deletes_of_a_file_of_target_size_are_combined() -> None:
+    file = data("a", 110 * MIB)
+    scan = scan_of([file], [position_delete("d1", file), position_delete("d2", file)])
+    assert said(evaluated(scan)) == (MINOR, "1 file with several position deletes", None)
+
+
+def test_major_waits_until_more_rows_than_the_ratio_are_deleted() -> None:
+    file = data("a", 110 * MIB, records=1000)
+    at_limit = scan_of([file], [position_delete("d", file, records=100)])
+    beyond = scan_of([file], [position_delete("d", file, records=101)])
+    assert said(evaluated(at_limit)) == (
+        None,
+        "nothing to do: no small files; 1 position delete within bounds",
+        None,
+    )
+    assert said(evaluated(beyond)) == (MAJOR, "1 file with more than 0.1 of the rows deleted", None)
+
+
+def test_major_waits_until_undersized_files_fill_the_target() -> None:
+    below = scan_of([data("a", 64 * MIB), data("b", 64 * MIB - 1)])
+    enough = scan_of([data("a", 64 * MIB), data("b", 64 * MIB)])
+    beyond = scan_of([data("a", 64 * MIB), data("b", 64 * MIB + 1)])
+    assert evaluated(below).type is None
+    assert said(evaluated(enough)) == (MAJOR, "2 undersized files of 128 MiB in all, target 128 MiB", None)
+    assert said(evaluated(beyond)) == (
+        None,
+        "nothing to do: 2 undersized files of 128 MiB, no two fit into 128 MiB",
+        None,
+    )
+
+
+def test_minor_whose_output_would_trigger_major_is_major_at_once() -> None:
+    scan = scan_of([*many(2, 50 * MIB, prefix="u"), *many(30, MIB)])
+    assert said(evaluated(scan)) == (
+        MAJOR,
+        "30 small files, 12 are enough for minor; with undersized files, which they would fill up",
+        None,
+    )
+
+
+def test_full_interval_has_passed_only_when_it_is_exceeded() -> None:
+    config = replace(CONFIG, full_trigger_interval=HOUR, minor_trigger_interval=None)
+    scan = scan_of(many(2, MIB))
+    assert said(evaluated(scan, config, ago=HOUR)) == (
+        None,
+        "nothing to do: 2 small files, 12 needed; next full at 2026-03-01 12:00 UTC by interval",
+        NOW + MS,
+    )
+    assert said(evaluated(scan, config, ago=HOUR + MS)) == (FULL, "last full more than 1:00:00 ago", None)
+
+
+def test_full_interval_leaves_a_table_of_target_size_alone() -> None:
+    config = replace(CONFIG, full_trigger_interval=HOUR)
+    assert said(evaluated(scan_of(many(3, 130 * MIB)), config, ago=None)) == (
+        None,
+        "nothing to do: no small files, no deletes",
+        None,
+    )
+
+
+def test_fragments_that_do_not_fit_together_do_not_trigger() -> None:
+    config = replace(CONFIG, fragment_ratio=1)
+    assert said(evaluated(scan_of(many(12, 70 * MIB)), config, ago=None)) == (
+        None,
+        "nothing to do: 12 small files, no two fit together",
+        None,
+    )
+
+
+def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() -> None:
+    file = data("a", 110 * MIB)
+    deletes = [equality_delete(f"e{number}", sequence_number=3) for number in range(12)]
+    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=3)])).type is None
+    assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=2)])).type is MINOR
+
+
+def test_verdict_counts_the_partition_and_what_is_expected_of_it() -> None:
+    scan = scan_of([*many(20, MIB), data("large", 110 * MIB, sequence_number=3)], [equality_delete("e")])
+    (verdict,) = evaluated(scan).partitions
+    assert (verdict.data_files, verdict.expected_files, verdict.tasks) == (21, 2, 1)
+    assert (verdict.equality_delete_files, verdict.position_delete_files) == (1, 0)
+    assert verdict.input_bytes == 20 * MIB + 1000
+    assert verdict.cost == 2 * 20 * MIB + 1000 + 21 * CONFIG.open_file_cost
+
+
+def test_partitions_are_judged_each_by_its_own_times() -> None:
+    a, b = PartitionKey(0, (b"a",)), PartitionKey(0, (None,))
+    files = [*many(2, MIB, prefix="a", partition=a.partition), *many(2, MIB, prefix="b", partition=b.partition)]
+    scan = scan_of(files, unpartitioned_specs=())
+    last = {a: LastOptimized(minor=NOW - 2 * HOUR), b: LastOptimized(minor=NOW)}
+    names = {a: "p=a", b: "p=null"}
+    evaluation = evaluate(scan, CONFIG, last, NOW, path_of=names.__getitem__)
+    assert [(verdict.key, verdict.type) for verdict in evaluation.partitions] == [(b, None), (a, MINOR)]
+    assert evaluation.due_at == NOW + HOUR + MS
+    assert evaluation.reason == "p=a: 2 small files, last minor more than 1:00:00 ago; 1 of 2 partitions need work"
+    quiet = evaluate(
+        scan,
+        CONFIG,
+        {a: LastOptimized(minor=NOW), b: LastOptimized(minor=NOW - MS)},
+        NOW,
+        None,
+        False,
+        names.__getitem__,
+    )
+    assert quiet.reason == "nothing to do in 2 partitions; next minor at 2026-03-01 13:00 UTC by interval in p=null"
+
+
+@pytest.mark.parametrize(
+    ("requested", "reason"),
+    [
+        (MINOR, "minor requested: 2 fragments, 1 equality delete"),
+        (MAJOR, "major requested: 2 fragments, 1 undersized file, 1 equality delete"),
+        (FULL, "full requested: 2 fragments, 1 undersized file, 1 equality delete, 1 dangling delete"),
+    ],
+)
+def test_request_ignores_counts_and_intervals(requested: OptimizingType, reason: str) -> None:
+    files = [*many(2, MIB), data("u", 90 * MIB)]
+    scan = scan_of(files, [equality_delete("e"), equality_delete("old", sequence_number=1)])
+    assert said(evaluated(scan, ago=timedelta(), requested=requested)) == (requested, reason, None)
+
+
+@pytest.mark.parametrize(
+    ("requested", "reason"),
+    [
+        (MINOR, "nothing to do: fewer than two fragments, no equality deletes"),
+        (MAJOR, "nothing to do: no small files that fit together, no deletes"),
+        (FULL, "nothing to do: no fewer files possible, no deletes"),
+    ],
+)
+def test_request_that_gains_nothing_says_so(requested: OptimizingType, reason: str) -> None:
+    assert said(evaluated(scan_of(many(2, 120 * MIB)), requested=requested)) == (None, reason, None)
+
+
+def test_summary_counts_all_files_of_the_table() -> None:
+    files = [*many(2, MIB), data("u", 20 * MIB), data("t", 110 * MIB)]
+    deletes = [
+        equality_delete("e"),
+        equality_delete("old", sequence_number=1),
+        position_delete("d", files[3]),
+    ]
+    assert evaluated(scan_of(files, deletes)).summary == FileSummary(
+        data_files=4,
+        data_bytes=132 * MIB,
+        fragment_files=2,
+        undersized_files=1,
+        equality_delete_files=2,
+        position_delete_files=1,
+        delete_bytes=3000,
+        dangling_delete_files=1,
+        records=4000,
+        health_score=92,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "size_bytes", "score"),
+    [(20, MIB, 92), (12, MIB, 96), (1, MIB, 100), (20, 10 * MIB, 65), (2, 50 * MIB, 97)],
+)
+def test_health_score_is_amoros(count: int, size_bytes: int, score: int) -> None:
+    assert evaluated(scan_of(many(count, size_bytes))).summary.health_score == score

@@ -1,0 +1,195 @@
+"""Which tasks a process gets."""
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import TableScan
+from amoro_core.model.plans import OptimizingPlan, PartitionKey
+from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.planner import plan
+from tests.unit.planning.builders import (
+    MIB,
+    NOW,
+    UNPARTITIONED,
+    data,
+    equality_delete,
+    many,
+    names,
+    own_delete,
+    position_delete,
+    scan_of,
+)
+
+CONFIG = OptimizingConfig()
+MINOR, MAJOR, FULL = OptimizingType
+
+
+def planned(
+    scan: TableScan, config: OptimizingConfig = CONFIG, *, budget: int = 1024 * MIB, **wish: Any
+) -> OptimizingPlan | None:
+    evaluation = evaluate(scan, config, {}, NOW, **wish)
+    return plan(scan, evaluation, config, threads=1, max_input_per_thread=budget, **wish)
+
+
+def shapes(made: OptimizingPlan | None) -> list[tuple[list[str], list[str], int]]:
+    assert made is not None
+    return [(*names(task), task.output_count) for task in made.tasks]
+
+
+def test_two_fragments_become_one_task_pinned_to_the_snapshot() -> None:
+    scan = scan_of([data("a", MIB, sequence_number=1), data("b", MIB, sequence_number=2)])
+    made = planned(scan)
+    assert made is not None
+    assert (made.type, made.snapshot_id, made.sequence_number) == (MINOR, 102, 2)
+    assert shapes(made) == [(["a", "b"], [], 1)]
+    assert (made.tasks[0].key, made.tasks[0].cost) == (UNPARTITIONED, 2 * MIB + 2 * CONFIG.open_file_cost)
+
+
+def test_single_fragment_gives_no_plan() -> None:
+    assert planned(scan_of([data("a", MIB)])) is None
+
+
+def test_two_segments_give_no_plan() -> None:
+    assert planned(scan_of([data("a", 17 * MIB), data("b", 110 * MIB)])) is None
+
+
+def test_segments_with_their_own_deletes_give_no_plan_until_full_is_due() -> None:
+    files = [data("a", 100 * MIB), data("b", 100 * MIB)]
+    scan = scan_of(files, [own_delete(file) for file in files])
+    assert planned(scan) is None
+    due = replace(CONFIG, full_trigger_interval=NOW - NOW)
+    assert shapes(planned(scan, due)) == [(["a"], [], 1), (["b"], [], 1)]
+
+
+def test_large_tasks_hold_several_outputs() -> None:
+    scan = scan_of(many(20, 10 * MIB))
+    assert [len(task.rewritten) for task in planned(scan).tasks] == [10, 10]  # type: ignore[union-attr]
+    wide = replace(CONFIG, max_task_size=512 * MIB)
+    assert [(len(task.rewritten), task.output_count) for task in planned(scan, wide).tasks] == [(20, 2)]  # type: ignore[union-attr]
+
+
+def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows() -> None:
+    a, b, c, d = data("a", 100 * MIB), data("b", 100 * MIB), data("c", 2 * MIB), data("d", 2 * MIB)
+    scan = scan_of(
+        [a, b, c, d],
+        [
+            position_delete("a1", a, records=10),
+            position_delete("a2", a, records=10),
+            position_delete("b1", b, records=200),
+            position_delete("c1", c),
+            position_delete("d1", d),
+        ],
+    )
+    assert shapes(planned(scan)) == [(["b", "c", "d"], [], 1), ([], ["a"], 0)]
+    due = replace(CONFIG, full_trigger_interval=NOW - NOW)
+    assert sorted(name for rewritten, _, _ in shapes(planned(scan, due)) for name in rewritten) == ["a", "b", "c", "d"]
+
+
+def test_all_files_under_an_equality_delete_are_planned_together() -> None:
+    files = [data("small", MIB), data("under", 50 * MIB), data("large", 120 * MIB)]
+    scan = scan_of(files, [equality_delete("e1"), equality_delete("e2")])
+    assert shapes(planned(scan)) == [(["small"], [], 1), ([], ["large"], 0), ([], ["under"], 0)]
+
+
+def test_undersized_files_are_packed_with_fragments_in_major() -> None:
+    scan = scan_of([*many(2, 60 * MIB, prefix="u"), data("x", 50 * MIB), data("y", MIB)])
+    made = planned(scan)
+    assert made is not None
+    assert (made.type, shapes(made)) == (MAJOR, [(["u000", "u001", "y"], [], 1)])
+
+
+def test_three_files_of_two_thirds_become_two_in_full() -> None:
+    scan = scan_of(many(5, 70 * MIB))
+    assert planned(scan) is None
+    assert shapes(planned(scan, requested=FULL)) == [(["f000", "f001", "f002"], [], 2)]
+
+
+def test_large_file_with_deletes_is_split_into_files_that_are_not_small() -> None:
+    for size_bytes, outputs in ((130 * MIB, 1), (190 * MIB, 1), (300 * MIB, 3), (1000 * MIB, 8)):
+        file = data("a", size_bytes)
+        scan = scan_of([file], [replace(position_delete("d", None, records=500), sequence_number=2)])
+        assert shapes(planned(scan)) == [(["a"], [], outputs)]
+
+
+def test_heaviest_partitions_come_first_until_the_budget_is_passed() -> None:
+    partitions = [many(12 + number, MIB, prefix=f"p{number}", partition=(bytes([number]),)) for number in range(4)]
+    scan = scan_of([file for some in partitions for file in some], unpartitioned_specs=())
+    made = planned(scan, budget=100 * MIB)
+    assert made is not None
+    assert [task.key for task in made.tasks] == [PartitionKey(0, (b"\x03",)), PartitionKey(0, (b"\x02",))]
+
+
+def test_partitions_of_different_specs_never_share_a_task() -> None:
+    files = [data("a", MIB), data("b", MIB), data("c", MIB, spec_id=1), data("d", MIB, spec_id=1)]
+    assert shapes(planned(scan_of(files))) == [(["a", "b"], [], 1), (["c", "d"], [], 1)]
+
+
+def test_file_count_of_a_process_cuts_a_large_partition() -> None:
+    limited = replace(CONFIG, max_file_count=4)
+    assert shapes(planned(scan_of(many(6, MIB)), limited)) == [(["f000", "f001", "f002", "f003"], [], 1)]
+
+
+def test_file_count_of_a_process_counts_deletes() -> None:
+    files = many(6, MIB)
+    scan = scan_of(files, [position_delete("d", files[0]), equality_delete("e")])
+    limited = replace(CONFIG, max_file_count=4)
+    assert shapes(planned(scan, limited)) == [(["f000", "f001"], [], 1)]
+
+
+def test_partition_that_does_not_fit_any_more_waits_for_the_next_process() -> None:
+    files = [*many(12, MIB, prefix="a", partition=(b"a",)), *many(2, MIB, prefix="b", partition=(b"b",))]
+    limited = replace(CONFIG, max_file_count=13)
+    made = planned(scan_of(files, unpartitioned_specs=()), limited)
+    assert made is not None
+    assert {task.key.partition for task in made.tasks} == {(b"a",)}
+
+
+def test_step_larger_than_the_file_count_is_made_nevertheless() -> None:
+    file = data("a", MIB)
+    scan = scan_of([file], [equality_delete(f"e{number}") for number in range(5)])
+    assert shapes(planned(scan, replace(CONFIG, max_file_count=2))) == [(["a"], [], 1)]
+
+
+def test_file_is_rewritten_where_a_conversion_could_not_take_its_equality_deletes_away() -> None:
+    files = [data("a", 110 * MIB, partition=(b"a",), spec_id=1), data("b", 110 * MIB, partition=(b"b",), spec_id=1)]
+    deletes = [equality_delete(f"e{number}", spec_id=0) for number in range(2)]
+    scan = scan_of(files, deletes)
+    assert shapes(planned(scan)) == [([], ["a"], 0), ([], ["b"], 0)]
+    assert shapes(planned(scan, budget=MIB)) == [(["a"], [], 1)]
+
+
+def test_dangling_delete_makes_a_requested_full_rewrite_the_smallest_file() -> None:
+    files = [data("a", 120 * MIB, sequence_number=3), data("b", 110 * MIB, sequence_number=3)]
+    scan = scan_of(files, [equality_delete("old", sequence_number=2)])
+    assert shapes(planned(scan, requested=FULL)) == [(["b"], [], 1)]
+    assert planned(scan, requested=MAJOR) is None
+
+
+def test_force_rewrites_files_of_target_size_too() -> None:
+    scan = scan_of(many(2, 120 * MIB))
+    assert planned(scan, requested=FULL) is None
+    assert shapes(planned(scan, requested=FULL, force=True)) == [(["f000"], [], 1), (["f001"], [], 1)]
+
+
+def test_requested_major_rewrites_segments_with_any_delete() -> None:
+    file = data("a", 110 * MIB)
+    scan = scan_of([file, data("b", 110 * MIB)], [own_delete(file, records=1)])
+    assert planned(scan, requested=MINOR) is None
+    assert shapes(planned(scan, requested=MAJOR)) == [(["a"], [], 1)]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(order=st.permutations(range(18)))
+def test_plan_does_not_depend_on_the_order_of_the_files(order: list[int]) -> None:
+    files = [
+        data(f"f{number:02}", (number % 7 + 1) * 9 * MIB, partition=(b"ab"[number % 2 :][:1],)) for number in range(18)
+    ]
+    deletes = [equality_delete("e", partition=(b"a",)), position_delete("d", files[3])]
+    scan = scan_of(files, deletes, unpartitioned_specs=())
+    shuffled = replace(scan, files=tuple(scan.files[index] for index in order))
+    assert planned(shuffled, requested=MAJOR) == planned(scan, requested=MAJOR)

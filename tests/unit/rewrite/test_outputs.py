@@ -1,0 +1,292 @@
+"""What a rewrite writes: names, sizes, numbers; and what is left when it fails."""
+
+import errno
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
+
+from amoro_core.errors import (
+    AttemptAbandoned,
+    CheckFailed,
+    DataFileMissing,
+    StorageFull,
+    TableRefused,
+    UnreadableFile,
+)
+from amoro_core.files.io import FileAccess
+from amoro_core.model.files import FileFormat
+
+from .builders import SEQUENCE, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
+
+SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+
+
+def numbered(root: Path, start: int, rows: int, **options: Any) -> Any:
+    values = range(start, start + rows)
+    return data_file(root, COLUMNS, {"n": values, "s": [f"row {n}" for n in values]}, **options)
+
+
+def test_outputs_are_even_although_equality_deletes_fall_unevenly(tmp_path: Path) -> None:
+    files = [numbered(tmp_path, start, 1000) for start in (0, 1000, 2000)]
+    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": list(range(900)) + list(range(2500, 2600))})
+
+    output = run(task(context(tmp_path, SCHEMA), files, [delete], output_count=3))
+
+    assert [file.record_count for file in output.data_files] == [667, 667, 666]
+    assert [row["n"] for row in rows_of(output)] == [*range(900, 2500), *range(2600, 3000)]
+    assert (output.rows_read, output.rows_deleted, output.rows_written) == (3000, 1000, 2000)
+
+
+def test_one_output_is_one_file_however_large(tmp_path: Path) -> None:
+    output = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 5000)], target_size_bytes=100))
+
+    assert [file.record_count for file in output.data_files] == [5000]
+
+
+def test_a_file_that_grows_far_beyond_the_target_is_ended_early(tmp_path: Path) -> None:
+    wide = [{"n": range(100), "s": [os.urandom(500).hex() for _ in range(100)]} for _ in range(6)]
+    narrow = {"n": range(600), "s": ["x"] * 600}
+    files = [data_file(tmp_path, COLUMNS, rows) for rows in (*wide, narrow)]
+    properties = {"write.parquet.row-group-limit": "50"}
+
+    output = run(
+        task(context(tmp_path, SCHEMA, properties=properties), files, output_count=2, target_size_bytes=150_000)
+    )
+
+    assert [file.record_count for file in output.data_files] == [500, 700]  # a wide row has about 520 bytes
+
+
+def test_fewer_live_rows_than_outputs_make_a_file_for_each_row(tmp_path: Path) -> None:
+    output = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 2)], output_count=5))
+
+    assert [file.record_count for file in output.data_files] == [1, 1]
+
+
+def test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt(tmp_path: Path) -> None:
+    (file,) = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 10)])).data_files
+
+    name = r"01890000-0000-7000-8000-000000000001-3-2-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
+    assert re.fullmatch(re.escape(f"{tmp_path}/data/") + name, file.path)
+    assert (file.sequence_number, file.spec_id, file.partition, file.sort_order_id) == (SEQUENCE, 0, (), 0)
+    assert (file.record_count, file.size_bytes) == (10, Path(file.path).stat().st_size)
+    assert file.split_offsets == (4,)
+
+
+PARTITIONED = Schema(
+    NestedField(1, "region", StringType()),
+    NestedField(2, "at", TimestampType()),
+    NestedField(3, "id", LongType()),
+    NestedField(4, "day", DateType()),
+)
+SPEC = PartitionSpec(
+    PartitionField(1, 1000, IdentityTransform(), "region"),
+    PartitionField(2, 1001, DayTransform(), "at_day"),
+    PartitionField(3, 1002, BucketTransform(16), "id bucket"),
+    PartitionField(4, 1003, IdentityTransform(), "day"),
+    spec_id=4,
+)
+
+
+def test_outputs_lie_in_the_directory_of_their_partition(tmp_path: Path) -> None:
+    partition = (b"a/b c", to_bytes(DateType(), 19000), (3).to_bytes(4, "little"), None)
+    columns = [
+        col("region", pa.string(), 1),
+        col("at", pa.timestamp("us"), 2),
+        col("id", pa.int64(), 3),
+        col("day", pa.date32(), 4),
+    ]
+    rows = {"region": ["a/b c"], "at": [0], "id": [1], "day": [None]}
+    file = data_file(tmp_path, columns, rows, partition=partition, spec_id=4)
+
+    output = run(task(context(tmp_path, PARTITIONED, spec=SPEC), [file]))
+
+    (written,) = written_under(tmp_path)
+    assert Path(written).parent == Path("data/region=a%2Fb+c/at_day=2022-01-08/id+bucket=3/day=null")
+    assert (output.data_files[0].partition, output.data_files[0].spec_id) == (partition, 4)
+
+
+def test_identity_partition_values_fill_columns_that_the_file_lacks(tmp_path: Path) -> None:
+    partition = ("süd".encode(), None, None, to_bytes(DateType(), -1))
+    columns = [col("id", pa.int64(), 3)]
+    file = data_file(tmp_path, columns, {"id": [1, 2]}, partition=partition, spec_id=4)
+    delete = equality_deletes(
+        tmp_path, [1, 3], [col("region", pa.string(), 1), columns[0]], {"region": ["süd", "nord"], "id": [2, 1]}
+    )
+
+    output = run(task(context(tmp_path, PARTITIONED, spec=SPEC), [file], [delete]))
+
+    assert [(r["region"], str(r["day"]), r["at"], r["id"]) for r in rows_of(output)] == [("süd", "1969-12-31", None, 1)]
+
+
+def test_files_of_two_partitions_in_one_task_are_not_rewritten(tmp_path: Path) -> None:
+    files = [numbered(tmp_path, 0, 1, partition=(b"a",)), numbered(tmp_path, 0, 1, partition=(b"b",))]
+
+    with pytest.raises(CheckFailed, match="2 partitions"):
+        run(task(context(tmp_path, SCHEMA), files))
+
+
+def test_cancelling_leaves_no_file(tmp_path: Path) -> None:
+    files = [numbered(tmp_path, start, 1000) for start in (0, 1000, 2000)]
+    done: list[int] = []
+
+    with pytest.raises(AttemptAbandoned, match="01890000-0000-7000-8000-000000000001-3-2"):
+        run(
+            task(context(tmp_path, SCHEMA), files, output_count=3),
+            on_progress=lambda rows, total: done.append(rows),
+            is_cancelled=lambda: bool(done) and done[-1] >= 2000,
+        )
+
+    assert done == [1000, 2000]
+    assert written_under(tmp_path) == []
+
+
+def test_progress_counts_rows_of_rewritten_and_converted_files(tmp_path: Path) -> None:
+    told: list[tuple[int, int]] = []
+    work = task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 10)], converted=[numbered(tmp_path, 0, 5)])
+
+    run(work, on_progress=lambda done, total: told.append((done, total)))
+
+    assert told == [(10, 15), (15, 15)]
+
+
+def test_a_missing_data_file_is_named_and_leaves_no_file(tmp_path: Path) -> None:
+    present, missing = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
+    Path(missing.path).unlink()
+
+    with pytest.raises(DataFileMissing, match=re.escape(missing.path)):
+        run(task(context(tmp_path, SCHEMA), [present, missing]))
+    assert written_under(tmp_path) == []
+
+
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_file_with_other_rows_than_the_manifest_says_is_unreadable(tmp_path: Path, converted: bool) -> None:
+    file = replace(numbered(tmp_path, 0, 10), record_count=11)
+    table = context(tmp_path, SCHEMA)
+    work = task(table, converted=[file]) if converted else task(table, [file])
+
+    with pytest.raises(UnreadableFile, match="has 10 rows, but the manifest says 11"):
+        run(work)
+
+
+def test_a_file_that_is_no_parquet_is_unreadable(tmp_path: Path) -> None:
+    good, bad = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
+    Path(bad.path).write_bytes(b"PAR1 something else PAR1")
+
+    with pytest.raises(UnreadableFile, match=re.escape(bad.path)):
+        run(task(context(tmp_path, SCHEMA), [good, bad]))
+    assert written_under(tmp_path) == []
+
+
+def test_a_file_with_a_broken_page_is_unreadable(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 0, 5000, compression="zstd", write_page_checksum=True)
+    content = bytearray(Path(file.path).read_bytes())
+    content[100:400] = b"\xaa" * 300
+    Path(file.path).write_bytes(content)
+
+    with pytest.raises(UnreadableFile, match=re.escape(file.path)):
+        run(task(context(tmp_path, SCHEMA), [file]))
+    assert written_under(tmp_path) == []
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.AVRO, FileFormat.ORC])
+def test_other_formats_are_refused_by_name(tmp_path: Path, file_format: FileFormat) -> None:
+    file = replace(numbered(tmp_path, 0, 1), file_format=file_format)
+
+    with pytest.raises(TableRefused, match=file_format.value) as refused:
+        run(task(context(tmp_path, SCHEMA), [file]))
+    assert refused.value.reason == "format"
+
+
+class FullDisk(FileAccess):
+    """A disk that takes a number of bytes and then no more."""
+
+    def __init__(self, root: Path, room: int) -> None:
+        super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
+        self.room = room
+
+    def create_output(self, path: str) -> Any:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return FullFile(path, self)
+
+
+class FullFile:
+    def __init__(self, path: str, disk: FullDisk) -> None:
+        self._file = open(path, "xb")  # noqa: SIM115
+        self._disk = disk
+        self.closed = False
+
+    def write(self, content: bytes) -> int:
+        self._disk.room -= len(content)
+        if self._disk.room < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._file.write(content)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+        self._file.close()
+
+
+@pytest.mark.parametrize("room", [0, 3, 2_000, 9_000, 12_000])
+def test_a_full_disk_is_said_and_leaves_no_file(tmp_path: Path, room: int) -> None:
+    files = [numbered(tmp_path, start, 1000) for start in (0, 1000)]
+    properties = {"write.parquet.row-group-limit": "100"}
+    work = task(context(tmp_path, SCHEMA, properties=properties), files, output_count=2)
+
+    with pytest.raises(StorageFull, match="no space left"):
+        run(work, FullDisk(tmp_path, room))
+    assert written_under(tmp_path) == []
+
+
+def test_a_full_disk_while_position_deletes_are_written_leaves_no_file(tmp_path: Path) -> None:
+    rewritten, converted = numbered(tmp_path, 0, 10), numbered(tmp_path, 0, 10)
+    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [1]})
+    work = task(context(tmp_path, SCHEMA), [rewritten], [delete], converted=[converted])
+    needed = run(work).data_files[0].size_bytes
+    for path in (tmp_path / "data").iterdir():
+        path.unlink()
+
+    with pytest.raises(StorageFull):
+        run(work, FullDisk(tmp_path, needed + 100))
+    assert written_under(tmp_path) == []
+
+
+def test_inputs_outside_the_allowed_locations_are_refused(tmp_path: Path) -> None:
+    file = numbered(tmp_path / "other", 0, 1)
+    table = context(tmp_path / "table", SCHEMA)
+
+    with pytest.raises(TableRefused, match=re.escape(file.path)) as refused:
+        run(task(table, [file]))
+    assert refused.value.reason == "location"
+
+
+def test_large_files_are_streamed_with_the_same_result(tmp_path: Path) -> None:
+    rows = 20_000
+    table = pa.table({"n": range(rows), "s": [os.urandom(900).hex() for _ in range(rows)]}, schema=pa.schema(COLUMNS))
+    file = data_file(tmp_path, COLUMNS, table, row_group_size=7_000, compression="none")
+    assert file.size_bytes > 32 << 20
+    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": range(0, rows, 7)})
+
+    output = run(task(context(tmp_path, SCHEMA), [file], [delete]), access_to(tmp_path))
+
+    expected = table.filter(pa.array([n % 7 != 0 for n in range(rows)]))
+    written = pq.read_table(output.data_files[0].path)
+    assert written.cast(expected.schema).equals(expected)

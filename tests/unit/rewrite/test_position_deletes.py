@@ -1,0 +1,178 @@
+"""Position deletes while rewriting, and files whose deletes become positions."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import UnreadableFile
+from amoro_core.model.files import DELETE_PATH_FIELD_ID, DELETE_POS_FIELD_ID, DeleteKind
+
+from .builders import (
+    SEQUENCE,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    position_deletes,
+    renamed,
+    rows_of,
+    run,
+    task,
+    written_under,
+)
+
+SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+
+
+def numbered(root: Path, rows: int, **options: object) -> pa.Table:
+    return data_file(root, COLUMNS, {"n": range(rows), "s": [str(n) for n in range(rows)]}, **options)
+
+
+def numbers(output: object) -> list[int]:
+    return [row["n"] for row in rows_of(output)]  # type: ignore[arg-type]
+
+
+def test_positions_count_over_all_row_groups(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 1000, row_group_size=300)
+    gone = [0, 299, 300, 301, 599, 600, 899, 900, 999]
+    delete = position_deletes(tmp_path, [(file.path, pos) for pos in gone])
+
+    output = run(task(context(tmp_path, SCHEMA), [file], [delete]))
+
+    assert pq.ParquetFile(file.path).num_row_groups == 4
+    assert numbers(output) == [n for n in range(1000) if n not in gone]
+    assert (output.rows_read, output.rows_deleted, output.rows_written) == (1000, 9, 991)
+
+
+def test_unsorted_and_repeated_positions_of_several_files_delete_each_row_once(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 10)
+    first = position_deletes(tmp_path, [(file.path, pos) for pos in (7, 2, 7, 0)])
+    second = position_deletes(tmp_path, [(file.path, pos) for pos in (2, 9)])
+
+    output = run(task(context(tmp_path, SCHEMA), [file], [first, second]))
+
+    assert numbers(output) == [1, 3, 4, 5, 6, 8]
+    assert output.rows_deleted == 4
+
+
+def test_one_delete_file_serves_many_data_files_and_others_beside(tmp_path: Path) -> None:
+    files = [numbered(tmp_path, 4) for _ in range(5)]
+    entries = [(file.path, number % 4) for number, file in enumerate(files)]
+    delete = position_deletes(tmp_path, [*entries, ("/elsewhere/x.parquet", 1)], row_group_size=2)
+
+    output = run(task(context(tmp_path, SCHEMA), files, [delete]))
+
+    assert numbers(output) == [1, 2, 3, 0, 2, 3, 0, 1, 3, 0, 1, 2, 1, 2, 3]
+    assert output.bytes_read == sum(file.size_bytes for file in files) + delete.size_bytes
+
+
+@pytest.mark.parametrize("spelling", ["file:{}", "file://{}", "{}"])
+def test_paths_are_the_same_however_the_scheme_is_written(tmp_path: Path, spelling: str) -> None:
+    file = numbered(tmp_path, 3)
+    delete = position_deletes(tmp_path, [(spelling.format(file.path), 1)])
+
+    output = run(task(context(tmp_path, SCHEMA), [renamed(file, f"file:{file.path}")], [delete]))
+
+    assert numbers(output) == [0, 2]
+
+
+def test_a_position_behind_the_end_deletes_nothing(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 3)
+    delete = position_deletes(tmp_path, [(file.path, 3), (file.path, 2**40)])
+
+    assert run(task(context(tmp_path, SCHEMA), [file], [delete])).rows_deleted == 0
+
+
+@pytest.mark.parametrize("entry", [(None, 1), ("p", None)])
+def test_a_null_path_or_position_makes_the_delete_file_unreadable(
+    tmp_path: Path, entry: tuple[str | None, int | None]
+) -> None:
+    file = numbered(tmp_path, 3)
+    delete = position_deletes(tmp_path, [(file.path, 1), entry])
+
+    with pytest.raises(UnreadableFile, match="without a path or a position"):
+        run(task(context(tmp_path, SCHEMA), [file], [delete]))
+
+
+def test_a_negative_position_makes_the_delete_file_unreadable(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 3)
+    delete = position_deletes(tmp_path, [(file.path, -1)])
+
+    with pytest.raises(UnreadableFile, match="negative position"):
+        run(task(context(tmp_path, SCHEMA), [file], [delete]))
+
+
+def test_a_file_whose_rows_are_all_deleted_leaves_no_output(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 2)
+    delete = position_deletes(tmp_path, [(file.path, 0), (file.path, 1)])
+
+    output = run(task(context(tmp_path, SCHEMA), [file], [delete]))
+
+    assert (output.data_files, output.rows_written) == ((), 0)
+    assert written_under(tmp_path) == []
+
+
+def test_a_converted_file_gets_one_delete_file_of_all_its_deleted_positions(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 100, row_group_size=40)
+    old = position_deletes(tmp_path, [(file.path, 99), (file.path, 3)])
+    by_value = equality_deletes(tmp_path, [2], [COLUMNS[1]], {"s": ["50", "3", "no such"]})
+
+    output = run(task(context(tmp_path, SCHEMA), [], [old, by_value], converted=[file]))
+
+    (delete,) = output.delete_files
+    assert pq.read_table(delete.path).to_pydict() == {"file_path": [file.path] * 3, "pos": [3, 50, 99]}
+    assert (delete.kind, delete.record_count, delete.referenced_data_file) == (DeleteKind.POSITION, 3, file.path)
+    assert (delete.sequence_number, delete.spec_id, delete.partition) == (SEQUENCE, 0, ())
+    assert delete.path_bounds == (file.path, file.path)
+    assert delete.metrics.lower_bounds[DELETE_PATH_FIELD_ID] == file.path.encode()
+    assert delete.metrics.upper_bounds[DELETE_PATH_FIELD_ID] == file.path.encode()
+    assert delete.metrics.lower_bounds[DELETE_POS_FIELD_ID] == (3).to_bytes(8, "little")
+    assert delete.metrics.upper_bounds[DELETE_POS_FIELD_ID] == (99).to_bytes(8, "little")
+    assert delete.size_bytes == Path(delete.path).stat().st_size
+    assert delete.path.endswith("-deletes.parquet")
+    assert (output.positions_written, output.rows_read, output.data_files) == (3, 0, ())
+    schema = pq.read_schema(delete.path)
+    assert [(f.name, f.nullable, f.metadata) for f in schema] == [
+        ("file_path", False, {b"PARQUET:field_id": b"2147483546"}),
+        ("pos", False, {b"PARQUET:field_id": b"2147483545"}),
+    ]
+
+
+def test_a_converted_file_without_deleted_rows_gets_no_delete_file(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 3)
+    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [77]})
+
+    output = run(task(context(tmp_path, SCHEMA), [], [by_value], converted=[file]))
+
+    assert (output.delete_files, output.positions_written, written_under(tmp_path)) == ((), 0, [])
+
+
+def test_written_position_deletes_are_read_again(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 10)
+    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [4, 5]})
+    (made,) = run(task(context(tmp_path, SCHEMA), [], [by_value], converted=[file])).delete_files
+
+    output = run(task(context(tmp_path, SCHEMA), [file], [made]))
+
+    assert numbers(output) == [0, 1, 2, 3, 6, 7, 8, 9]
+
+
+def test_the_row_column_and_other_columns_of_a_delete_file_are_ignored(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 3)
+    columns = [
+        col("row", pa.struct([col("n", pa.int64(), 1)]), 2147483544),
+        col("where", pa.string(), DELETE_POS_FIELD_ID - 10),
+        col("position", pa.int64(), DELETE_POS_FIELD_ID),
+        col("of", pa.string(), DELETE_PATH_FIELD_ID),
+    ]
+    rows = {"row": [{"n": 1}], "where": ["x"], "position": [1], "of": [file.path]}
+    empty = position_deletes(tmp_path, [])
+    written = data_file(tmp_path, columns, rows)
+    delete = type(empty)(written.path, DeleteKind.POSITION, written.file_format, 0, (), 1, written.size_bytes, 2)
+
+    assert numbers(run(task(context(tmp_path, SCHEMA), [file], [delete]))) == [0, 2]

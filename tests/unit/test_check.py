@@ -1,0 +1,370 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from amoro_core.errors import CheckFailed
+from amoro_core.model.commits import FileFacts, Group, PlanRecord
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteKind,
+    FileFormat,
+    ScannedFile,
+)
+from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.validating import check
+
+S = 10
+SCHEMA = {
+    "type": "struct",
+    "fields": [
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 2, "name": "name", "required": False, "type": "string"},
+        {
+            "id": 3,
+            "name": "tags",
+            "required": False,
+            "type": {"type": "list", "element-id": 4, "element": "string", "element-required": False},
+        },
+    ],
+}
+CONTEXT = TableContext(
+    catalog="cat",
+    table="cat.db.t",
+    table_uuid="uuid-1",
+    format_version=2,
+    location="file:///w/t",
+    data_location="file:///w/t/data",
+    schema_json=json.dumps(SCHEMA),
+    spec_json="{}",
+    name_mapping_json=None,
+    dropped_fields_json=(),
+    sort_order_json=None,
+    properties={},
+    read_locations=("file:///w",),
+)
+PLACE = (0, (b"x",))
+
+
+def metrics(rows: int, nulls: int, values: int | None = None) -> ColumnMetrics:
+    counts = {1: rows, 2: rows, 4: 3 * rows if values is None else values}
+    return ColumnMetrics(value_counts=counts, null_value_counts={1: 0, 2: nulls, 4: 0})
+
+
+def data(path: str, sequence: int, rows: int, nulls: int) -> DataFile:
+    return DataFile(
+        f"file:///w/t/data/{path}", FileFormat.PARQUET, *PLACE, rows, 1000 + rows, sequence, metrics(rows, nulls)
+    )
+
+
+EQUALITY = DeleteFile("eq", DeleteKind.EQUALITY, FileFormat.PARQUET, *PLACE, 30, 100, 8, equality_ids=(1,))
+POSITION = DeleteFile("pos", DeleteKind.POSITION, FileFormat.PARQUET, *PLACE, 5, 100, 9)
+A, B, C = data("a", 5, 100, 10), data("b", 6, 50, 0), data("c", 7, 1000, 0)
+OUT = data("p-1-1-u1.parquet", S, 140, 9)
+CONVERTED = DeleteFile(
+    "file:///w/t/data/p-1-1-u2.parquet",
+    DeleteKind.POSITION,
+    FileFormat.PARQUET,
+    *PLACE,
+    20,
+    200,
+    S,
+    referenced_data_file=C.path,
+    metrics=ColumnMetrics(
+        lower_bounds={DELETE_PATH_FIELD_ID: C.path.encode()}, upper_bounds={DELETE_PATH_FIELD_ID: C.path.encode()}
+    ),
+)
+GROUP = Group(
+    1,
+    RewriteInput(
+        CONTEXT, (InputFile(A, (0, 1)), InputFile(B, (0,))), (InputFile(C, (0,)),), (EQUALITY, POSITION), S, 1, 1
+    ),
+    RewriteOutput((OUT,), (CONVERTED,), 150, 10, 140, 20, 0, 0, 0),
+)
+PURE_D, PURE_OUT = data("d", 5, 60, 4), data("p-2-1-u3.parquet", S, 60, 4)
+PURE = Group(
+    2,
+    RewriteInput(CONTEXT, (InputFile(PURE_D),), (), (), S, 1, 1),
+    RewriteOutput((PURE_OUT,), (), 60, 0, 60, 0, 0, 0, 0),
+)
+BY_POSITION = Group(
+    2,
+    replace(PURE.work, rewritten=(InputFile(PURE_D, (0,)),), deletes=(POSITION,)),
+    RewriteOutput((replace(PURE_OUT, record_count=55, metrics=metrics(55, 4)),), (), 60, 5, 55, 0, 0, 0, 0),
+)
+RECORD = PlanRecord("p", "uuid-1", 2, 100, S, 4, (GROUP, PURE))
+
+
+def scanned_of(record: PlanRecord) -> dict[str, ScannedFile]:
+    """The inputs with the deletes they were planned with."""
+    return {
+        given.data.path: ScannedFile(given.data, tuple(group.work.deletes[index] for index in given.deletes))
+        for group in record.groups
+        for given in (*group.work.rewritten, *group.work.converted)
+    }
+
+
+def facts_of(record: PlanRecord) -> dict[str, FileFacts]:
+    """The outputs as they were reported."""
+    return {
+        file.path: FileFacts(
+            file.size_bytes, file.record_count, file.metrics.value_counts, file.metrics.null_value_counts
+        )
+        for group in record.groups
+        for file in (*group.output.data_files, *group.output.delete_files)
+    }
+
+
+SCANNED, FACTS = scanned_of(RECORD), facts_of(RECORD)
+
+
+def with_group(change: Callable[[Group], Group], group: Group = GROUP) -> PlanRecord:
+    others = tuple(one for one in RECORD.groups if one.number != group.number)
+    return replace(RECORD, groups=(change(group), *others))
+
+
+def output(group: Group = GROUP, **changes: object) -> PlanRecord:
+    return with_group(lambda one: replace(one, output=replace(one.output, **changes)), group)  # type: ignore[arg-type]
+
+
+def work(group: Group = GROUP, **changes: object) -> PlanRecord:
+    return with_group(lambda one: replace(one, work=replace(one.work, **changes)), group)  # type: ignore[arg-type]
+
+
+def data_output(**changes: object) -> PlanRecord:
+    return output(data_files=(replace(OUT, **changes),))  # type: ignore[arg-type]
+
+
+def delete_output(**changes: object) -> PlanRecord:
+    return output(delete_files=(replace(CONVERTED, **changes),))  # type: ignore[arg-type]
+
+
+def test_results_that_add_up_pass() -> None:
+    check(RECORD, SCANNED, FACTS)
+
+
+def test_deletes_newer_than_the_plan_are_a_matter_of_validation() -> None:
+    newer = replace(EQUALITY, path="newer", sequence_number=S + 1)
+
+    check(RECORD, {**SCANNED, A.path: ScannedFile(A, (EQUALITY, POSITION, newer))}, FACTS)
+
+
+def test_a_task_of_which_all_rows_were_deleted_has_no_output() -> None:
+    group = replace(
+        GROUP,
+        work=replace(GROUP.work, converted=()),
+        output=RewriteOutput((), (), 150, 150, 0, 0, 0, 0, 0),
+    )
+
+    check(replace(RECORD, groups=(group, PURE)), SCANNED, FACTS)
+
+
+def test_rows_deleted_by_positions_pass_up_to_their_number() -> None:
+    record = replace(RECORD, groups=(BY_POSITION,))
+
+    check(record, scanned_of(record), facts_of(record))
+
+
+#: What is wrong, the rule that must find it, and the figures it must name.
+CORRUPTIONS = {
+    "a row not read": (output(rows_read=149, rows_deleted=9), "rows-read", "read 149 of 150 rows"),
+    "a row lost": (output(rows_written=139), "rows", "read 150, deleted 10, wrote 139, in files 140"),
+    "a row too many in the files": (data_output(record_count=141), "rows", "in files 141"),
+    "a negative number of rows": (
+        output(
+            data_files=(replace(OUT, record_count=141), replace(OUT, path=OUT.path + "x", record_count=-1)),
+        ),
+        "rows",
+        "negative",
+    ),
+    "rows deleted without deletes": (
+        output(PURE, rows_deleted=1, rows_written=59, data_files=(replace(PURE_OUT, record_count=59),)),
+        "rows-deleted",
+        "1 rows deleted by 0 deletes",
+    ),
+    "more rows deleted than positions": (
+        output(BY_POSITION, rows_deleted=6, rows_written=54, data_files=(replace(PURE_OUT, record_count=54),)),
+        "rows-deleted",
+        "6 rows deleted by 5 positions",
+    ),
+    "another partition": (data_output(partition=(b"y",)), "partition", "another partition"),
+    "another spec": (data_output(spec_id=1), "partition", "(spec 1)"),
+    "deletes in another partition": (delete_output(partition=(b"y",)), "partition", "another partition"),
+    "inputs of two partitions": (
+        work(converted=(InputFile(replace(C, partition=(b"y",)), (0,)),)),
+        "partition",
+        "the inputs lie in 2 partitions",
+    ),
+    "a newer sequence number": (
+        data_output(sequence_number=S + 1),
+        "sequence-number",
+        "has sequence number 11, not 10",
+    ),
+    "an older sequence number": (delete_output(sequence_number=9), "sequence-number", "has sequence number 9, not 10"),
+    "a task of another plan": (work(sequence_number=11), "sequence-number", "the task has sequence number 11"),
+    "another format": (data_output(file_format=FileFormat.ORC), "format", "is orc"),
+    "a file elsewhere": (data_output(path="file:///w/u/data/p-1-1-u1.parquet"), "location", "is not below"),
+    "a file beside": (data_output(path="file:///w/t/data2/p-1-1-u1.parquet"), "location", "is not below"),
+    "a path that climbs": (data_output(path="file:///w/t/data/../p-1-1-u1.parquet"), "location", "is not below"),
+    "a name of another task": (data_output(path="file:///w/t/data/p-11-1-u1.parquet"), "location", "start with p-1-"),
+    "a file smaller than reported": (data_output(size_bytes=1141), "files", "has 1140 bytes and 140 rows"),
+    "more values reported": (
+        data_output(metrics=metrics(140, 9, 421)),
+        "column-counts",
+        "reports 421 values of field 4",
+    ),
+    "fewer nulls reported": (data_output(metrics=metrics(140, 8)), "column-counts", "reports 8 nulls of field 2"),
+    "an equality delete": (delete_output(kind=DeleteKind.EQUALITY), "position-deletes", "no position delete file"),
+    "deletes for a rewritten file": (
+        delete_output(referenced_data_file=A.path),
+        "position-deletes",
+        "does not convert",
+    ),
+    "deletes for no file": (delete_output(referenced_data_file=None), "position-deletes", "does not convert"),
+    "bounds beside the path": (
+        delete_output(metrics=ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: b"z"})),
+        "position-deletes",
+        "leave out",
+    ),
+    "bounds below the path": (
+        delete_output(metrics=ColumnMetrics(upper_bounds={DELETE_PATH_FIELD_ID: b"a"})),
+        "position-deletes",
+        "leave out",
+    ),
+    "two deletes for one file": (
+        output(delete_files=(CONVERTED, replace(CONVERTED, path=CONVERTED.path + "x")), positions_written=40),
+        "position-deletes",
+        "more than one",
+    ),
+    "positions not reported": (output(positions_written=19), "positions", "19 positions reported, 20 in files"),
+    "an output listed by two tasks": (
+        replace(RECORD, groups=(GROUP, replace(PURE, number=1, work=PURE.work, output=GROUP.output))),
+        "rows-read",
+        "read 150 of 60",
+    ),
+    "a task without inputs": (work(rewritten=(), converted=()), "inputs", "no inputs"),
+    "an input that is not live": (work(rewritten=(InputFile(data("gone", 5, 1, 0)),)), "inputs", "not in the table"),
+    "an input that changed": (
+        work(rewritten=(InputFile(replace(A, record_count=99), (0, 1)),)),
+        "inputs",
+        "planned one",
+    ),
+    "a delete not planned": (
+        work(rewritten=(InputFile(A, (0,)), InputFile(B, (0,)))),
+        "deletes",
+        "was planned with 1 deletes, 2 apply",
+    ),
+    "a delete too many": (
+        work(rewritten=(InputFile(A, (0, 1)), InputFile(B, (0, 1)))),
+        "deletes",
+        "was planned with 2 deletes, 1 apply",
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "rule", "figures"), CORRUPTIONS.values(), ids=CORRUPTIONS)
+def test_a_result_that_does_not_add_up_is_refused(record: PlanRecord, rule: str, figures: str) -> None:
+    scanned = {**SCANNED, **({PURE_D.path: ScannedFile(PURE_D, (POSITION,))} if _by_position(record) else {})}
+    if rule == "partition":
+        scanned |= scanned_of(record)
+    facts = {**facts_of(record), **FACTS}
+
+    with pytest.raises(CheckFailed) as refused:
+        check(record, scanned, facts)
+
+    assert f" fails the check {rule}: " in refused.value.message
+    assert figures in refused.value.message
+    assert refused.value.message.startswith(("task p-1 ", "task p-2 "))
+
+
+def _by_position(record: PlanRecord) -> bool:
+    return any(group.work.rewritten == BY_POSITION.work.rewritten for group in record.groups)
+
+
+def test_a_file_that_nobody_looked_at_is_refused() -> None:
+    with pytest.raises(CheckFailed, match=r"check files: .*u1.parquet was not looked at"):
+        check(RECORD, SCANNED, {path: facts for path, facts in FACTS.items() if path != OUT.path})
+
+
+def test_a_file_with_other_rows_than_reported_is_refused() -> None:
+    with pytest.raises(CheckFailed, match="has 1140 bytes and 139 rows, reported were 1140 and 140"):
+        check(RECORD, SCANNED, {**FACTS, OUT.path: replace(FACTS[OUT.path], record_count=139)})
+
+
+def test_an_input_newer_than_the_plan_is_refused() -> None:
+    newer = replace(B, sequence_number=S + 1)
+    record = work(rewritten=(InputFile(A, (0, 1)), InputFile(newer, (0,))))
+
+    with pytest.raises(CheckFailed, match=r"check inputs: .* is newer than the plan"):
+        check(record, scanned_of(record), FACTS)
+
+
+def test_more_positions_than_rows_are_refused() -> None:
+    record = output(delete_files=(replace(CONVERTED, record_count=1001),), positions_written=1001)
+
+    with pytest.raises(CheckFailed, match="1001 positions of 1000 rows"):
+        check(record, SCANNED, facts_of(record))
+
+
+def test_a_column_that_the_output_lacks_is_refused() -> None:
+    lacking = ColumnMetrics(value_counts={1: 140, 4: 420}, null_value_counts={1: 0, 4: 0})
+    record = data_output(metrics=lacking)
+
+    with pytest.raises(CheckFailed, match=r"check columns: .* has None values of field 2 in 140 rows"):
+        check(record, SCANNED, facts_of(record))
+
+
+@pytest.mark.parametrize(("group", "nulls"), [(GROUP, 11), (PURE, 5), (PURE, 3)], ids=["more", "new", "fewer"])
+def test_nulls_that_no_delete_explains_are_refused(group: Group, nulls: int) -> None:
+    file = group.output.data_files[0]
+    record = output(group, data_files=(replace(file, metrics=metrics(file.record_count, nulls)),))
+
+    with pytest.raises(CheckFailed, match=f"check nulls: field 2 had .* and has {nulls}"):
+        check(record, SCANNED, facts_of(record))
+
+
+def test_nulls_are_not_compared_where_an_input_does_not_count_them() -> None:
+    silent = replace(PURE_D, metrics=ColumnMetrics())
+    record = with_group(
+        lambda one: replace(
+            one,
+            work=replace(one.work, rewritten=(InputFile(silent),)),
+            output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 50)),)),
+        ),
+        PURE,
+    )
+
+    check(record, scanned_of(record), facts_of(record))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [A.path, "file:/w/t/data/p-2-1-u3.parquet"],
+    ids=["an input", "another task's output"],
+)
+def test_a_path_used_twice_is_refused(path: str) -> None:
+    start = "p-2-" if path != A.path else ""
+    twin = replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())
+    record = output(PURE, data_files=(PURE_OUT, twin))
+    rule = "paths" if start else "location"
+
+    with pytest.raises(CheckFailed, match=f"check {rule}: "):
+        check(record, SCANNED, facts_of(record))
+
+
+def test_an_output_that_is_a_delete_file_of_the_inputs_is_refused() -> None:
+    delete = replace(EQUALITY, path="file:///w/t/data/p-1-1-old.parquet")
+    record = with_group(
+        lambda one: replace(
+            one,
+            work=replace(one.work, deletes=(delete, POSITION)),
+            output=replace(one.output, data_files=(replace(OUT, path=delete.path),)),
+        )
+    )
+
+    with pytest.raises(CheckFailed, match=r"check paths: .* is a delete file of the inputs"):
+        check(record, scanned_of(record), facts_of(record))

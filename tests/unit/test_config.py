@@ -1,0 +1,157 @@
+"""Table properties as a configuration, and who enabled a table."""
+
+from datetime import timedelta
+
+import pytest
+
+from amoro_core.errors import TableRefused
+from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+
+ENABLED = "self-optimizing.enabled"
+DEFAULT = "table.self-optimizing.enabled"
+
+
+def refusal(key: str, value: str) -> TableRefused:
+    with pytest.raises(TableRefused) as caught:
+        parse_config({key: value})
+    return caught.value
+
+
+def test_defaults_are_amoros() -> None:
+    assert parse_config({}) == OptimizingConfig(
+        group="default",
+        quota=0.5,
+        allow_partial_commit=False,
+        max_retries=5,
+        target_size=134217728,
+        max_file_count=10000,
+        max_task_size=134217728,
+        fragment_ratio=8,
+        min_target_size_ratio=0.75,
+        minor_trigger_file_count=12,
+        minor_trigger_interval=timedelta(hours=1),
+        major_trigger_duplicate_ratio=0.1,
+        full_trigger_interval=None,
+        full_rewrite_all_files=True,
+        min_plan_interval=timedelta(minutes=1),
+        open_file_cost=4194304,
+    )
+
+
+def test_every_property_is_read() -> None:
+    assert parse_config(
+        {
+            "self-optimizing.group": "big",
+            "self-optimizing.quota": "3",
+            "self-optimizing.allow-partial-commit": "TRUE",
+            "self-optimizing.execute.num-retries": "0",
+            "self-optimizing.target-size": "1000",
+            "self-optimizing.max-file-count": "2",
+            "self-optimizing.max-task-size-bytes": "2000",
+            "self-optimizing.fragment-ratio": "4",
+            "self-optimizing.min-target-size-ratio": "0.5",
+            "self-optimizing.minor.trigger.file-count": "3",
+            "self-optimizing.minor.trigger.interval": "-1",
+            "self-optimizing.major.trigger.duplicate-ratio": "0",
+            "self-optimizing.full.trigger.interval": "86400000",
+            "self-optimizing.full.rewrite-all-files": "false",
+            "self-optimizing.min-plan-interval": "0",
+            "read.split.open-file-cost": "7",
+        }
+    ) == OptimizingConfig(
+        group="big",
+        quota=3.0,
+        allow_partial_commit=True,
+        max_retries=0,
+        target_size=1000,
+        max_file_count=2,
+        max_task_size=2000,
+        fragment_ratio=4,
+        min_target_size_ratio=0.5,
+        minor_trigger_file_count=3,
+        minor_trigger_interval=None,
+        major_trigger_duplicate_ratio=0.0,
+        full_trigger_interval=timedelta(days=1),
+        full_rewrite_all_files=False,
+        min_plan_interval=timedelta(0),
+        open_file_cost=7,
+    )
+
+
+def test_unknown_keys_are_left_alone() -> None:
+    assert parse_config({"self-optimizing.colour": "blue", "owner": "me"}) == OptimizingConfig()
+
+
+def test_size_limits_follow_from_the_target() -> None:
+    config = OptimizingConfig(target_size=1001, fragment_ratio=8, min_target_size_ratio=0.75)
+    assert (config.fragment_size, config.min_target_size) == (125, 750)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("self-optimizing.allow-partial-commit", "yes", "expected true or false"),
+        ("self-optimizing.target-size", "128MB", "invalid literal for int() with base 10: '128MB'"),
+        ("self-optimizing.target-size", "0", "expected a whole number of at least 1"),
+        ("self-optimizing.max-file-count", "1", "expected a whole number of at least 2"),
+        ("self-optimizing.quota", "-0.1", "expected a number of at least 0.0"),
+        ("self-optimizing.quota", "nan", "expected a number of at least 0.0"),
+        ("self-optimizing.min-target-size-ratio", "1.01", "expected a number of at least 0.0 and at most 1.0"),
+        ("self-optimizing.minor.trigger.interval", "1h", "invalid literal for int() with base 10: '1h'"),
+        ("self-optimizing.group", " ", "expected a name"),
+    ],
+)
+def test_malformed_value_refuses_the_table_by_key_and_value(key: str, value: str, problem: str) -> None:
+    error = refusal(key, value)
+    assert error.message == f"property {key} has the malformed value {value!r}: {problem}"
+    assert (error.reason, error.code, error.exit_status) == ("configuration", "AMORO-6001", 6)
+    assert error.hint == f"Mend it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
+
+
+@pytest.mark.parametrize("value", ["inf", "1e400"])
+def test_infinite_quota_is_malformed(value: str) -> None:
+    assert refusal("self-optimizing.quota", value).reason == "configuration"
+
+
+def test_interval_too_long_for_a_duration_is_malformed() -> None:
+    assert refusal("self-optimizing.full.trigger.interval", "9" * 30).reason == "configuration"
+
+
+def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:
+    catalog = {"table.self-optimizing.quota": "0.1", "table.owner": "ops", "uri": "http://c", "self-optimizing.x": "1"}
+    assert effective_properties(catalog, {"self-optimizing.quota": "0.9"}) == {
+        "self-optimizing.quota": "0.9",
+        "owner": "ops",
+    }
+
+
+@pytest.mark.parametrize(
+    ("override", "own", "default", "expected"),
+    [
+        (None, None, None, Enabled(False, "observed only: nobody enabled it")),
+        (None, None, "false", Enabled(False, "observed only: nobody enabled it")),
+        (None, None, "true", Enabled(True, "the catalog's default table.self-optimizing.enabled=true")),
+        (True, None, None, Enabled(True, "amoro table enable")),
+        (True, None, "false", Enabled(True, "amoro table enable")),
+        (None, "true", None, Enabled(True, "the table's property self-optimizing.enabled=true")),
+        (None, "true", "false", Enabled(True, "the table's property self-optimizing.enabled=true")),
+        (True, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
+        (False, "false", "true", Enabled(False, "the table's property self-optimizing.enabled=false")),
+        (False, "true", "true", Enabled(False, "amoro table disable")),
+        (False, None, None, Enabled(False, "amoro table disable")),
+    ],
+)
+def test_any_no_wins_over_any_yes(
+    override: bool | None, own: str | None, default: str | None, expected: Enabled
+) -> None:
+    table = {ENABLED: own} if own is not None else {}
+    catalog = {DEFAULT: default} if default is not None else {}
+    assert decide_enabled(override, table, catalog) == expected
+
+
+@pytest.mark.parametrize(("table", "catalog", "key"), [({ENABLED: "on"}, {}, ENABLED), ({}, {DEFAULT: "on"}, DEFAULT)])
+def test_malformed_switch_refuses_the_table(table: dict[str, str], catalog: dict[str, str], key: str) -> None:
+    with pytest.raises(TableRefused) as caught:
+        decide_enabled(None, table, catalog)
+    assert caught.value.message == f"property {key} has the malformed value 'on': expected true or false"
+    assert caught.value.reason == "configuration"

@@ -1,0 +1,286 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amoro_core.errors import TableRefused
+from amoro_core.matching import match
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteKind,
+    FileFormat,
+    Partition,
+    ScannedFile,
+)
+from amoro_core.model.paths import normalise
+
+PARTITIONED = 1
+OTHER_SPEC = 2
+UNPARTITIONED = 0
+VOID = 3
+ALL_UNPARTITIONED = frozenset((UNPARTITIONED, VOID))
+A: Partition = (b"a",)
+B: Partition = (b"b",)
+
+
+def data(path: str = "/t/d.parquet", sequence: int = 5, spec: int = PARTITIONED, partition: Partition = A) -> DataFile:
+    return DataFile(path, FileFormat.PARQUET, spec, partition, 10, 100, sequence)
+
+
+def equality(
+    sequence: int, spec: int = PARTITIONED, partition: Partition = A, path: str = "/t/e.parquet"
+) -> DeleteFile:
+    return DeleteFile(path, DeleteKind.EQUALITY, FileFormat.PARQUET, spec, partition, 1, 10, sequence, (1,))
+
+
+def position(
+    sequence: int,
+    bounds: tuple[bytes, bytes] | None = None,
+    spec: int = PARTITIONED,
+    partition: Partition = A,
+    path: str = "/t/p.parquet",
+    referenced: str | None = None,
+) -> DeleteFile:
+    metrics = ColumnMetrics()
+    if bounds is not None:
+        low, high = bounds
+        metrics = ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: low}, upper_bounds={DELETE_PATH_FIELD_ID: high})
+    plain = DeleteFile(path, DeleteKind.POSITION, FileFormat.PARQUET, spec, partition, 1, 10, sequence)
+    return replace(plain, metrics=metrics, referenced_data_file=referenced)
+
+
+def applies(delete: DeleteFile, file: DataFile) -> bool:
+    """Whether match says so; what does not apply must dangle."""
+    files, dangling = match([file], [delete], ALL_UNPARTITIONED)
+    assert (files, dangling) in (
+        ((ScannedFile(file, (delete,)),), ()),
+        ((ScannedFile(file),), (delete,)),
+    )
+    return not dangling
+
+
+@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, False), (6, True)])
+def test_an_equality_delete_applies_to_strictly_older_data(sequence: int, expected: bool) -> None:
+    assert applies(equality(sequence), data(sequence=5)) is expected
+
+
+@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, True), (6, True)])
+def test_a_position_delete_applies_to_data_of_its_own_commit_and_older(sequence: int, expected: bool) -> None:
+    assert applies(position(sequence), data(sequence=5)) is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "partition"), [(PARTITIONED, B), (OTHER_SPEC, A), (OTHER_SPEC, B), (PARTITIONED, (None,))]
+)
+def test_deletes_of_a_partitioned_spec_hold_in_their_partition_of_their_spec_only(
+    spec: int, partition: Partition
+) -> None:
+    file = data(spec=spec, partition=partition)
+    assert not applies(equality(9), file)
+    assert not applies(position(9), file)
+
+
+@pytest.mark.parametrize("partition", [(b"\x00\x00\xc0\x7f",), (None,), (b"\x00\x00\x00\x80",)])
+def test_partitions_compare_by_their_bytes(partition: Partition) -> None:
+    assert applies(equality(6, partition=partition), data(partition=partition))
+
+
+@pytest.mark.parametrize(("spec", "partition"), [(UNPARTITIONED, ()), (VOID, (None,))])
+def test_equality_deletes_of_an_unpartitioned_spec_hold_everywhere(spec: int, partition: Partition) -> None:
+    delete = equality(6, spec, partition)
+    assert applies(delete, data())
+    assert applies(delete, data(spec=OTHER_SPEC, partition=B))
+    assert applies(delete, data(spec=UNPARTITIONED, partition=()))
+    assert not applies(delete, data(sequence=6))
+
+
+@pytest.mark.parametrize(("spec", "partition"), [(UNPARTITIONED, ()), (VOID, (None,))])
+def test_position_deletes_of_an_unpartitioned_spec_hold_in_that_spec_only(spec: int, partition: Partition) -> None:
+    delete = position(6, spec=spec, partition=partition)
+    assert applies(delete, data(spec=spec, partition=partition))
+    assert not applies(delete, data())
+
+
+def test_equality_deletes_of_a_partitioned_spec_do_not_reach_unpartitioned_data() -> None:
+    assert not applies(equality(9), data(spec=UNPARTITIONED, partition=()))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (b"/t/d.parquet", b"/t/d.parquet", True),
+        (b"/t/a.parquet", b"/t/z.parquet", True),
+        (b"/t/a.parquet", b"/t/c.parquet", False),
+        (b"/t/e.parquet", b"/t/z.parquet", False),
+        (b"/t/d", b"/t/e", True),  # shortened: the lower one is a prefix, the upper one is raised
+        (b"/t/a", b"/t/d", False),  # not raised: no path below begins with it
+        (b"/t/\xff", b"/t/\xff\xff", False),
+        (b"/t/", b"/t/\xc3", True),  # cut within a character
+    ],
+)
+def test_path_bounds_narrow_position_deletes(low: bytes, high: bytes, expected: bool) -> None:
+    assert applies(position(6, (low, high)), data("/t/d.parquet")) is expected
+
+
+def test_bounds_compare_as_bytes_beyond_the_basic_plane() -> None:
+    delete = position(6, ("/t/\uffff".encode(), "/t/\U0001f600b".encode()))
+    assert applies(delete, data("/t/\U0001f600a"))
+
+
+def test_a_position_delete_with_half_of_its_bounds_is_not_narrowed() -> None:
+    delete = replace(position(6), metrics=ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: b"/z"}))
+    assert applies(delete, data())
+
+
+@pytest.mark.parametrize("named", ["file:/t/d.parquet", "file:///t/d.parquet", "/t/d.parquet"])
+@pytest.mark.parametrize("path", ["file:/t/d.parquet", "file:///t/d.parquet", "/t/d.parquet"])
+def test_spellings_of_one_local_path_are_one_file(named: str, path: str) -> None:
+    assert applies(position(6, (named.encode(), named.encode())), data(path))
+    assert applies(position(6, referenced=named), data(path))
+    assert applies(position(6, (f"{named}0".encode()[:-2], f"{named}0".encode())), data(path))
+
+
+def test_a_referenced_data_file_wins_over_bounds() -> None:
+    delete = position(6, (b"/t/a", b"/t/z"), referenced="/t/other.parquet")
+    assert not applies(delete, data())
+
+
+def test_in_format_1_everything_has_the_number_0() -> None:
+    assert not applies(equality(0), data(sequence=0))
+    assert applies(position(0), data(sequence=0))
+    assert applies(equality(1), data(sequence=0))
+
+
+@pytest.mark.parametrize(("spec", "partition"), [(PARTITIONED, B), (OTHER_SPEC, A), (UNPARTITIONED, ())])
+def test_a_position_delete_that_names_a_live_file_of_another_partition_is_refused(
+    spec: int, partition: Partition
+) -> None:
+    delete = position(6, (b"/t/d.parquet", b"/t/d.parquet"), spec, partition)
+    with pytest.raises(TableRefused, match=r"/t/p\.parquet names /t/d\.parquet") as refused:
+        match([data()], [delete], ALL_UNPARTITIONED)
+    assert refused.value.reason == "position-delete-partition"
+
+
+def test_a_position_delete_older_than_the_file_it_names_is_no_reason_to_refuse() -> None:
+    assert not applies(position(4, (b"/t/d.parquet", b"/t/d.parquet"), OTHER_SPEC, B), data())
+
+
+def test_files_and_deletes_come_by_sequence_number_and_path() -> None:
+    old, first, second = data("/t/c", 1), data("/t/a", 2), data("/t/b", 2)
+    deletes = [
+        position(3, path="/t/p3"),
+        equality(3, path="/t/e3"),
+        equality(2, UNPARTITIONED, (), path="/t/e2"),
+        position(2, (b"/t/a", b"/t/a"), path="/t/p2"),
+        equality(1, path="/t/e1"),
+        equality(9, OTHER_SPEC, path="/t/e9"),
+        position(1, (b"/t/gone", b"/t/gone"), path="/t/p1"),
+    ]
+    p3, e3, e2, p2, e1, e9, p1 = deletes
+    assert match([second, old, first], deletes, ALL_UNPARTITIONED) == (
+        (ScannedFile(old, (e2, e3, p3)), ScannedFile(first, (p2, e3, p3)), ScannedFile(second, (e3, p3))),
+        (e1, p1, e9),
+    )
+
+
+def test_without_deletes_every_file_stands_alone() -> None:
+    assert match([data()], [], frozenset()) == ((ScannedFile(data()),), ())
+    assert match([], [equality(1)], frozenset()) == ((), (equality(1),))
+
+
+PATHS = st.sampled_from(["/t/a", "file:/t/b", "file:///t/c", "/t/d\u00e9"])
+SPECS = st.sampled_from([(UNPARTITIONED, ()), (VOID, (None,)), (PARTITIONED, A), (PARTITIONED, B), (OTHER_SPEC, A)])
+NUMBERS = st.integers(0, 4)
+
+
+@st.composite
+def data_files(draw: st.DrawFn) -> list[DataFile]:
+    chosen = draw(st.lists(st.tuples(PATHS, NUMBERS, SPECS), max_size=4, unique_by=lambda one: one[0]))
+    return [data(path, number, *place) for path, number, place in chosen]
+
+
+@st.composite
+def delete_files(draw: st.DrawFn) -> list[DeleteFile]:
+    done = []
+    for at in range(draw(st.integers(0, 8))):
+        number, (spec, partition) = draw(NUMBERS), draw(SPECS)
+        kind = draw(st.sampled_from(["equality", "free", "bounded", "referenced"]))
+        path = f"/t/delete-{draw(st.integers(0, 9))}-{at}"
+        if kind == "equality":
+            done.append(equality(number, spec, partition, path))
+        elif kind == "free":
+            done.append(position(number, None, spec, partition, path))
+        elif kind == "bounded":
+            low, high = sorted(one.encode() for one in (draw(PATHS), draw(PATHS)))
+            done.append(position(number, (low, high), spec, partition, path))
+        else:
+            done.append(position(number, None, spec, partition, path, draw(PATHS)))
+    return done
+
+
+def naive(files: list[DataFile], deletes: list[DeleteFile]) -> tuple[tuple[ScannedFile, ...], tuple[DeleteFile, ...]]:
+    """The rules read off one pair at a time; TableRefused as by match."""
+    done, used = [], set()
+    for file in sorted(files, key=lambda one: (one.sequence_number, one.path)):
+        found = [one for one in deletes if naively_applies(one, file)]
+        used |= {one.path for one in found}
+        done.append(ScannedFile(file, tuple(sorted(found, key=lambda one: (one.sequence_number, one.path)))))
+    rest = sorted((one for one in deletes if one.path not in used), key=lambda one: (one.sequence_number, one.path))
+    return tuple(done), tuple(rest)
+
+
+def naively_applies(delete: DeleteFile, file: DataFile) -> bool:
+    same_place = (delete.spec_id, delete.partition) == (file.spec_id, file.partition)
+    if delete.kind is DeleteKind.EQUALITY:
+        everywhere = delete.spec_id in ALL_UNPARTITIONED
+        return delete.sequence_number > file.sequence_number and (same_place or everywhere)
+    if delete.sequence_number < file.sequence_number:
+        return False
+    if (bounds := delete.path_bounds) is None:
+        return same_place
+    low, high = bounds
+    if low == high:
+        named = normalise(low) == normalise(file.path)
+        if named and not same_place:
+            raise TableRefused("elsewhere", reason="position-delete-partition")
+        return named
+    plain = low.encode() <= file.path.encode() <= high.encode()
+    one_spelling = normalise(low).encode() <= normalise(file.path).encode() <= normalise(high).encode()
+    out_of_order = normalise(low).encode() > normalise(high).encode()
+    return same_place and (plain or one_spelling or out_of_order)
+
+
+@given(data_files(), delete_files())
+def test_match_says_what_the_rules_say_pair_by_pair(files: list[DataFile], deletes: list[DeleteFile]) -> None:
+    try:
+        expected = naive(files, deletes)
+    except TableRefused:
+        with pytest.raises(TableRefused):
+            match(files, deletes, ALL_UNPARTITIONED)
+    else:
+        assert match(files, deletes, ALL_UNPARTITIONED) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a//b", "/a/b"),
+        ("file://localhost/a", "/a"),
+        ("FILE:/a", "/a"),
+        ("s3a://bucket/k%20/x", "s3://bucket/k%20/x"),
+        ("s3n://bucket", "s3://bucket"),
+        ("gcs://bucket/x/", "gs://bucket/x"),
+        ("hdfs://host:8020/x", "hdfs://host:8020/x"),
+        ("file://elsewhere/a", "file://elsewhere/a"),
+        ("/a/../b", "/a/../b"),
+        ("relative/a", "relative/a"),
+    ],
+)
+def test_paths_have_one_spelling(path: str, expected: str) -> None:
+    assert normalise(path) == expected

@@ -1,0 +1,293 @@
+"""The process machine: every status with every event, and what follows from the tasks."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amoro_core.errors import IllegalState
+from amoro_core.model.processes import (
+    OptimizerThread,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.model.tables import OptimizingType
+from amoro_core.state import tasks as task_machine
+from amoro_core.state.processes import (
+    TRANSITIONS,
+    BeginCommit,
+    CommitRefuted,
+    CommitSent,
+    Committed,
+    CommittedPartly,
+    CommitUnclear,
+    Decision,
+    FailProcess,
+    GiveUpTask,
+    ProcessClosed,
+    ProcessEvent,
+    ProcessFailed,
+    RetryTask,
+    StartCommit,
+    Wait,
+    advance,
+    decide,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LATER = NOW + timedelta(minutes=1)
+RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 111, 110, 4000)
+
+RUNNING = OptimizingProcess(
+    process_id="0199-process",
+    table_id=7,
+    type=OptimizingType.MINOR,
+    status=ProcessStatus.RUNNING,
+    trigger="evaluation",
+    reason="12 fragments",
+    table_uuid="uuid-7",
+    format_version=2,
+    snapshot_id=110,
+    sequence_number=9,
+    schema_id=0,
+    last_column_id=3,
+    created_at=NOW,
+)
+COMMITTING = replace(RUNNING, status=ProcessStatus.COMMITTING, commit_tries=1)
+UNKNOWN = replace(COMMITTING, status=ProcessStatus.COMMIT_UNKNOWN, failure="504")
+SUCCESS = replace(COMMITTING, status=ProcessStatus.SUCCESS, finished_at=NOW, receipt=RECEIPT)
+STAGES = {
+    ProcessStatus.RUNNING: RUNNING,
+    ProcessStatus.COMMITTING: COMMITTING,
+    ProcessStatus.COMMIT_UNKNOWN: UNKNOWN,
+    ProcessStatus.SUCCESS: SUCCESS,
+    ProcessStatus.PARTIAL: replace(SUCCESS, status=ProcessStatus.PARTIAL),
+    ProcessStatus.FAILED: replace(RUNNING, status=ProcessStatus.FAILED, finished_at=NOW, failure="x"),
+    ProcessStatus.CLOSED: replace(RUNNING, status=ProcessStatus.CLOSED, finished_at=NOW, failure="y"),
+}
+EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
+    BeginCommit: BeginCommit(),
+    CommitSent: CommitSent(),
+    Committed: Committed(RECEIPT),
+    CommittedPartly: CommittedPartly(RECEIPT),
+    CommitUnclear: CommitUnclear("connection reset"),
+    CommitRefuted: CommitRefuted(),
+    ProcessFailed: ProcessFailed("AMORO-5001", "conflict"),
+    ProcessClosed: ProcessClosed("by hand"),
+}
+ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
+RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
+    (ProcessStatus.RUNNING, BeginCommit): replace(RUNNING, status=ProcessStatus.COMMITTING),
+    (ProcessStatus.RUNNING, ProcessFailed): replace(
+        RUNNING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-5001", failure="conflict"
+    ),
+    (ProcessStatus.RUNNING, ProcessClosed): replace(
+        RUNNING, status=ProcessStatus.CLOSED, finished_at=LATER, failure="by hand"
+    ),
+    (ProcessStatus.COMMITTING, CommitSent): replace(COMMITTING, commit_tries=2),
+    (ProcessStatus.COMMITTING, Committed): replace(ENDED, status=ProcessStatus.SUCCESS),
+    (ProcessStatus.COMMITTING, CommittedPartly): replace(ENDED, status=ProcessStatus.PARTIAL),
+    (ProcessStatus.COMMITTING, CommitUnclear): replace(
+        COMMITTING, status=ProcessStatus.COMMIT_UNKNOWN, failure="connection reset"
+    ),
+    (ProcessStatus.COMMITTING, ProcessFailed): replace(
+        COMMITTING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-5001", failure="conflict"
+    ),
+    (ProcessStatus.COMMIT_UNKNOWN, CommitSent): replace(UNKNOWN, commit_tries=2),
+    (ProcessStatus.COMMIT_UNKNOWN, Committed): replace(ENDED, status=ProcessStatus.SUCCESS),
+    (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): replace(ENDED, status=ProcessStatus.PARTIAL),
+    (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): COMMITTING,
+}
+
+
+def test_the_table_has_exactly_these_edges() -> None:
+    assert {edge: process.status for edge, process in RESULTS.items()} == dict(TRANSITIONS)
+
+
+@pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("status", ProcessStatus)
+def test_every_status_with_every_event(status: ProcessStatus, kind: type[ProcessEvent]) -> None:
+    if (status, kind) in RESULTS:
+        assert advance(STAGES[status], EVENTS[kind], LATER) == RESULTS[status, kind]
+        return
+    with pytest.raises(IllegalState, match=f"process 0199-process is {status}: {kind.__name__}"):
+        advance(STAGES[status], EVENTS[kind], LATER)
+
+
+@given(st.lists(st.sampled_from(list(EVENTS.values())), max_size=30))
+def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -> None:
+    process, unclear = RUNNING, False
+    for event in events:
+        try:
+            process = advance(process, event, LATER)
+        except IllegalState:
+            continue
+        unclear = isinstance(event, CommitUnclear) or (
+            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly)
+        )
+        assert (process.finished_at is None) == process.status.is_active
+        assert (process.receipt is not None) == (process.status in (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL))
+        # An unknown commit is left through the table's word alone.
+        assert unclear == (process.status is ProcessStatus.COMMIT_UNKNOWN)
+
+
+# What follows from the tasks
+
+
+def _task(number: int, status: TaskStatus, **fields: object) -> OptimizingTask:
+    base = OptimizingTask(TaskId("0199-process", number), 7, "default", status, attempt=1)
+    if status in (TaskStatus.SCHEDULED, TaskStatus.ACKED):
+        base = replace(base, thread=OptimizerThread("optimizer-1", 1))
+    return replace(base, **fields)  # type: ignore[arg-type]
+
+
+def _failed(number: int, runs: int) -> OptimizingTask:
+    return _task(number, TaskStatus.FAILED, failed_runs=runs, failure_code="AMORO-1002", failure="no such file")
+
+
+def _poisoned(number: int, status: TaskStatus = TaskStatus.PLANNED) -> OptimizingTask:
+    return _task(
+        number, status, attempt=3, lost_attempts=3, lost_optimizers=("optimizer-1", "optimizer-2"), failure="silent"
+    )
+
+
+DONE = _task(1, TaskStatus.SUCCESS)
+DONE_TOO = _task(2, TaskStatus.SUCCESS)
+PARTIAL_ALLOWED = replace(RUNNING, allow_partial_commit=True)
+POISON = "task 3 lost 3 attempts over 2 optimizers and is not tried again; last: silent"
+TOO_OFTEN = "task 3 failed 6 times; last: no such file"
+
+
+@pytest.mark.parametrize("process", [RUNNING, PARTIAL_ALLOWED], ids=["whole", "partial"])
+@pytest.mark.parametrize(
+    ("tasks", "expected"),
+    [
+        ([DONE, DONE_TOO], StartCommit((1, 2))),
+        ([DONE_TOO, DONE], StartCommit((1, 2))),
+        ([DONE, _task(2, TaskStatus.PLANNED)], Wait()),
+        ([DONE, _task(2, TaskStatus.SCHEDULED)], Wait()),
+        ([DONE, _task(2, TaskStatus.ACKED)], Wait()),
+        ([DONE, _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([DONE, _failed(3, 5)], RetryTask(TaskId("0199-process", 3))),
+        ([_failed(4, 2), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([_task(2, TaskStatus.ACKED), _failed(3, 1)], RetryTask(TaskId("0199-process", 3))),
+        ([_failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN)),
+        (
+            [_task(3, TaskStatus.CANCELED, failure="no more")],
+            FailProcess("AMORO-1001", "task 3 was cancelled: no more"),
+        ),
+        ([DONE, _poisoned(3, TaskStatus.ACKED)], Wait()),
+        ([DONE, _poisoned(3, TaskStatus.SUCCESS)], StartCommit((1, 3))),
+        ([], FailProcess("AMORO-1001", "the process has no tasks")),
+    ],
+)
+def test_what_follows_whether_or_not_a_part_may_be_committed(
+    process: OptimizingProcess, tasks: list[OptimizingTask], expected: Decision
+) -> None:
+    assert decide(process, tasks) == expected
+
+
+@pytest.mark.parametrize(
+    ("tasks", "whole", "partial"),
+    [
+        ([DONE, _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), StartCommit((1,))),
+        ([_task(2, TaskStatus.ACKED), _failed(3, 6)], FailProcess("AMORO-1002", TOO_OFTEN), Wait()),
+        (
+            [_failed(2, 1), _failed(3, 6)],
+            FailProcess("AMORO-1002", TOO_OFTEN),
+            RetryTask(TaskId("0199-process", 2)),
+        ),
+        (
+            [DONE, _poisoned(3)],
+            FailProcess("AMORO-1001", POISON),
+            GiveUpTask(TaskId("0199-process", 3), POISON),
+        ),
+        (
+            [DONE, replace(_poisoned(3, TaskStatus.FAILED), failed_runs=1)],
+            FailProcess("AMORO-1001", POISON),
+            StartCommit((1,)),
+        ),
+        (
+            [DONE, _task(3, TaskStatus.CANCELED, failure="no more")],
+            FailProcess("AMORO-1001", "task 3 was cancelled: no more"),
+            StartCommit((1,)),
+        ),
+    ],
+)
+def test_what_a_lost_task_means(tasks: list[OptimizingTask], whole: Decision, partial: Decision) -> None:
+    assert decide(RUNNING, tasks) == whole
+    assert decide(PARTIAL_ALLOWED, tasks) == partial
+
+
+def test_without_retries_the_first_failure_is_the_last() -> None:
+    process = replace(RUNNING, max_retries=0)
+    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess(
+        "AMORO-1002", "task 3 failed 1 times; last: no such file"
+    )
+
+
+@pytest.mark.parametrize("status", [status for status in ProcessStatus if status is not ProcessStatus.RUNNING])
+def test_nothing_follows_for_a_process_that_does_not_run(status: ProcessStatus) -> None:
+    assert decide(STAGES[status], [DONE, _failed(3, 6)]) == Wait()
+
+
+@given(
+    st.booleans(),
+    st.integers(0, 2),
+    st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["ok", "fail", "lose", "drain", "cancel"])), max_size=60),
+)
+def test_every_process_ends_when_its_tasks_do(partial: bool, retries: int, script: list[tuple[int, str]]) -> None:
+    """Whatever happens to four tasks, carrying out the decisions leaves a task to run or ends the process."""
+    process = replace(RUNNING, allow_partial_commit=partial, max_retries=retries)
+    tasks = {number: _task(number, TaskStatus.PLANNED, attempt=0) for number in range(1, 5)}
+    for number, what in [*script, *((number, "ok") for number in range(1, 5))]:
+        if tasks[number].status is TaskStatus.PLANNED:
+            tasks[number] = _run(tasks[number], what)
+        process = _carry_out(process, tasks)
+        if process.status is not ProcessStatus.RUNNING:
+            break
+    assert process.status in (ProcessStatus.COMMITTING, ProcessStatus.FAILED) or any(
+        task.status is TaskStatus.PLANNED for task in tasks.values()
+    )
+    if process.status is ProcessStatus.COMMITTING and not partial:
+        assert {task.status for task in tasks.values()} == {TaskStatus.SUCCESS}
+
+
+def _run(task: OptimizingTask, what: str) -> OptimizingTask:
+    if what == "cancel":
+        return task_machine.advance(task, task_machine.Cancel("no more"), LATER)
+    thread = OptimizerThread(f"optimizer-{task.attempt % 2}", 1)
+    held = task_machine.advance(task, task_machine.Schedule(thread), LATER)
+    held = task_machine.advance(held, task_machine.Ack(held.attempt, thread.optimizer_id), LATER)
+    match what:
+        case "ok":
+            return task_machine.advance(held, task_machine.Succeed(held.attempt, thread.optimizer_id), LATER)
+        case "fail":
+            report = task_machine.Fail(held.attempt, thread.optimizer_id, "AMORO-1001", "broken")
+            return task_machine.advance(held, report, LATER)
+    return task_machine.advance(held, task_machine.Reset("gone", lost=what == "lose"), LATER)
+
+
+def _carry_out(process: OptimizingProcess, tasks: dict[int, OptimizingTask]) -> OptimizingProcess:
+    for _ in range(2 * len(tasks) + 1):
+        match decide(process, list(tasks.values())):
+            case Wait():
+                return process
+            case RetryTask(task_id):
+                tasks[task_id.number] = task_machine.advance(tasks[task_id.number], task_machine.Retry(), LATER)
+            case GiveUpTask(task_id, reason):
+                cancel = task_machine.Cancel(reason)
+                tasks[task_id.number] = task_machine.advance(tasks[task_id.number], cancel, LATER)
+            case StartCommit(groups):
+                assert groups
+                assert all(tasks[number].status is TaskStatus.SUCCESS for number in groups)
+                return advance(process, BeginCommit(), LATER)
+            case FailProcess(code, reason):
+                return advance(process, ProcessFailed(code, reason), LATER)
+    raise AssertionError("the decisions never end")

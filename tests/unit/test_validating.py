@@ -1,0 +1,425 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, ScannedFile, TableScan
+from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.validating import rules, validate
+from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
+
+S = 10
+SCHEMA: dict[str, Any] = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "required": False, "type": "long"},
+        {"id": 2, "name": "name", "required": False, "type": "string"},
+    ],
+}
+CONTEXT = TableContext(
+    catalog="cat",
+    table="cat.db.t",
+    table_uuid="uuid-1",
+    format_version=2,
+    location="file:///w/t",
+    data_location="file:///w/t/data",
+    schema_json=json.dumps(SCHEMA),
+    spec_json="{}",
+    name_mapping_json=None,
+    dropped_fields_json=(),
+    sort_order_json=None,
+    properties={},
+    read_locations=("file:///w",),
+)
+
+
+def data(path: str, sequence: int = 5, spec: int = 0, partition: Partition = (), rows: int = 100) -> DataFile:
+    return DataFile(f"file:///w/t/data/{path}", FileFormat.PARQUET, spec, partition, rows, 1000, sequence)
+
+
+def equality(
+    path: str, sequence: int, spec: int = 0, partition: Partition = (), ids: tuple[int, ...] = (1,)
+) -> DeleteFile:
+    kind = DeleteKind.EQUALITY
+    return DeleteFile(path, kind, FileFormat.PARQUET, spec, partition, 3, 100, sequence, equality_ids=ids)
+
+
+def position(
+    path: str, sequence: int, spec: int = 0, partition: Partition = (), names: DataFile | None = None
+) -> DeleteFile:
+    return DeleteFile(
+        path,
+        DeleteKind.POSITION,
+        FileFormat.PARQUET,
+        spec,
+        partition,
+        3,
+        100,
+        sequence,
+        referenced_data_file=names.path if names else None,
+    )
+
+
+def group(
+    number: int = 1,
+    rewritten: Sequence[ScannedFile] = (),
+    converted: Sequence[ScannedFile] = (),
+    outputs: Sequence[DataFile] | None = None,
+    new_deletes: Sequence[DeleteFile] | None = None,
+) -> Group:
+    every = (*rewritten, *converted)
+    deletes = tuple(dict.fromkeys(delete for scanned in every for delete in scanned.deletes))
+
+    def inputs(files: Sequence[ScannedFile]) -> tuple[InputFile, ...]:
+        return tuple(InputFile(one.data, tuple(deletes.index(delete) for delete in one.deletes)) for one in files)
+
+    place = (every[0].data.spec_id, every[0].data.partition)
+    if outputs is None:
+        outputs = [data(f"out-{number}", S, *place)] if rewritten else []
+    if new_deletes is None:
+        new_deletes = [position(f"new-{number}-{at}", S, *place, one.data) for at, one in enumerate(converted)]
+    work = RewriteInput(CONTEXT, inputs(rewritten), inputs(converted), deletes, S, 1000, len(outputs))
+    return Group(number, work, RewriteOutput(tuple(outputs), tuple(new_deletes), 0, 0, 0, 0, 0, 0, 0))
+
+
+def record(*groups: Group, **changes: Any) -> PlanRecord:
+    plan = PlanRecord("p", "uuid-1", 2, 100, S, 2, groups)
+    return replace(plan, **changes)
+
+
+def head(*files: ScannedFile, dangling: Sequence[DeleteFile] = (), **changes: Any) -> Head:
+    scan = TableScan(200, 20, files, tuple(dangling))
+    return replace(Head("uuid-1", 2, 200, 20, True, frozenset({1, 2}), scan, ()), **changes)
+
+
+def scanned(file: DataFile, *deletes: DeleteFile) -> ScannedFile:
+    return ScannedFile(file, tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path))))
+
+
+A, B, C = data("a"), data("b"), data("c", 6)
+E7, P8 = equality("e7", 7), position("p8", 8)
+
+
+def refusing(plan: PlanRecord, now: Head) -> list[str]:
+    """The names of all rules that refuse, so that a test shows what is lost without one of them."""
+    whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
+    sight = rules._look(plan, now)
+    return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
+
+
+def test_an_unchanged_table_takes_the_whole_rewrite() -> None:
+    one = group(1, rewritten=[scanned(A, E7), scanned(B, E7, P8)])
+    now = head(scanned(A, E7), scanned(B, E7, P8))
+
+    assert validate(record(one), now) == Validation(
+        None, {}, CommitContent((1,), (A, B), (E7, P8), one.output.data_files, ())
+    )
+
+
+def test_appends_since_the_plan_are_no_conflict() -> None:
+    one = group(1, rewritten=[scanned(A), scanned(B)])
+
+    done = validate(record(one), head(scanned(A), scanned(B), scanned(data("new", 15))))
+
+    assert done.content == CommitContent((1,), (A, B), (), one.output.data_files, ())
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"table_uuid": "uuid-2"}, "table_is_the_planned_one"),
+        ({"format_version": 3}, "format_version_is_the_planned_one"),
+        ({"descends": False}, "plan_is_an_ancestor"),
+        ({"descends": None}, "plan_is_an_ancestor"),
+        ({"removed_equality_deletes": None}, "newer_equality_deletes_are_kept"),
+        ({"removed_equality_deletes": (equality("gone", S + 1),)}, "newer_equality_deletes_are_kept"),
+    ],
+)
+def test_a_head_of_another_history_conflicts_wholly_by_one_rule(change: dict[str, Any], rule: str) -> None:
+    plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
+    now = head(scanned(A), scanned(B), **change)
+
+    done = validate(plan, now)
+
+    assert refusing(plan, now) == [rule]
+    assert done.conflict is not None
+    assert (done.dropped, done.content) == ({}, None)
+
+
+def test_an_equality_delete_up_to_the_plan_may_have_been_removed() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]))
+
+    assert validate(plan, head(scanned(A), removed_equality_deletes=(equality("gone", S),))).content is not None
+
+
+def test_a_column_that_the_plan_knew_but_did_not_write_conflicts_wholly() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]), last_column_id=3)
+    now = head(scanned(A), field_ids=frozenset({1, 2, 3}))
+
+    assert refusing(plan, now) == ["outputs_hold_all_columns"]
+    assert validate(plan, now).conflict == "columns of the table are not in the rewritten files: field ids [3]"
+
+
+def test_a_column_added_after_the_plan_is_no_conflict() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]))
+
+    assert validate(plan, head(scanned(A), field_ids=frozenset({1, 2, 3}))).conflict is None
+
+
+def test_a_task_that_only_converts_writes_no_columns() -> None:
+    plan = record(group(1, converted=[scanned(A, E7)]), last_column_id=3)
+
+    assert validate(plan, head(scanned(A, E7), field_ids=frozenset({1, 2, 3}))).conflict is None
+
+
+def test_a_file_planned_by_two_tasks_conflicts_wholly() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]), group(2, converted=[scanned(A)]))
+    now = head(scanned(A))
+
+    assert refusing(plan, now) == ["inputs_are_planned_once"]
+    assert validate(plan, now).conflict == f"{A.path} was planned more than once"
+
+
+@pytest.mark.parametrize(
+    "live",
+    [
+        [],
+        [scanned(replace(A, sequence_number=6))],
+        [scanned(replace(A, spec_id=1))],
+        [scanned(replace(A, partition=(b"x",)))],
+        [scanned(replace(A, record_count=99))],
+        [scanned(replace(A, size_bytes=99))],
+        [scanned(A), scanned(replace(A, sequence_number=6))],
+        [scanned(A), scanned(replace(A, path="file:/w/t/data/a"))],
+    ],
+    ids=["gone", "sequence", "spec", "partition", "rows", "size", "twice", "twice-spelled-otherwise"],
+)
+def test_a_group_whose_input_is_not_live_as_planned_is_dropped(live: list[ScannedFile]) -> None:
+    plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
+    now = head(*live, scanned(B))
+
+    done = validate(plan, now)
+
+    assert list(done.dropped) == [1]
+    assert A.path in done.dropped[1]
+    assert done.content is not None
+    assert done.content.groups == (2,)
+
+
+def test_a_group_with_an_input_above_the_plan_is_dropped() -> None:
+    newer = data("newer", S + 1)
+    plan = record(group(1, rewritten=[scanned(newer)]))
+    now = head(scanned(newer))
+
+    assert refusing(plan, now) == ["inputs_are_not_newer_than_the_plan"]
+    assert validate(plan, now).dropped == {1: f"{newer.path} is newer than the plan"}
+
+
+def test_a_new_position_delete_on_a_rewritten_file_drops_the_group() -> None:
+    plan = record(group(1, rewritten=[scanned(A, P8), scanned(B)]), group(2, rewritten=[scanned(C)]))
+    new = position("new", S + 1)
+    now = head(scanned(A, P8), scanned(B, new), scanned(C))
+
+    done = validate(plan, now)
+
+    assert refusing(plan, now) == ["no_new_position_deletes_on_rewritten_files"]
+    assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
+    assert done.content is not None
+    assert done.content.removed_data == (C,)
+
+
+def test_a_position_delete_with_the_plans_own_number_that_was_not_planned_drops_the_group() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]))
+
+    assert list(validate(plan, head(scanned(A, position("other", S)))).dropped) == [1]
+
+
+def test_new_position_deletes_on_a_converted_file_go_on_applying() -> None:
+    new = position("new", S + 1)
+    one = group(1, converted=[scanned(A, E7)])
+
+    done = validate(record(one), head(scanned(A, E7, new)))
+
+    assert done == Validation(None, {}, CommitContent((1,), (), (E7,), (), one.output.delete_files))
+
+
+@pytest.mark.parametrize(("number", "version"), [(S, 2), (S + 1, 3)])
+def test_other_position_deletes_on_a_converted_file_drop_the_group(number: int, version: int) -> None:
+    plan = record(group(1, converted=[scanned(A, E7)]), format_version=version)
+    now = head(scanned(A, E7, position("new", number)), format_version=version)
+
+    assert refusing(plan, now) == ["no_unknown_deletes_on_converted_files"]
+    assert list(validate(plan, now).dropped) == [1]
+
+
+@pytest.mark.parametrize("kind", ["rewritten", "converted"])
+def test_a_planned_delete_that_no_longer_applies_drops_the_group(kind: str) -> None:
+    plan = record(group(1, **{kind: [scanned(A, E7, P8)]}))  # type: ignore[arg-type]
+    now = head(scanned(A, E7))
+
+    assert refusing(plan, now) == ["planned_deletes_still_apply"]
+    assert validate(plan, now).dropped == {1: f"the delete p8 no longer applies to {A.path}"}
+
+
+def test_a_delete_is_known_by_path_and_sequence_number() -> None:
+    plan = record(group(1, rewritten=[scanned(A, E7)]))
+
+    assert list(validate(plan, head(scanned(A, replace(E7, sequence_number=8)))).dropped) == [1]
+
+
+@pytest.mark.parametrize("kind", ["rewritten", "converted"])
+def test_an_old_equality_delete_that_was_not_planned_drops_the_group(kind: str) -> None:
+    plan = record(group(1, **{kind: [scanned(A)]}))  # type: ignore[arg-type]
+    now = head(scanned(A, equality("old", S)))
+
+    assert refusing(plan, now) == ["no_unplanned_old_equality_deletes"]
+    assert list(validate(plan, now).dropped) == [1]
+
+
+def test_a_planned_delete_above_the_plan_drops_the_group() -> None:
+    newer = equality("newer", S + 1)
+    plan = record(group(1, rewritten=[scanned(A, newer)]))
+    now = head(scanned(A, newer))
+
+    assert refusing(plan, now) == ["planned_deletes_are_not_newer_than_the_plan"]
+    assert list(validate(plan, now).dropped) == [1]
+
+
+def test_a_newer_equality_delete_over_all_files_of_a_group_is_no_conflict_and_stays() -> None:
+    newer = equality("newer", S + 1)
+    one = group(1, rewritten=[scanned(A, E7), scanned(B, E7)], converted=[scanned(C, E7)])
+
+    done = validate(record(one), head(*(scanned(file, E7, newer) for file in (A, B, C))))
+
+    assert done.content is not None
+    assert done.content.removed_deletes == (E7,)
+
+
+def test_a_newer_equality_delete_over_a_part_of_the_inputs_drops_the_group() -> None:
+    newer = equality("newer", S + 1)
+    plan = record(group(1, rewritten=[scanned(A), scanned(B)]))
+    now = head(scanned(A, newer), scanned(B))
+
+    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
+
+
+def test_a_newer_equality_delete_over_the_outputs_only_drops_the_group() -> None:
+    newer = equality("newer", S + 1, 0, (b"x",))
+    moved = data("out", S, 0, (b"x",))
+    plan = record(group(1, rewritten=[scanned(data("y", 5, 0, (b"y",)))], outputs=[moved]))
+    now = head(scanned(data("y", 5, 0, (b"y",))), dangling=[newer])
+
+    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
+
+
+def test_a_newer_equality_delete_over_the_inputs_only_drops_the_group() -> None:
+    newer = equality("newer", S + 1)
+    plan = record(group(1, rewritten=[scanned(A)], outputs=[data("out", S + 1)]))
+    now = head(scanned(A, newer))
+
+    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
+
+
+def test_a_newer_global_equality_delete_covers_inputs_and_outputs_of_partitions() -> None:
+    newer = equality("newer", S + 1, 1, (None,))  # of a spec with a void transform, as the matcher knows
+    x = data("x", 5, 0, (b"x",))
+    plan = record(group(1, rewritten=[scanned(x)]))
+
+    assert validate(plan, head(scanned(x, newer))).content is not None
+
+
+def test_a_newer_equality_delete_of_another_partition_is_no_conflict() -> None:
+    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
+    plan = record(group(1, rewritten=[scanned(x)]))
+
+    assert validate(plan, head(scanned(x), scanned(y, equality("newer", S + 1, 0, (b"y",))))).content is not None
+
+
+@pytest.mark.parametrize("ids", [(3,), (1, 3), ()])
+def test_a_newer_equality_delete_with_key_columns_that_outputs_lack_drops_the_group(ids: tuple[int, ...]) -> None:
+    plan = record(group(1, rewritten=[scanned(A)]))
+    now = head(scanned(A, equality("newer", S + 1, ids=ids)), field_ids=frozenset({1, 2, 3}))
+
+    assert refusing(plan, now) == ["newer_equality_deletes_know_the_outputs"]
+    assert list(validate(plan, now).dropped) == [1]
+
+
+def test_nothing_left_is_neither_a_conflict_nor_a_content() -> None:
+    plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
+
+    done = validate(plan, head(scanned(C)))
+
+    assert (done.conflict, list(done.dropped), done.content) == (None, [1, 2], None)
+
+
+def test_a_conversion_that_hit_nothing_and_removes_nothing_is_dropped() -> None:
+    plan = record(group(1, converted=[scanned(A, E7)], new_deletes=[]))
+
+    assert validate(plan, head(scanned(A, E7), scanned(B, E7))) == Validation(
+        None, {1: "nothing is left to change on this head"}, None
+    )
+
+
+def removed(plan: PlanRecord, now: Head) -> tuple[DeleteFile, ...]:
+    done = validate(plan, now)
+    assert done.content is not None, (done.conflict, done.dropped)
+    return done.content.removed_deletes
+
+
+def test_a_delete_that_a_file_outside_needs_stays() -> None:
+    plan = record(group(1, rewritten=[scanned(A, E7)]))
+
+    assert removed(plan, head(scanned(A, E7), scanned(B, E7))) == ()
+    assert removed(plan, head(scanned(A, E7), scanned(data("young", 7)))) == (E7,)
+
+
+def test_a_delete_that_a_dropped_group_needs_stays() -> None:
+    plan = record(group(1, rewritten=[scanned(A, E7)]), group(2, rewritten=[scanned(B, E7)]))
+
+    assert removed(plan, head(scanned(A, E7), scanned(B, E7))) == (E7,)
+    assert removed(plan, head(scanned(A, E7), scanned(B, E7, position("new", S + 1)))) == ()
+
+
+def test_a_position_delete_stays_while_its_bounds_alone_keep_it_from_a_file_outside() -> None:
+    plan = record(group(1, rewritten=[scanned(A, P8)]))
+
+    assert removed(plan, head(scanned(A, P8), scanned(B))) == ()
+    assert removed(plan, head(scanned(A, P8), scanned(data("as-new", 8)))) == ()
+    assert removed(plan, head(scanned(A, P8), scanned(data("newer", 9)))) == (P8,)
+    assert removed(plan, head(scanned(A, P8), scanned(data("elsewhere", 5, 0, (b"x",))))) == (P8,)
+
+
+def test_a_position_delete_that_names_its_file_goes_with_it() -> None:
+    named = position("named", 8, names=replace(A, path="file:/w/t/data/a"))
+    plan = record(group(1, rewritten=[scanned(A, named)]))
+
+    assert removed(plan, head(scanned(A, named), scanned(B))) == (named,)
+    assert removed(plan, head(scanned(A, named), scanned(B, named))) == ()
+
+
+def test_a_position_delete_that_was_not_folded_into_a_converted_file_stays() -> None:
+    plan = record(group(1, converted=[scanned(A, P8), scanned(B, E7)]))
+
+    assert removed(plan, head(scanned(A, P8), scanned(B, E7))) == ()
+
+
+def test_a_global_equality_delete_stays_for_files_of_every_partition_and_spec() -> None:
+    everywhere = equality("everywhere", 7, 1)
+    x = data("x", 5, 0, (b"x",))
+    plan = record(group(1, rewritten=[scanned(x, everywhere)]))
+
+    assert removed(plan, head(scanned(x, everywhere))) == (everywhere,)
+    assert removed(plan, head(scanned(x, everywhere), scanned(data("y", 6, 2, (b"y",))))) == ()
+
+
+def test_field_ids_are_those_of_nested_fields_too() -> None:
+    element = {"type": "list", "element-id": 5, "element-required": False, "element": "int"}
+    entry = {"type": "map", "key-id": 6, "key": "int", "value-id": 7, "value-required": False, "value": element}
+    inner = {"type": "struct", "fields": [{"id": 4, "name": "m", "required": False, "type": entry}]}
+    schema = {"type": "struct", "fields": [{"id": 3, "name": "s", "required": False, "type": inner}]}
+
+    assert field_ids(json.dumps(schema)) == frozenset({3, 4, 5, 6, 7})
