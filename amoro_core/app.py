@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
@@ -56,8 +56,7 @@ class Coordinator:
     ) -> None:
         self.home = home
         self.settings = settings
-        _make_home(home)
-        self._lock = StateLock.acquire(home, lock_wait)
+        self._lock = _lock_home(home, lock_wait)
         try:
             self.admin_token = ensure_token(home / "admin.token")
             self.enrolment_token = ensure_token(home / "enrolment.token")
@@ -254,6 +253,14 @@ def embedded_settings(settings: Settings) -> Settings:
     return replace(settings, host="127.0.0.1", port=0)
 
 
-def _make_home(home: Path) -> None:
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    home.chmod(0o700)
+def _lock_home(home: Path, wait: timedelta) -> StateLock:
+    """The lock on the state directory, which is made if need be. Raises InvalidSettings, StateDirectoryLocked."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.chmod(0o700)
+        return StateLock.acquire(home, wait)
+    except OSError as error:
+        raise InvalidSettings(
+            f"the state directory {home} can't be used: {error.strerror}",
+            hint="Make it writable, or name another with --home or AMORO_HOME.",
+        ) from error

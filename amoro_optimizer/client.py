@@ -146,7 +146,7 @@ class Client:
         if isinstance(result, RewriteOutput):
             message.rewrite.CopyFrom(codec.encode_output(result))
         else:
-            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=result.message))
+            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_told(result)))
         request = pb.CompleteTaskRequest(results=[message])
         answer = self._once(lambda: self._stub.CompleteTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
         (answered,) = answer.results
@@ -161,6 +161,11 @@ class Client:
             return call()
         except grpc.RpcError as error:
             raise _translate(error, self._address) from error
+
+
+def _told(error: AmoroError) -> str:
+    """The error in one line, with the way out: that is all that the process keeps of it."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
 def _bearer(token: str) -> tuple[tuple[str, str], ...]:

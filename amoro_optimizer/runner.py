@@ -14,6 +14,7 @@ from amoro_core.errors import (
     OptimizerError,
     UnknownToken,
 )
+from amoro_core.failpoints import failpoint
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_optimizer import session as sessions
@@ -225,6 +226,7 @@ class Runner:
                 return
             result = self._attempt(task, vended)
             if result is not None:
+                failpoint("task.before_complete")
                 self._deliver(task.attempt, result)
         finally:
             with self._lock:

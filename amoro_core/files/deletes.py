@@ -98,7 +98,7 @@ def read_keys(
     rows = 0
     with open_parquet(access, delete.path, delete.size_bytes) as source:
         _check_count(source, delete)
-        projection = bind(_optional(wanted), source.schema, mapping)
+        projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
         missing = set(ids) - held_ids(projection, source.schema)
         if missing:
             raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")

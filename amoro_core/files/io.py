@@ -107,12 +107,16 @@ def translated(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading_parquet(path: str) -> Iterator[None]:
-    """Turn errors of reading the Parquet file `path` into ours.
+    """Turn errors of reading the Parquet file `path` into ours, and name it in those that are.
 
     Arrow reports corrupt files as OSError without a number, and failures of a store with its name in the text.
     """
     try:
         yield
+    except UnreadableFile as error:
+        raise error if path in error.message else UnreadableFile(f"{path}: {error.message}") from error.__cause__
+    except pa.ArrowMemoryError as error:
+        raise WorkFailed(f"not enough memory to read {path}", hint="give the optimizer more with --memory") from error
     except pa.ArrowException as error:
         raise UnreadableFile(f"{path} cannot be read as Parquet: {error}") from error
     except FileNotFoundError as error:

@@ -63,9 +63,9 @@ class Projection:
 
 
 def bind(
-    schema: Schema, file_schema: pa.Schema, mapping: NameMapping | None, constants: Constants = _NO_CONSTANTS
+    schema: Schema, file_schema: pa.Schema, mapping: NameMapping | None, constants: Constants, path: str
 ) -> Projection:
-    """The projection of files with `file_schema` onto `schema`.
+    """The projection of the file at `path`, with `file_schema`, onto `schema`.
 
     A file with any field id is read by ids; one without by the mapping.
     Raises TableRefused(reason="field-ids") when the file has no ids and the table no mapping.
@@ -73,7 +73,7 @@ def bind(
     used = None if _has_ids(file_schema) else mapping
     if used is None and not _has_ids(file_schema):
         raise TableRefused(
-            "a data file has no field ids, and the table has no name mapping to read it by",
+            f"{path} has no field ids, and the table has no name mapping to read it by",
             reason="field-ids",
             hint="set schema.name-mapping.default on the table",
         )

@@ -50,10 +50,11 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
                 f"the catalog's answer does not tell whether the commit landed: {_said(error)}"
             ) from error
         # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
-        if _landed(catalog, table, request, error):
+        metadata = _reloaded(catalog, table, error)
+        if metadata is not None and _holds(metadata, request):
             return
-        if isinstance(error, CommitFailedException):
-            raise CommitConflict(f"the table changed before the commit: {error}") from error
+        if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
+            raise CommitConflict(f"the table changed before the commit: {_said(error)}") from error
         raise CommitRefused(f"the catalog refused the commit: {_said(error)}") from error
 
 
@@ -67,18 +68,33 @@ def _is_refusal(error: Exception) -> bool:
     return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
 
 
-def _landed(catalog: Catalog, table: Table, request: _Payload, reason: Exception) -> bool:
-    ids = {update.snapshot.snapshot_id for update in request.updates if isinstance(update, AddSnapshotUpdate)}
+def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> TableMetadata | None:
+    """The table's metadata now; None when the table is gone."""
     try:
-        metadata = catalog.load_table(table.name()).metadata
+        return catalog.load_table(table.name()).metadata
     except (NoSuchTableError, NoSuchNamespaceError):
-        return False
+        return None
     except Exception as error:
         raise CommitUnknown(
             f"the catalog answered {_said(reason)}, but the table can't be loaded to see whether the commit "
             f"landed: {_said(error)}"
         ) from error
-    return any(snapshot.snapshot_id in ids for snapshot in metadata.snapshots)
+
+
+def _sent(request: _Payload) -> Iterator[Snapshot]:
+    return (update.snapshot for update in request.updates if isinstance(update, AddSnapshotUpdate))
+
+
+def _holds(metadata: TableMetadata, request: _Payload) -> bool:
+    ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
+    return any(snapshot.snapshot_id in ids for snapshot in _sent(request))
+
+
+def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:
+    """Whether another commit, on any branch, took the sequence number: then it is staged anew, not given up."""
+    if metadata.format_version == 1:
+        return False
+    return any(metadata.last_sequence_number >= (snapshot.sequence_number or 0) for snapshot in _sent(request))
 
 
 def _said(error: Exception) -> str:

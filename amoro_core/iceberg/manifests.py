@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any
 
 from pydantic_core import to_json
-from pyiceberg.avro.codecs import AvroCompressionCodec
-from pyiceberg.avro.file import AvroFile, AvroOutputFile
+from pyiceberg.avro.file import AvroFile
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -31,26 +30,28 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import FileFormat as EntryFormat
-from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record, StructProtocol, TableVersion
-from pyiceberg.types import IntegerType, ListType, NestedField, PrimitiveType, StructType
+from pyiceberg.types import NestedField, PrimitiveType, StructType
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.iceberg.avro import (
+    CODEC,
+    DATA_FILE,
+    PARTITION,
+    RECORD_VERSION,
+    EntryOutput,
+    data_file_fields,
+    entry_schema,
+)
 from amoro_core.iceberg.entries import find_in_history, partition_types, schemas_newest_first
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 
 #: Readers decode a block as a whole: many entries make them fast, few keep their memory small.
 ENTRIES_IN_A_BLOCK = 500
 
-_CODEC: AvroCompressionCodec = "deflate"
-_DATA_FILE, _PARTITION, _EQUALITY_IDS, _REFERENCED_DATA_FILE = 2, 102, 135, 143
-#: The first format that has the field 143; pyiceberg writes it in the next one only.
-_REFERENCES_SINCE = 2
-_READ_TYPES: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, _DATA_FILE: EntryFile}
+_READ_TYPES: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, DATA_FILE: EntryFile}
 _READ_ENUMS: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent}
-#: pyiceberg keeps its records in this form; the field 143 stands only among those of format 3.
-_RECORD_VERSION: Literal[3] = 3
 _STATUS_NAMES = {
     ManifestEntryStatus.ADDED: "added",
     ManifestEntryStatus.EXISTING: "existing",
@@ -96,7 +97,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     try:
         source = io.new_input(manifest.manifest_path)
         with AvroFile[ManifestEntry](
-            source, MANIFEST_ENTRY_SCHEMAS[_RECORD_VERSION], _READ_TYPES, _READ_ENUMS
+            source, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], _READ_TYPES, _READ_ENUMS
         ) as reader:
             header = _header_of(reader, manifest)
             return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
@@ -117,7 +118,7 @@ def _translated(error: Exception, what: str, path: str) -> Exception:
 def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> ManifestHeader:
     meta = reader.header.meta
     # The file's own type: the table's present schema may lack the partition's source column.
-    partition = next(field for field in _data_file_fields(reader.schema) if field.field_id == _PARTITION).field_type
+    partition = next(field for field in data_file_fields(reader.schema) if field.field_id == PARTITION).field_type
     if not isinstance(partition, StructType):
         raise ValueError(f"the partition has the type {partition}")
     return ManifestHeader(
@@ -127,13 +128,6 @@ def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> Manif
         schema_id=meta.get("schema-id"),
         partition_type=_optional(partition),
     )
-
-
-def _data_file_fields(entries: Schema) -> tuple[NestedField, ...]:
-    data_file = entries.find_type(_DATA_FILE)
-    if not isinstance(data_file, StructType):
-        raise ValueError(f"the data file has the type {data_file}")
-    return data_file.fields
 
 
 def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
@@ -166,7 +160,7 @@ def _optional(partition: StructType) -> StructType:
 def added_entry(file: DataFile | DeleteFile, header: ManifestHeader, snapshot_id: int) -> ManifestEntry:
     """The entry of a new file, its data sequence number explicit; the file's own sequence number is inherited."""
     return ManifestEntry.from_args(
-        _table_format_version=_RECORD_VERSION,
+        _table_format_version=RECORD_VERSION,
         status=ManifestEntryStatus.ADDED,
         snapshot_id=snapshot_id,
         sequence_number=file.sequence_number,
@@ -179,7 +173,7 @@ def _entry_file(file: DataFile | DeleteFile, header: ManifestHeader) -> EntryFil
     metrics = file.metrics
     own = _data_fields(file) if isinstance(file, DataFile) else _delete_fields(file)
     done = EntryFile.from_args(
-        _table_format_version=_RECORD_VERSION,
+        _table_format_version=RECORD_VERSION,
         file_path=file.path,
         file_format=EntryFormat(file.file_format.value),
         partition=_to_record(file.partition, header.partition_type),
@@ -235,7 +229,7 @@ def deleted_entry(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
 
 def _restated(entry: ManifestEntry, status: ManifestEntryStatus, snapshot_id: int | None) -> ManifestEntry:
     return ManifestEntry.from_args(
-        _table_format_version=_RECORD_VERSION,
+        _table_format_version=RECORD_VERSION,
         status=status,
         snapshot_id=snapshot_id,
         sequence_number=entry.sequence_number,
@@ -260,10 +254,10 @@ def write_manifest(
     if not entries:
         raise ValueError("a manifest needs at least one entry")
     output = io.new_output(path)
-    with AvroOutputFile[ManifestEntry](
+    with EntryOutput(
         output_file=output,
-        file_schema=_entry_schema(format_version, header.partition_type),
-        record_schema=_entry_schema(_RECORD_VERSION, header.partition_type),
+        file_schema=entry_schema(format_version, header.partition_type),
+        record_schema=entry_schema(RECORD_VERSION, header.partition_type),
         schema_name="manifest_entry",
         metadata=_metadata(format_version, content, header),
     ) as writer:
@@ -305,31 +299,11 @@ def _metadata(format_version: TableVersion, content: ManifestContent, header: Ma
         "partition-spec": header.spec_json,
         "partition-spec-id": str(header.spec_id),
         "format-version": str(format_version),
-        "avro.codec": _CODEC,
+        "avro.codec": CODEC,
     }
     if format_version == 1:
         return common
     return common | {"content": "data" if content == ManifestContent.DATA else "deletes"}
-
-
-def _entry_schema(version: TableVersion, partition_type: StructType) -> Schema:
-    """The entries' schema of a format version, with equality ids as int and, from format 2, the field 143."""
-    base = MANIFEST_ENTRY_SCHEMAS[version]
-    fields = [_entry_field(field, partition_type) for field in _data_file_fields(base)]
-    if version == _REFERENCES_SINCE:
-        known = _data_file_fields(MANIFEST_ENTRY_SCHEMAS[_RECORD_VERSION])
-        fields.append(next(field for field in known if field.field_id == _REFERENCED_DATA_FILE))
-    data_file = NestedField(_DATA_FILE, "data_file", StructType(*fields), required=True)
-    return Schema(*(data_file if field.field_id == _DATA_FILE else field for field in base.fields))
-
-
-def _entry_field(field: NestedField, partition_type: StructType) -> NestedField:
-    if field.field_id == _PARTITION:
-        return NestedField(field.field_id, field.name, partition_type, required=True, doc=field.doc)
-    if field.field_id == _EQUALITY_IDS:
-        ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
-        return NestedField(field.field_id, field.name, ids, required=False, doc=field.doc)
-    return field
 
 
 def partition_summaries(partition_type: StructType, partitions: Iterable[Record]) -> list[PartitionFieldSummary]:
@@ -378,7 +352,7 @@ def write_list(
         snapshot_id,
         parent_snapshot_id,
         sequence_number,
-        _CODEC,
+        CODEC,
     ) as writer:
         writer.add_manifests(list(manifests))
 

@@ -164,30 +164,31 @@ def _added(
         yield staging.manifest(content, header, entries)
 
 
-@dataclass(frozen=True, slots=True)
-class _Removal:
-    """A file to be removed, and where it must be found."""
+Home = tuple[bool, int]  # whether of data, and the spec: what all files of a manifest have in common
 
-    file: DataFile | DeleteFile
 
-    def is_in(self, manifest: ManifestFile) -> bool:
-        is_data = manifest.content == ManifestContent.DATA
-        return is_data == isinstance(self.file, DataFile) and manifest.partition_spec_id == self.file.spec_id
+def _home(file: DataFile | DeleteFile) -> Home:
+    return isinstance(file, DataFile), file.spec_id
+
+
+def _home_of(manifest: ManifestFile) -> Home:
+    return manifest.content == ManifestContent.DATA, manifest.partition_spec_id
 
 
 def _carried(staging: _Staging, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics) -> list[ManifestFile]:
     """The parent's manifests without the removed files: reused where they lose none, written anew where they do."""
     io = staging.table.io
-    removals = {file.path: _Removal(file) for file in _both(content.removed_data, content.removed_deletes)}
+    removals = {file.path: file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
         raise ValueError("a file is to be removed twice")
     new = {file.path for file in _both(content.added_data, content.added_deletes)}
+    homes = {_home(file) for file in removals.values()}
     found: Counter[str] = Counter()
     done: list[ManifestFile] = []
     for file in read_list(io, parent.manifest_list):
         if not (file.has_added_files() or file.has_existing_files()):
             continue
-        if not _is_counted(file) or any(removal.is_in(file) for removal in removals.values()):
+        if not _is_counted(file) or _home_of(file) in homes:
             manifest = read_manifest(io, file)
             _require_new(manifest, new)
             gone = _removed(staging, manifest, removals)
@@ -217,18 +218,19 @@ def _require_new(manifest: Manifest, new: set[str]) -> None:
             raise CommitConflict(f"{entry.data_file.file_path} is in the table already")
 
 
-def _removed(staging: _Staging, manifest: Manifest, removals: Mapping[str, _Removal]) -> list[ManifestEntry]:
+def _removed(
+    staging: _Staging, manifest: Manifest, removals: Mapping[str, DataFile | DeleteFile]
+) -> list[ManifestEntry]:
     """The manifest's live entries that are to go. Raises CommitConflict for one that is not what was validated."""
     metadata = staging.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
     gone = []
     for entry in manifest.live:
-        removal = removals.get(entry.data_file.file_path)
-        if removal is None:
+        expected = removals.get(entry.data_file.file_path)
+        if expected is None:
             continue
-        expected = removal.file
         is_same = (
-            removal.is_in(manifest.file)
+            _home(expected) == _home_of(manifest.file)
             and entry.sequence_number == expected.sequence_number
             and to_partition(entry.data_file.partition, types) == expected.partition
         )

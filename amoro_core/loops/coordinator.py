@@ -136,6 +136,7 @@ class CoordinatorLoops:
             return
         for optimizer_id in self._optimizers.silent():
             log.warning("optimizer.lost", optimizer=optimizer_id)
-            self._optimizers.remove(optimizer_id)
+            self._optimizers.forget(optimizer_id)
             self._optimizing.release([optimizer_id], "its optimizer was not heard of any more", lost=True)
+            self._optimizers.remove(optimizer_id)
         self._optimizing.sweep(self._optimizers.known(), self._ack_timeout, self._start_to_close)

@@ -49,10 +49,6 @@ class AssessedFile:
     def is_undersized(self) -> bool:
         return self.file_class is FileClass.UNDERSIZED
 
-    @property
-    def equality_deletes(self) -> tuple[DeleteFile, ...]:
-        return tuple(delete for delete in self.deletes if delete.kind is DeleteKind.EQUALITY)
-
 
 def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
     """The class of a data file of that size."""

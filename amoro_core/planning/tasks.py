@@ -12,7 +12,7 @@ from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import read_cost
-from amoro_core.planning.files import AssessedFile, FileClass, classify
+from amoro_core.planning.files import AssessedFile, FileClass
 from amoro_core.planning.packing import pack_evenly
 from amoro_core.planning.partitions import PartitionFiles
 
@@ -100,8 +100,7 @@ def _bin(files: tuple[AssessedFile, ...], config: OptimizingConfig) -> _Bin:
 def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
     """Into how many files a single file is split: no output may be small, so slightly above target stays one."""
     most = -(-live_bytes // config.target_size)
-    least_size = config.min_target_size + 1
-    return max(1, min(most, live_bytes // least_size))
+    return max(1, min(most, live_bytes // (_small_size(config) + 1)))
 
 
 def _fill_split(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
@@ -133,7 +132,12 @@ def _merge_small(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
 
 
 def _is_small(bin_: _Bin, config: OptimizingConfig) -> bool:
-    return classify(bin_.live_bytes // bin_.outputs, config) is not FileClass.TARGET_SIZE
+    return bin_.live_bytes <= bin_.outputs * _small_size(config)
+
+
+def _small_size(config: OptimizingConfig) -> int:
+    """The largest size of an output that others still join; merged ones have to be above it, whatever the ratios."""
+    return min(config.min_target_size, config.target_size * 3 // 4)
 
 
 def _saving_prefix(sizes: Sequence[int], target: int) -> int:

@@ -169,8 +169,9 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.DeregisterRequest, pb.DeregisterResponse],
     ) -> pb.DeregisterResponse:
         def work(optimizer: Optimizer) -> pb.DeregisterResponse:
-            self._optimizers.remove(optimizer.optimizer_id)
+            self._optimizers.forget(optimizer.optimizer_id)
             self._optimizing.release([optimizer.optimizer_id], "the optimizer left", lost=False)
+            self._optimizers.remove(optimizer.optimizer_id)
             return pb.DeregisterResponse()
 
         return await self._as_optimizer(context, work)

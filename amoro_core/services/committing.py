@@ -1,6 +1,6 @@
 """Committing what a process made: at most once, and only what is proved right on the head of that moment."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -12,8 +12,10 @@ from amoro_core.errors import (
     CommitConflict,
     CommitRefused,
     CommitUnknown,
+    DataFileMissing,
     TableNotFound,
     TableRefused,
+    UnreadableFile,
 )
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import OpenTable, TableFormat
@@ -333,7 +335,12 @@ def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTa
         for file in (*group.work.rewritten, *group.work.converted)
         if file.data.path in matched
     }
-    facts: Mapping[str, FileFacts] = {path: table.file_facts(path) for path in _outputs(kept.groups)}
+    facts: dict[str, FileFacts] = {}
+    for path in _outputs(kept.groups):
+        try:
+            facts[path] = table.file_facts(path)
+        except (DataFileMissing, UnreadableFile) as error:
+            raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
     check(kept, inputs, facts)
 
 

@@ -137,8 +137,11 @@ class OptimizerService:
                     self._by_hash[changed.token_hash] = changed
 
     def remove(self, optimizer_id: str) -> None:
-        """Forget an optimizer; what it holds is the caller's to take back."""
+        """End a registration. Raises IllegalState while it holds tasks."""
         self._store.write(lambda db: optimizers.remove(db, optimizer_id))
+
+    def forget(self, optimizer_id: str) -> None:
+        """Let an optimizer's token count no more; what it holds is to be taken back, then it is removed."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
             self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}

@@ -125,7 +125,7 @@ class OptimizingService:
             # A thread that asks for work can't be executing: the answer to its last poll was lost.
             if task.thread is not None and task.thread.thread_id in thread_ids:
                 self._take_back(db, task, f"thread {task.thread.thread_id} asked for work again", effects, lost=False)
-        planned = tasks.list_planned(db, group)
+        planned = tasks.list_planned(db, group, per_process=len(thread_ids))
         running: dict[int, int] = {}
         for task in tasks.list_held(db):
             if task.group == group:
@@ -246,10 +246,9 @@ class OptimizingService:
         adopted: list[Attempt] = []
         if not previous_id:
             return adopted
-        wanted = {attempt.task_id: attempt for attempt in running}
         for task in tasks.list_held(db, previous_id):
-            attempt = wanted.get(task.task_id)
-            if attempt is None or task.thread is None:
+            attempt = Attempt(task.task_id, task.attempt)
+            if attempt not in running or task.thread is None:
                 continue
             try:
                 moved = task_machine.adopt(task, attempt.number, optimizer_id, task.thread.thread_id, self._clock())

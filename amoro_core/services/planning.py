@@ -108,7 +108,9 @@ class PlanningService:
         threads = self._store.read(
             lambda db: sum(item.threads for item in optimizers.list_optimizers(db, config.group))
         )
-        made = plan(scan, evaluation, config, threads=max(1, threads)) if scan is not None else None
+        made = None
+        if scan is not None:
+            made = plan(scan, evaluation, config, threads=max(1, threads), requested=requested, force=force)
         if made is None:
             event = table_machine.PlanEmpty(evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event))
@@ -161,7 +163,11 @@ class PlanningService:
         now = self._clock()
         runtime = tables.get(db, process.table_id)
         if groups.find(db, works[0][0].group) is None:
-            raise GroupNotFound(f"optimizer group {works[0][0].group!r} of table {runtime.identifier} does not exist")
+            known = ", ".join(item.name for item in groups.list_groups(db))
+            raise GroupNotFound(
+                f"optimizer group {works[0][0].group!r} of table {runtime.identifier} does not exist",
+                hint=f"Set the table's property self-optimizing.group to one of: {known}.",
+            )
         planned = table_machine.advance(runtime, table_machine.planned(process.type, process.reason), now)
         processes.add(db, process)
         tasks.add_many(db, works)

@@ -147,6 +147,10 @@ class TableService:
 
         Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was.
         """
+        return self._refresh(table_id)[0]
+
+    def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
+        """The refreshed runtime, and the refusal as it was said, with its way out."""
         runtime = self._store.read(lambda db: tables.get(db, table_id))
         try:
             seen = self._look(runtime)
@@ -154,10 +158,19 @@ class TableService:
             evaluation = self._evaluate(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
             self._store.write(lambda db: _dispose(db, table_id))
-            return None
+            return None, None
         except TableRefused as refusal:
-            return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal))
-        return self._store.write(lambda db: self._refreshed(db, table_id, seen, evaluation))
+            return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
+        return self._store.write(lambda db: self._refreshed(db, table_id, seen, evaluation)), None
+
+    def _looked_at(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
+        runtime, refusal = self._refresh(self.ensure(identifier).table_id)
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} does not exist")
+        if runtime.status is OptimizingStatus.REFUSED:
+            raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
+        return runtime
 
     def preview(
         self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, threads: int
@@ -166,18 +179,16 @@ class TableService:
 
         Raises TableNotFound, TableRefused and what loading raises.
         """
-        runtime = self.refresh(self.ensure(identifier).table_id)
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist")
-        if runtime.status is OptimizingStatus.REFUSED:
-            raise TableRefused(runtime.status_reason, reason=runtime.refusal)
+        runtime = self._looked_at(identifier)
         seen = self._look(runtime)
         now = self._clock()
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         scan = seen.table.scan()
         path_of = seen.table.partition_path
         evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of)
-        made = plan(scan, evaluation, seen.config, threads=threads) if scan is not None else None
+        made = None
+        if scan is not None:
+            made = plan(scan, evaluation, seen.config, threads=threads, requested=requested, force=force)
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         return Preview(runtime, evaluation, made, paths)
 
@@ -282,11 +293,7 @@ class TableService:
 
         Raises TableNotFound, and TableRefused when the table is refused or somebody said no to optimizing it.
         """
-        runtime = self.refresh(self.ensure(identifier).table_id)
-        if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist")
-        if runtime.status is OptimizingStatus.REFUSED:
-            raise TableRefused(runtime.status_reason, reason=runtime.refusal)
+        runtime = self._looked_at(identifier)
         own = runtime.properties.get("self-optimizing.enabled", "true").strip().lower()
         if runtime.enabled_override is False or own == "false":
             raise TableRefused(

@@ -165,6 +165,11 @@ _CREATE_TABLES = (
     """,
     "CREATE INDEX table_process_by_table ON table_process (table_id, created_at_ms)",
     "CREATE INDEX table_process_by_time ON table_process (created_at_ms)",
+    # Polls ask which processes run and which tasks are held: their cost must not grow with the history.
+    """
+    CREATE INDEX table_process_active_by_time ON table_process (created_at_ms, process_id)
+        WHERE status IN ('running', 'committing', 'commit_unknown')
+    """,
     """
     CREATE TABLE optimizer (
         optimizer_id TEXT PRIMARY KEY CHECK (optimizer_id <> ''),
@@ -210,7 +215,8 @@ _CREATE_TABLES = (
     ) STRICT
     """,
     "CREATE INDEX task_runtime_planned ON task_runtime (group_name, process_id, task_number) WHERE status = 'planned'",
-    "CREATE INDEX task_runtime_held ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL",
+    "CREATE INDEX task_runtime_held ON task_runtime (process_id, task_number) WHERE optimizer_id IS NOT NULL",
+    "CREATE INDEX task_runtime_by_optimizer ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL",
     # Apart from task_runtime, so that its rows stay small: an ack must not write a payload again.
     """
     CREATE TABLE task_payload (

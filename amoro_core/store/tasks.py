@@ -46,7 +46,9 @@ _INSERT_INPUT = insert_into("task_payload", ("process_id", "task_number", "input
 _UPDATE = update_of("task_runtime", _COLUMNS, ("process_id", "task_number"))
 _NO_LIMIT = 2**31 - 1
 _WAITING_PROCESSES = (
-    "SELECT process_id FROM table_process WHERE status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
+    # The first condition is the partial index's own, so that it is used.
+    "SELECT process_id FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown') "
+    "AND status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
     "WHERE group_name = ? AND task_runtime.process_id = table_process.process_id AND task_runtime.status = 'planned') "
     "ORDER BY created_at_ms, process_id"
 )
@@ -54,6 +56,7 @@ _WAITING_TASKS = (
     "SELECT * FROM task_runtime WHERE group_name = ? AND process_id = ? AND status = 'planned' "
     "ORDER BY task_number LIMIT ?"
 )
+_IN_ORDER = "ORDER BY process_id, task_number"
 _OF_TASK = "WHERE process_id = ? AND task_number = ?"
 
 
@@ -105,12 +108,10 @@ def list_planned(
 
 def list_held(db: Database, optimizer_id: str | None = None) -> list[OptimizingTask]:
     """Scheduled and acked tasks, of one optimizer where it is given; by process and number."""
-    rows = select(
-        db,
-        "SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL "
-        "AND (:optimizer_id IS NULL OR optimizer_id = :optimizer_id) ORDER BY process_id, task_number",
-        {"optimizer_id": optimizer_id},
-    )
+    if optimizer_id is None:
+        rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")  # noqa: S608
+    else:
+        rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id = ? {_IN_ORDER}", (optimizer_id,))  # noqa: S608
     return [_from_row(row) for row in rows]
 
 

@@ -39,12 +39,15 @@ class _Outside:
 
 
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
-    """The deletes of the groups' inputs that, once the groups are committed on that scan, nothing needs any more.
+    """The deletes of the groups' inputs, and dangling ones, that nothing needs once the groups are committed there.
 
     Judged over all live data files by sequence number and partition alone, never by bounds, which may be missing
-    or wrong. A delete above the plan's sequence number stays, as does one that is gone already. Ordered by path.
+    or wrong. A delete above the plan's sequence number stays, as does one that is gone already. Ordered by path;
+    none without groups.
     """
     groups = tuple(kept)
+    if not groups:
+        return ()
     rewritten = {given.data.path for group in groups for given in group.work.rewritten}
     folded = {
         given.data.path: {_identity(group.work.deletes[index]) for index in given.deletes}
@@ -67,8 +70,10 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
 
 def _candidates(groups: Iterable[Group], scan: TableScan, sequence_number: int) -> dict[Identity, DeleteFile]:
     planned = {_identity(delete) for delete in _planned(groups) if delete.sequence_number <= sequence_number}
-    live = (delete for scanned in scan.files for delete in scanned.deletes)
-    return {_identity(delete): delete for delete in live if _identity(delete) in planned}
+    live = (delete for scanned in scan.files for delete in scanned.deletes if _identity(delete) in planned)
+    # A newer one that dangles begins to apply to the outputs, which carry the plan's sequence number.
+    dangling = (delete for delete in scan.dangling if delete.sequence_number <= sequence_number)
+    return {_identity(delete): delete for delete in (*live, *dangling)}
 
 
 def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:

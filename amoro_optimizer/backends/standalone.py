@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from amoro_core.failpoints import failpoint
 from amoro_core.files.io import open_access
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
@@ -25,6 +26,7 @@ def in_process(memory_bytes: int) -> Execute:
             read_locations=work.table.read_locations,
             write_locations=(work.table.location, work.table.data_location),
         )
+        failpoint("task.before_write")
         return rewrite(
             work,
             access,

@@ -171,7 +171,7 @@ def _projection(work: RewriteInput, file: InputFile, source: ParquetInput) -> Pr
     table = work.table
     schema = parse_schema(table.schema_json)
     constants = identity_constants(parse_spec(table.spec_json), file.data.partition, schema)
-    return bind(schema, source.schema, parse_name_mapping(table.name_mapping_json), constants)
+    return bind(schema, source.schema, parse_name_mapping(table.name_mapping_json), constants, source.path)
 
 
 def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:

@@ -75,9 +75,8 @@ class Marks:
         if not keys:
             return
         schema = key_schema(self._schema, ids)
-        projection = bind(
-            schema, source.schema, self._mapping, identity_constants(self._spec, file.data.partition, self._schema)
-        )
+        constants = identity_constants(self._spec, file.data.partition, self._schema)
+        projection = bind(schema, source.schema, self._mapping, constants, source.path)
         pending: list[tuple[pa.Array, ...]] = []
         first = end = size = 0
         for position, batch in source.batches(projection.columns):

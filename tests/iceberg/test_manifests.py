@@ -160,7 +160,7 @@ def test_a_partition_of_every_type_is_written_as_avro_has_it(table: Table) -> No
     (row,) = avro(manifest.manifest_path)
 
     stored = list(row["data_file"]["partition"].values())
-    assert stored[9:13] == ["é/=", uuid.UUID(int=7), b"abc", b"\x00\xff"]
+    assert stored[9:13] == ["é/=", uuid.UUID(int=7).bytes, b"abc", b"\x00\xff"]
     assert stored[13:] == [Decimal("-12.34"), Decimal("123456789012345678.901")]
     assert [one.contains_nan for one in manifest.partitions or ()].index(True) == 4
 
@@ -192,6 +192,28 @@ def test_equality_ids_are_ints_and_every_field_has_its_id(plain: Table) -> None:
     assert avro_field(schema, "data_file", "equality_ids") == {"type": "array", "element-id": 136, "items": "int"}
     fields = next(one for one in schema["fields"] if one["name"] == "data_file")["type"]["fields"]
     assert {one["name"]: one["field-id"] for one in fields}["referenced_data_file"] == 143
+
+
+def test_partition_fields_of_one_type_have_avro_types_of_their_own(tmp_path: Path) -> None:
+    kinds = (DecimalType(9, 2), DecimalType(9, 2), UUIDType(), UUIDType(), FixedType(3), FixedType(3))
+    fields = [NestedField(at, f"c{at}", kind, required=False) for at, kind in enumerate(kinds, 1)]
+    spec = PartitionSpec(
+        *(PartitionField(at, 999 + at, IdentityTransform(), f"p{at}") for at in range(1, len(kinds) + 1))
+    )
+    table = make_table(make_catalog(tmp_path), "db.twins", Schema(*fields), spec)
+    place = tuple(to_bytes(kind, VALUES[kind]) for kind in kinds)
+    file = data(place=place)
+
+    manifest = written(table, [added_entry(file, new_header(table.metadata, 0), OURS)])
+
+    (row,) = avro(manifest.manifest_path)
+    assert list(row["data_file"]["partition"].values()) == [
+        *[Decimal("-12.34")] * 2,
+        *[uuid.UUID(int=7).bytes] * 2,
+        *[b"abc"] * 2,
+    ]
+    (entry,) = read_manifest(table.io, manifest).entries
+    assert to_data_file(entry, kinds) == file
 
 
 def test_the_header_says_what_the_entries_have_in_common(table: Table) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .catalogs import SharedCatalog, shared_catalog
+from .optimizing import Services, services_on
 from .session import missing_parts, start_session
 
 if TYPE_CHECKING:
@@ -38,6 +39,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def catalog(spark: SparkSession, tmp_path: Path) -> Iterator[SharedCatalog]:
     """A fresh catalog of its own name for each test, with the namespace `db`."""
     with shared_catalog(spark, tmp_path / "shared", next(NAMES)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def services(catalog: SharedCatalog, tmp_path: Path) -> Iterator[Services]:
+    """Our services on the test's catalog."""
+    with services_on(catalog, tmp_path / "home") as opened:
         yield opened
 
 

@@ -1,5 +1,6 @@
 """Processes, tasks with their payloads, and commit attempts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
 from amoro_core.store import commits, groups, optimizers, processes, tables, tasks
 from amoro_core.store.database import Database, Store
+from amoro_core.store.rows import select
 from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
 
 # Processes
@@ -327,3 +329,32 @@ def test_outcome_of_an_unknown_attempt_is_refused(store: Store) -> None:
 
 def test_every_stage_is_among_the_builders() -> None:
     assert [each.status for each in stages(process(runtime()))] == list(TaskStatus)
+
+
+@pytest.mark.parametrize(
+    ("ask", "index"),
+    [
+        (lambda db: tasks.list_planned(db, "default"), "table_process_active_by_time"),
+        (lambda db: tasks.list_planned(db, "default"), "task_runtime_planned"),
+        (tasks.list_held, "task_runtime_held"),
+        (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
+        (processes.list_active, "table_process_active_by_time"),
+        (lambda db: processes.find_active(db, 1), "table_process_active"),
+    ],
+)
+def test_what_is_asked_often_is_answered_by_an_index(
+    store: Store, ask: Callable[[Database], object], index: str
+) -> None:
+    """So that polls and sweeps cost nothing that grows with the history."""
+    store.write(add_stages)
+
+    def explain(db: Database) -> list[str]:
+        asked: list[str] = []
+        db.conn.set_trace_callback(asked.append)
+        ask(db)
+        db.conn.set_trace_callback(None)
+        plans = [select(db, f"EXPLAIN QUERY PLAN {sql}") for sql in asked if sql.startswith("SELECT")]
+        return [row["detail"] for plan in plans for row in plan]
+
+    steps = store.read(explain)
+    assert any(f"INDEX {index} " in f"{step} " for step in steps), steps

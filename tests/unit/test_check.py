@@ -153,6 +153,12 @@ def test_deletes_newer_than_the_plan_are_a_matter_of_validation() -> None:
     check(RECORD, {**SCANNED, A.path: ScannedFile(A, (EQUALITY, POSITION, newer))}, FACTS)
 
 
+def test_fields_that_the_file_does_not_count_are_not_compared() -> None:
+    plain = replace(FACTS[OUT.path], value_counts={1: 140, 2: 140}, null_value_counts={1: 0})
+
+    check(RECORD, SCANNED, {**FACTS, OUT.path: plain})
+
+
 def test_a_task_of_which_all_rows_were_deleted_has_no_output() -> None:
     group = replace(
         GROUP,

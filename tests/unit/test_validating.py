@@ -9,6 +9,7 @@ from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Val
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, ScannedFile, TableScan
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.validating import rules, validate
+from amoro_core.validating.removal import removable_deletes
 from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
 
 S = 10
@@ -94,6 +95,10 @@ def record(*groups: Group, **changes: Any) -> PlanRecord:
 def head(*files: ScannedFile, dangling: Sequence[DeleteFile] = (), **changes: Any) -> Head:
     scan = TableScan(200, 20, files, tuple(dangling))
     return replace(Head("uuid-1", 2, 200, 20, True, frozenset({1, 2}), scan, ()), **changes)
+
+
+def scan_of(*files: ScannedFile) -> TableScan:
+    return TableScan(200, 20, files)
 
 
 def scanned(file: DataFile, *deletes: DeleteFile) -> ScannedFile:
@@ -332,6 +337,14 @@ def test_a_newer_global_equality_delete_covers_inputs_and_outputs_of_partitions(
     assert validate(plan, head(scanned(x, newer))).content is not None
 
 
+def test_a_newer_global_equality_delete_that_misses_the_inputs_drops_the_group() -> None:
+    x = data("x", 5, 0, (b"x",))
+    plan = record(group(1, rewritten=[scanned(x)]))
+    now = head(scanned(x), dangling=[equality("newer", S + 1, 1)])
+
+    assert refusing(plan, now) == ["newer_equality_deletes_cover_all_or_none"]
+
+
 def test_a_newer_equality_delete_of_another_partition_is_no_conflict() -> None:
     x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
     plan = record(group(1, rewritten=[scanned(x)]))
@@ -407,6 +420,27 @@ def test_a_position_delete_that_was_not_folded_into_a_converted_file_stays() -> 
     assert removed(plan, head(scanned(A, P8), scanned(B, E7))) == ()
 
 
+def test_a_position_delete_that_names_a_file_outside_stays_though_the_scan_missed_it() -> None:
+    named = position("named", 8, names=B)
+
+    assert removable_deletes([group(1, rewritten=[scanned(A, named)])], scan_of(scanned(A, named), scanned(B)), S) == ()
+
+
+def test_a_position_delete_that_names_one_converted_file_goes_whatever_others_fold() -> None:
+    named = position("named", 8, names=A)
+    one = group(1, converted=[scanned(A, named), scanned(B)])
+
+    assert removable_deletes([one], scan_of(scanned(A, named), scanned(B)), S) == (named,)
+
+
+def test_a_delete_above_the_plan_is_never_removable() -> None:
+    newer = equality("newer", S + 1)
+    one = group(1, rewritten=[scanned(A, E7, newer)])
+
+    assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S) == (E7,)
+    assert removable_deletes([one], scan_of(scanned(A, E7, newer)), S + 1) == (E7, newer)
+
+
 def test_a_global_equality_delete_stays_for_files_of_every_partition_and_spec() -> None:
     everywhere = equality("everywhere", 7, 1)
     x = data("x", 5, 0, (b"x",))
@@ -423,3 +457,18 @@ def test_field_ids_are_those_of_nested_fields_too() -> None:
     schema = {"type": "struct", "fields": [{"id": 3, "name": "s", "required": False, "type": inner}]}
 
     assert field_ids(json.dumps(schema)) == frozenset({3, 4, 5, 6, 7})
+
+
+def test_a_delete_that_dangles_goes_with_the_next_rewrite() -> None:
+    old, newer = equality("old", 4), equality("newer", S + 1, 0, (b"other",))
+    one = group(1, rewritten=[scanned(A), scanned(B)])
+
+    done = validate(record(one), head(scanned(A), scanned(B), dangling=[old, newer]))
+
+    assert done.content == CommitContent((1,), (A, B), (old,), one.output.data_files, ())
+
+
+def test_nothing_is_committed_for_a_dangling_delete_alone() -> None:
+    done = validate(record(group(1, rewritten=[scanned(A)])), head(scanned(B), dangling=[equality("old", 4)]))
+
+    assert done.content is None

@@ -75,7 +75,7 @@ def scan_of(
 ) -> TableScan:
     """The scan of a table with these files; spec 0 has no fields unless said otherwise."""
     files, deletes = list(files), list(deletes)
-    latest = max((file.sequence_number for file in [*files, *deletes]), default=0)
+    latest = max([0, *(file.sequence_number for file in files), *(delete.sequence_number for delete in deletes)])
     matched, dangling = matching.match(files, deletes, frozenset(unpartitioned_specs))
     return TableScan(100 + latest, latest, matched, dangling)
 

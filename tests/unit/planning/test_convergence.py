@@ -26,7 +26,7 @@ def configs(draw: st.DrawFn) -> OptimizingConfig:
         "self-optimizing.target-size": target,
         "self-optimizing.max-task-size-bytes": target * draw(st.sampled_from([1, 1, 2, 5])),
         "self-optimizing.fragment-ratio": draw(st.sampled_from([8, 8, 4, 2, 1])),
-        "self-optimizing.min-target-size-ratio": draw(st.sampled_from([0.75, 0.75, 0.5, 0.0])),
+        "self-optimizing.min-target-size-ratio": draw(st.sampled_from([0.75, 0.75, 0.5, 0.0, 1.0])),
         "self-optimizing.minor.trigger.file-count": draw(st.sampled_from([2, 4, 12])),
         "self-optimizing.major.trigger.duplicate-ratio": draw(st.sampled_from([0.0, 0.1, 0.5])),
         "self-optimizing.full.trigger.interval": draw(st.sampled_from([-1, -1, 0, 3600000])),

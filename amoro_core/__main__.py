@@ -1,0 +1,45 @@
+"""The command `amoro`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Launcher, OptimizerOptions, UpOptions
+from amoro_cli.main import run
+
+
+class LazyLauncher:
+    """Loads the parts behind a command only when it runs: `amoro --help` needs neither pyarrow nor gRPC."""
+
+    def up(self, options: UpOptions) -> None:
+        _local().up(options)
+
+    def optimizer(self, options: OptimizerOptions) -> None:
+        _local().optimizer(options)
+
+    def demo(self, options: DemoOptions) -> None:
+        _local().demo(options)
+
+    def doctor(self, home: Path, config: Path | None) -> list[Finding]:
+        return _local().doctor(home, config)
+
+    @contextmanager
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
+        with _local().embedded(home, config, wait) as endpoint:
+            yield endpoint
+
+
+def _local() -> Launcher:
+    from amoro_core.launcher import LocalLauncher
+
+    return LocalLauncher()
+
+
+def main() -> None:
+    sys.exit(run(LazyLauncher()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Ctrl-C and SIGTERM as something to be asked for, so that a run ends between two steps and cleans up."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interruption:
+    """Whether the user wants an end."""
+
+    def __init__(self) -> None:
+        self._wanted = threading.Event()
+        self._signal = signal.SIGINT
+
+    def want(self, number: int) -> None:
+        """Note the signal; pauses end at once."""
+        self._signal = signal.Signals(number)
+        self._wanted.set()
+
+    def check(self) -> None:
+        """Raise SystemExit, with the status that shells know for the signal, when an end is wanted."""
+        if self._wanted.is_set():
+            raise SystemExit(128 + self._signal)
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but not when an end is wanted: raises as `check`."""
+        self._wanted.wait(seconds)
+        self.check()
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruption]:
+    """Signals are noted for the time of the block; a second one ends the process as it always does.
+
+    Outside of the main thread, where Python takes no signals, nothing is noted.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+
+    def note(number: int, frame: FrameType | None) -> None:
+        interruption.want(number)
+        for one in _SIGNALS:
+            signal.signal(one, before[one])
+
+    for number in _SIGNALS:
+        signal.signal(number, note)
+    try:
+        yield interruption
+    finally:
+        for number in _SIGNALS:
+            signal.signal(number, before[number])

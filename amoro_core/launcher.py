@@ -1,0 +1,91 @@
+"""What the command line starts: coordinators, optimizers, the demo."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, UpOptions
+from amoro_core import app
+from amoro_core.demo import run_demo
+from amoro_core.diagnosis import diagnose
+from amoro_core.logs import configure_logs
+from amoro_core.settings import load_settings
+from amoro_core.tokens import read_token
+from amoro_optimizer.runner import OptimizerConfig, Runner
+
+
+class LocalLauncher:
+    """Starts everything in this process."""
+
+    def up(self, options: UpOptions) -> None:
+        configure_logs()
+        settings = replace(load_settings(options.home, options.config), host=options.host, port=options.port)
+        threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
+        stop = threading.Event()
+        with (
+            _on_signals(lambda again: stop.set()),
+            app.running(options.home, settings, threads=threads, memory_bytes=options.memory_bytes) as coordinator,
+        ):
+            sys.stdout.write(f"amoro listens on {coordinator.address}, state in {options.home}\n")
+            sys.stdout.flush()
+            stop.wait()
+
+    def optimizer(self, options: OptimizerOptions) -> None:
+        configure_logs()
+        token = os.environ.get("AMORO_TOKEN") if options.token_file is None else None
+        config = OptimizerConfig(
+            address=options.address,
+            group=options.group,
+            threads=options.threads,
+            memory_bytes=options.memory_bytes,
+            enrolment_token=token or read_token(options.token_file or options.home / "enrolment.token"),
+            heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
+            labels={"pid": str(os.getpid()), "backend": "standalone"}
+            | ({"resource-id": options.resource_id} if options.resource_id else {}),
+        )
+        runners: list[Runner] = []
+
+        def stop(again: bool) -> None:
+            for runner in runners:
+                runner.stop(at_once=again)
+
+        with _on_signals(stop):
+            app.run_optimizer(config, runners.append)
+
+    def demo(self, options: DemoOptions) -> None:
+        run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
+
+    def doctor(self, home: Path, config: Path | None) -> list[Finding]:
+        return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
+
+    @contextmanager
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
+        configure_logs(level=40)
+        settings = app.embedded_settings(load_settings(home, config))
+        threads = os.cpu_count() or 1
+        with app.running(home, settings, watch=False, lock_wait=wait, threads=threads) as coordinator:
+            yield Endpoint(coordinator.address, coordinator.admin_token)
+
+
+@contextmanager
+def _on_signals(act: Callable[[bool], object]) -> Iterator[None]:
+    """Call `act` on SIGTERM and SIGINT; its argument says whether it is not the first time."""
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        seen.append(number)
+        act(len(seen) > 1)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

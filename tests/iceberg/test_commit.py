@@ -1,0 +1,650 @@
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pyiceberg.catalog.rest.response import _handle_non_200_response
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.manifest import ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, UpgradeFormatVersionUpdate
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+from requests import ConnectionError as RequestsConnectionError
+from requests import HTTPError, Response
+from sqlalchemy.exc import OperationalError
+
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, DataFileMissing
+from amoro_core.files.io import FileAccess, open_access
+from amoro_core.iceberg import commit
+from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.manifests import read_list, read_manifest, write_list
+from amoro_core.iceberg.metadata import write_locations
+from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
+from amoro_core.validating import validate
+from tests.engine.oracle import assert_same_rows, live_files, live_rows
+from tests.engine.parquet_rows import local_path
+from tests.engine.writer import (
+    append,
+    create_branch,
+    delete_where,
+    expire_snapshots,
+    make_catalog,
+    make_table,
+    remove_files,
+    rollback,
+    upsert,
+)
+from tests.iceberg.rewriting import PROCESS, loaded, optimized, rewritten, scanned, staged
+
+SCHEMA = Schema(
+    NestedField(1, "x", LongType(), required=False),
+    NestedField(2, "region", StringType(), required=False),
+)
+BY_REGION = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "region"))
+
+
+def rows(*values: int, region: str = "n") -> list[dict[str, object]]:
+    return [{"x": value, "region": region} for value in values]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    return make_catalog(tmp_path)
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    made = make_table(catalog, "db.t", SCHEMA)
+    append(made, rows(1, 2))
+    append(made, rows(3, 4))
+    return made
+
+
+def current(table: Table) -> Snapshot:
+    snapshot = loaded(table).current_snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def manifests(table: Table) -> list[ManifestFile]:
+    return read_list(table.io, current(table).manifest_list)
+
+
+def metadata_files(table: Table) -> set[str]:
+    return {path.name for path in Path(local_path(table.metadata.location), "metadata").iterdir()}
+
+
+def content_of(table: Table, record: PlanRecord) -> tuple[Table, Head, CommitContent]:
+    fresh = loaded(table)
+    head = read_head(fresh, record.snapshot_id, scanned)
+    content = validate(record, head).content
+    assert content is not None
+    return fresh, head, content
+
+
+def access(table: Table) -> FileAccess:
+    places = write_locations(table.metadata)
+    return open_access({}, table.metadata.location, read_locations=places, write_locations=places)
+
+
+class Between(SqlCatalog):
+    """The catalog with something that happens around each commit."""
+
+    def __init__(self, real: SqlCatalog, before: Callable[[], None] = lambda: None, after: Any = lambda: None) -> None:
+        self._real, self._before, self._after = real, before, after
+        self.name = real.name
+
+    def commit_table(self, *args: Any) -> Any:
+        self._before()
+        done = self._real.commit_table(*args)
+        self._after()
+        return done
+
+    def load_table(self, identifier: Any) -> Table:
+        return self._real.load_table(identifier)
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+# Staging
+
+
+def test_a_replace_snapshot_says_what_was_done(table: Table) -> None:
+    upsert(table, rows(1, 5), ["x"])
+    delete_where(table, lambda row: row["x"] == 4)
+    plan = rewritten(table)
+    before, rows_before = current(table), live_rows(table)
+
+    optimized(table, plan)
+
+    after = current(table)
+    assert after.summary is not None
+    assert after.summary.operation == Operation.REPLACE
+    assert (after.parent_snapshot_id, after.sequence_number, after.schema_id) == (before.snapshot_id, 5, 0)
+    assert after.timestamp_ms > before.timestamp_ms
+    sizes = {key: value for key, value in after.summary.additional_properties.items() if "size" not in key}
+    assert sizes == {
+        "amoro.process-id": PROCESS,
+        "snapshot.producer": "OPTIMIZE",
+        "added-data-files": "1",
+        "added-records": "4",
+        "changed-partition-count": "1",
+        "deleted-data-files": "3",
+        "deleted-records": "6",
+        "removed-delete-files": "2",
+        "removed-equality-delete-files": "1",
+        "removed-equality-deletes": "2",
+        "removed-position-delete-files": "1",
+        "removed-position-deletes": "1",
+        "total-data-files": "1",
+        "total-delete-files": "0",
+        "total-records": "4",
+        "total-position-deletes": "0",
+        "total-equality-deletes": "0",
+    }
+    (file,) = live_files(table)
+    assert (file.data_sequence, file.file_sequence, file.record_count) == (4, 5, 4)
+    assert after.summary["total-files-size"] == str(file.file_size_bytes)
+    assert_same_rows(rows_before, live_rows(table))
+
+
+def test_untouched_manifests_are_reused_and_touched_ones_say_what_went(table: Table) -> None:
+    append(table, rows(5, 6, 7), files=3)
+    paths = [file.path for file in live_files(table)]
+    reused = [file.manifest_path for file in manifests(table)][1:]
+    plan = rewritten(table, only=paths[2:4])
+
+    optimized(table, plan)
+
+    after = manifests(table)
+    assert [file.manifest_path for file in after[2:]] == reused
+    assert {file.sequence_number for file in after} == {1, 2, 4}
+    assert [(one.added_files_count, one.existing_files_count, one.deleted_files_count) for one in after[:2]] == [
+        (1, 0, 0),
+        (0, 1, 2),
+    ]
+    entries = read_manifest(table.io, after[1]).entries
+    ours = current(table).snapshot_id
+    assert sorted((entry.status, entry.sequence_number, entry.snapshot_id == ours) for entry in entries) == [
+        (ManifestEntryStatus.EXISTING, 3, False),
+        (ManifestEntryStatus.DELETED, 3, True),
+        (ManifestEntryStatus.DELETED, 3, True),
+    ]
+
+
+def test_manifests_without_live_entries_are_not_carried(table: Table) -> None:
+    optimized(table, rewritten(table))
+    assert len(manifests(table)) == 3
+    append(table, rows(5))
+
+    optimized(table, rewritten(table))
+
+    dead = [one for one in manifests(table) if not (one.has_added_files() or one.has_existing_files())]
+    assert {one.added_snapshot_id for one in dead} == {current(table).snapshot_id}
+    assert len(manifests(table)) == 3
+
+
+def test_each_spec_has_a_manifest_of_its_own(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.specs", SCHEMA)
+    append(table, rows(1))
+    append(table, rows(2))
+    with table.update_spec() as change:
+        change.add_identity("region")
+    append(table, rows(3, 4, region="s"))
+    append(table, rows(5, region="s"))
+    before = live_rows(table)
+
+    optimized(table, rewritten(table))
+
+    added = [one for one in manifests(table) if one.added_files_count]
+    assert [(one.content, one.partition_spec_id) for one in added] == [
+        (ManifestContent.DATA, 0),
+        (ManifestContent.DATA, 1),
+    ]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_the_refs_retention_and_the_tables_statistics_stay(table: Table) -> None:
+    head = current(table).snapshot_id
+    kept = SetSnapshotRefUpdate(
+        ref_name="main",
+        type=SnapshotRefType.BRANCH,
+        snapshot_id=head,
+        max_snapshot_age_ms=1000,
+        min_snapshots_to_keep=7,
+    )
+    table.catalog.commit_table(table, (), (kept,))
+
+    optimized(table, rewritten(table))
+
+    ref = loaded(table).metadata.refs["main"]
+    assert ref.snapshot_id == current(table).snapshot_id != head
+    assert (ref.max_snapshot_age_ms, ref.min_snapshots_to_keep, ref.max_ref_age_ms) == (1000, 7, None)
+
+
+def test_the_timestamp_is_after_all_that_the_table_has_seen(table: Table) -> None:
+    ahead = time.time_ns() // 1_000_000 + 600_000
+    last = current(table)
+    future = last.model_copy(
+        update={
+            "snapshot_id": 4711,
+            "parent_snapshot_id": last.snapshot_id,
+            "sequence_number": 3,
+            "timestamp_ms": ahead,
+        }
+    )
+    moved = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=4711)
+    table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=future), moved))
+
+    optimized(table, rewritten(table))
+
+    metadata = loaded(table).metadata
+    assert (
+        current(table).timestamp_ms == metadata.last_updated_ms == metadata.snapshot_log[-1].timestamp_ms == ahead + 1
+    )
+
+
+def test_a_table_of_format_1_is_rewritten(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.old", SCHEMA, BY_REGION, format_version=1)
+    append(table, rows(1, 2))
+    append(table, rows(3, region="s"))
+    append(table, rows(4))
+    before = live_rows(table)
+    plan = rewritten(table)
+
+    optimized(table, plan)
+
+    assert_same_rows(before, live_rows(table))
+    assert (plan.sequence_number, len(live_files(table))) == (0, 2)
+    assert "sequence-number" not in json.loads(staged(table, rewritten(table))[1].payload)["updates"][0]["snapshot"]
+
+
+def test_lists_of_format_1_that_count_nothing_are_counted_after_the_upgrade(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.old", SCHEMA, format_version=1)
+    append(table, rows(1, 2))
+    append(table, rows(3))
+    parent = current(table)
+    path = f"{table.metadata.location}/metadata/silent.avro"
+    names = ("manifest_path", "manifest_length", "partition_spec_id", "added_snapshot_id", "content")
+    silent = [
+        ManifestFile.from_args(**{name: getattr(one, name) for name in names}, sequence_number=0, min_sequence_number=0)
+        for one in manifests(table)
+    ]
+    write_list(table.io, path, 1, 4711, parent.snapshot_id, 0, silent)
+    snapshot = parent.model_copy(
+        update={"snapshot_id": 4711, "parent_snapshot_id": parent.snapshot_id, "manifest_list": path}
+    )
+    moved = SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=4711)
+    table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=snapshot), moved))
+    table.catalog.commit_table(table, (), (UpgradeFormatVersionUpdate(format_version=2),))
+    (longer,) = (file.path for file in live_files(table) if file.record_count == 2)
+    before = live_rows(table)
+
+    optimized(table, rewritten(table, only=[longer]))
+
+    assert_same_rows(before, live_rows(table))
+    counts = [(one.added_files_count, one.added_rows_count, one.deleted_files_count) for one in manifests(table)]
+    assert counts == [(1, 2, 0), (1, 1, 0), (0, 0, 1)]
+
+
+def test_staging_on_a_head_that_moved_conflicts_and_writes_nothing(table: Table) -> None:
+    _, head, content = content_of(table, rewritten(table))
+    append(table, rows(5))
+    before = metadata_files(table)
+
+    with pytest.raises(CommitConflict, match=f"the table changed after snapshot {head.snapshot_id} was validated"):
+        commit.stage(loaded(table), head, content, {})
+
+    assert metadata_files(table) == before
+
+
+@pytest.mark.parametrize("change", [{"sequence_number": 9}, {"spec_id": 1}, {"partition": (b"x",)}, {"path": "x"}])
+def test_a_removed_file_that_is_not_found_as_validated_conflicts_and_leaves_no_file(
+    table: Table, change: dict[str, Any]
+) -> None:
+    fresh, head, content = content_of(table, rewritten(table))
+    wrong = replace(content, removed_data=(replace(content.removed_data[0], **change), content.removed_data[1]))
+    before = metadata_files(table)
+
+    with pytest.raises(CommitConflict):
+        commit.stage(fresh, head, wrong, {})
+
+    assert metadata_files(table) == before
+
+
+def test_a_file_that_is_in_the_table_is_not_added_again(table: Table) -> None:
+    fresh, head, content = content_of(table, rewritten(table))
+    live = scanned(fresh).files[0].data
+
+    with pytest.raises(CommitConflict, match="is in the table already"):
+        commit.stage(fresh, head, replace(content, added_data=(live,)), {})
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+def test_a_new_file_is_older_than_its_snapshot(table: Table, number: int) -> None:
+    fresh, head, content = content_of(table, rewritten(table))
+
+    with pytest.raises(ValueError, match=f"has sequence number {number}, the commit 3"):
+        commit.stage(
+            fresh, head, replace(content, added_data=(replace(content.added_data[0], sequence_number=number),)), {}
+        )
+
+
+def test_a_file_is_not_removed_twice(table: Table) -> None:
+    fresh, head, content = content_of(table, rewritten(table))
+
+    with pytest.raises(ValueError, match="removed twice"):
+        commit.stage(fresh, head, replace(content, removed_data=content.removed_data * 2), {})
+
+
+# Sending
+
+
+def test_an_append_between_staging_and_sending_conflicts_and_changes_nothing(table: Table) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+    append(table, rows(5))
+    before, head = live_rows(table), current(table).snapshot_id
+
+    with pytest.raises(CommitConflict, match="the table changed before the commit"):
+        commit.send(fresh.catalog, fresh, attempt.payload)
+
+    assert current(table).snapshot_id == head
+    assert_same_rows(before, live_rows(table))
+
+
+def test_a_commit_on_another_branch_takes_the_number_and_conflicts(table: Table) -> None:
+    create_branch(table, "audit")
+    fresh, attempt = staged(table, rewritten(table))
+    append(table, rows(5), branch="audit")
+
+    with pytest.raises(CommitConflict, match="older than last sequence number"):
+        commit.send(fresh.catalog, fresh, attempt.payload)
+
+    assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_the_same_payload_sent_twice_is_applied_once(table: Table) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    append(table, rows(5))
+    commit.send(fresh.catalog, fresh, attempt.payload)
+
+    ids = [snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots]
+    assert ids.count(attempt.snapshot_id) == 1
+    assert len(ids) == 4
+
+
+def test_a_conflict_reported_for_a_commit_that_landed_is_no_conflict(table: Table, catalog: SqlCatalog) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    commit.send(Between(catalog, after=raising(CommitFailedException("409"))), fresh, attempt.payload)
+
+    assert current(table).snapshot_id == attempt.snapshot_id
+
+
+def test_a_table_that_is_gone_conflicts(table: Table, catalog: SqlCatalog) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+    catalog.drop_table("db.t")
+
+    with pytest.raises(CommitConflict):
+        commit.send(catalog, fresh, attempt.payload)
+
+
+def answer(status: int, body: str = '{"error": {"message": "m", "type": "t", "code": 1}}') -> Exception:
+    """What pyiceberg's REST client makes of an answer to a commit."""
+    response = Response()
+    response.status_code, response._content = status, body.encode()
+    handlers: dict[int, type[Exception]] = {409: CommitFailedException} | dict.fromkeys(
+        (500, 502, 504), CommitStateUnknownException
+    )
+    try:
+        _handle_non_200_response(HTTPError("x", response=response), handlers)
+    except Exception as error:
+        return error
+
+
+def without_answer() -> Exception:
+    try:
+        try:
+            raise HTTPError("x")
+        except HTTPError as error:
+            _handle_non_200_response(error, {})
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def broken_body() -> Exception:
+    class Wanted(BaseModel):
+        metadata: int
+
+    try:
+        Wanted.model_validate_json("{")
+    except ValueError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_refusal_is_known_not_to_be_applied(table: Table, catalog: SqlCatalog) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    for status in (400, 401, 403, 404, 422, 429):
+        with pytest.raises(CommitRefused, match="the catalog refused the commit"):
+            commit.send(Between(catalog, before=raising(answer(status))), fresh, attempt.payload)
+
+
+UNCLEAR = [
+    *(answer(status) for status in (418, 419, 500, 501, 502, 503, 504, 507)),
+    answer(500, "no json"),
+    without_answer(),
+    broken_body(),
+    RequestsConnectionError("reset"),
+    OperationalError("commit", {}, Exception("database is locked")),
+    OSError("broken pipe"),
+    MemoryError(),
+    TimeoutError(),
+    UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"),
+]
+
+
+def test_any_other_error_leaves_the_commit_unknown(table: Table, catalog: SqlCatalog) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    for error in UNCLEAR:
+        with pytest.raises(CommitUnknown, match="does not tell whether the commit landed"):
+            commit.send(Between(catalog, before=raising(error)), fresh, attempt.payload)
+        assert traced(table, attempt) == Trace.OPEN
+
+
+@pytest.mark.parametrize("error", [answer(500), broken_body(), OSError()], ids=lambda error: type(error).__name__)
+def test_an_unknown_commit_that_was_applied_has_landed(table: Table, catalog: SqlCatalog, error: Exception) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    with pytest.raises(CommitUnknown):
+        commit.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(1)])
+def test_what_ends_the_process_passes(table: Table, catalog: SqlCatalog, error: BaseException) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    with pytest.raises(type(error)):
+        commit.send(Between(catalog, after=raising(error)), fresh, attempt.payload)
+
+
+def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, catalog: SqlCatalog) -> None:
+    class Blind(Between):
+        def load_table(self, identifier: Any) -> Table:
+            raise OSError("gone")
+
+    fresh, attempt = staged(table, rewritten(table))
+
+    with pytest.raises(CommitUnknown, match="can't be loaded"):
+        commit.send(Blind(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+
+
+# Tracing
+
+
+def traced(table: Table, attempt: StagedCommit) -> Trace:
+    files = [
+        entry.data_file.file_path
+        for manifest in read_list(table.io, attempt.manifest_list)
+        if manifest.added_snapshot_id == attempt.snapshot_id
+        for entry in read_manifest(table.io, manifest).entries
+        if entry.status == ManifestEntryStatus.ADDED
+    ]
+    return commit.trace(loaded(table), attempt.snapshot_id, attempt.sequence_number, files, attempt.parent_snapshot_id)
+
+
+def test_an_open_attempt_lands_when_it_is_sent_again(table: Table) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+    assert traced(table, attempt) == Trace.OPEN
+
+    commit.send(fresh.catalog, fresh, attempt.payload)
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+def test_an_attempt_is_refuted_once_its_number_is_taken(table: Table) -> None:
+    _, attempt = staged(table, rewritten(table))
+    append(table, rows(5))
+
+    assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_an_attempt_stays_open_after_a_rollback(table: Table) -> None:
+    """The same parent may become the head again, so that only the sequence number refutes."""
+    first = table.refresh().metadata.snapshots[0].snapshot_id
+    _, attempt = staged(table, rewritten(table))
+    rollback(table, first)
+
+    assert traced(table, attempt) == Trace.OPEN
+
+
+def test_an_attempt_that_was_expired_is_known_by_its_files(table: Table) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    append(table, rows(5))
+    expire_snapshots(table)
+    ids = {snapshot.snapshot_id for snapshot in loaded(table).metadata.snapshots}
+    assert attempt.snapshot_id not in ids
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+def test_an_attempt_that_only_a_branch_reaches_has_landed(table: Table) -> None:
+    base = current(table).snapshot_id
+    fresh, attempt = staged(table, rewritten(table))
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    create_branch(table, "kept")
+    append(table, rows(5), branch="kept")
+    rollback(table, base)
+    expire_snapshots(table, [attempt.snapshot_id])
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+def test_in_format_1_an_attempt_is_refuted_when_main_left_its_parent(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.old", SCHEMA, format_version=1)
+    append(table, rows(1))
+    append(table, rows(2))
+    _, attempt = staged(table, rewritten(table))
+    assert traced(table, attempt) == Trace.OPEN
+
+    append(table, rows(3))
+
+    assert traced(table, attempt) == Trace.REFUTED
+    assert commit.trace(loaded(table), attempt.snapshot_id, 0, []) == Trace.OPEN
+
+
+# Deleting
+
+
+def test_files_of_a_refuted_attempt_are_deleted_and_live_ones_kept(table: Table) -> None:
+    plan = rewritten(table)
+    _, attempt = staged(table, plan)
+    outputs = [file.path for group in plan.groups for file in group.output.data_files]
+    live = [file.path for file in live_files(table)]
+    append(table, rows(5))
+    snapshot = current(table)
+    asked = [*outputs, *attempt.metadata_files, *live, snapshot.manifest_list, loaded(table).metadata_location]
+
+    deleted = commit.delete_unreferenced(loaded(table), access(table), [*asked, *asked])
+
+    assert deleted == (*outputs, *attempt.metadata_files)
+    assert [path for path in asked if not Path(local_path(path)).exists()] == list(deleted)
+    assert live_rows(table).total() == 5
+
+
+def test_files_that_only_an_old_snapshot_names_are_kept(table: Table) -> None:
+    path = live_files(table)[0].path
+    optimized(table, rewritten(table))
+    assert path not in {file.path for file in live_files(table)}
+
+    assert commit.delete_unreferenced(loaded(table), access(table), [path]) == ()
+    assert commit.delete_unreferenced(loaded(table), access(table), [path.replace("file:///", "file:/")]) == ()
+
+
+def test_files_of_a_landed_attempt_are_kept_when_main_was_rolled_back(table: Table) -> None:
+    base = current(table).snapshot_id
+    fresh, attempt = staged(table, rewritten(table))
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    rollback(table, base)
+
+    assert commit.delete_unreferenced(loaded(table), access(table), attempt.metadata_files) == ()
+
+
+def test_files_elsewhere_are_never_deleted(table: Table, tmp_path: Path) -> None:
+    other = tmp_path / "warehouse" / "db" / "t2.parquet"
+    other.write_bytes(b"x")
+    inside = Path(local_path(table.metadata.location), "data", "stray.parquet")
+    inside.write_bytes(b"x")
+    climbing = f"{table.metadata.location}/data/../../t2.parquet"
+
+    asked = [other.as_uri(), climbing, str(other), table.metadata.location, inside.as_uri()]
+
+    assert commit.delete_unreferenced(loaded(table), access(table), asked) == (inside.as_uri(),)
+    assert other.exists()
+
+
+def test_nothing_is_deleted_while_a_manifest_is_missing(table: Table) -> None:
+    stray = Path(local_path(table.metadata.location), "data", "stray.parquet")
+    stray.write_bytes(b"x")
+    first = loaded(table).metadata.snapshots[0]
+    Path(local_path(first.manifest_list)).unlink()
+
+    with pytest.raises(DataFileMissing, match="the manifest list"):
+        commit.delete_unreferenced(loaded(table), access(table), [stray.as_uri()])
+
+    assert stray.exists()
+
+
+def test_a_file_removed_by_another_can_not_be_replaced(table: Table) -> None:
+    plan = rewritten(table)
+    fresh, head, content = content_of(table, plan)
+    remove_files(table, [content.removed_data[0].path])
+    newer = replace(head, snapshot_id=current(table).snapshot_id)
+
+    with pytest.raises(CommitConflict, match="is live 0 times"):
+        commit.stage(loaded(table), newer, content, {})
+    assert fresh.metadata.current_snapshot_id == head.snapshot_id

@@ -1,0 +1,73 @@
+"""The committed stubs are those of proto/, and every error has a status."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+
+from amoro_core import errors
+from amoro_core.errors import AmoroError, TableRefused
+from amoro_core.rpc.errors import STATUSES, status_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def all_errors(kind: type[AmoroError] = AmoroError) -> Iterator[type[AmoroError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from all_errors(child)
+
+
+def ours() -> list[type[AmoroError]]:
+    return [kind for kind in all_errors() if kind.__module__ == errors.__name__]
+
+
+def test_regenerating_the_stubs_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # protoc looks for its plugins beside the interpreter.
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "proto" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    generate.generate(tmp_path)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    committed = {
+        path.name: path.read_text()
+        for path in (ROOT / "amoro_core" / "protocol").iterdir()
+        if generate.GENERATED.search(path.name)
+    }
+    assert made == committed
+    assert len(made) == 12
+
+
+def test_codes_are_unique_and_well_formed() -> None:
+    codes = [kind.code for kind in ours()]
+    assert len(set(codes)) == len(codes)
+    assert all(code.startswith("AMORO-") and len(code) == 10 for code in codes)
+
+
+def test_exit_statuses_are_those_of_the_contract() -> None:
+    assert {kind.exit_status for kind in ours()} == {1, 2, 3, 4, 5, 6, 7, 124}
+    assert {int(kind.code[6]) for kind in ours() if kind.exit_status not in (124,)} == {1, 2, 3, 4, 5, 6, 7}
+    for kind in ours():
+        if kind.exit_status != 124:
+            assert kind.exit_status == int(kind.code[6])
+
+
+@pytest.mark.parametrize("kind", ours(), ids=lambda kind: kind.__name__)
+def test_every_error_has_a_status_that_is_not_ok(kind: type[AmoroError]) -> None:
+    error = kind("no", reason="word") if issubclass(kind, TableRefused) else kind("no")
+    assert status_of(error) not in (None, grpc.StatusCode.OK)
+
+
+def test_only_the_root_is_an_internal_error() -> None:
+    internal = [kind for kind, status in STATUSES.items() if status is grpc.StatusCode.INTERNAL]
+    assert internal == [AmoroError]
+    for kind in ours():
+        if kind is not AmoroError:
+            error = kind("no", reason="word") if issubclass(kind, TableRefused) else kind("no")
+            assert status_of(error) is not grpc.StatusCode.INTERNAL

@@ -1,0 +1,332 @@
+"""Handing out, reports, losses: what optimizers may and may not do to a process."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
+from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.services.optimizing import Failure
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+ACK, CLOSE = timedelta(seconds=30), timedelta(hours=2)
+
+
+def two_partitions(world: World, **properties: str) -> str:
+    """A process of two tasks, planned on a table with two partitions of small files."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    process = world.begin(OptimizingType.MINOR)
+    assert len(world.tasks(process)) == 2
+    return process
+
+
+def sweep(world: World) -> None:
+    world.optimizing.sweep(world.optimizers.known(), ACK, CLOSE)
+
+
+def statuses(world: World, process: str) -> list[TaskStatus]:
+    return [task.status for task in world.tasks(process)]
+
+
+def test_a_table_with_a_process_is_not_planned_again(world: World) -> None:
+    process = two_partitions(world)
+    with pytest.raises(TableBusy, match=process):
+        world.begin(OptimizingType.MINOR)
+    assert world.status(process) is ProcessStatus.RUNNING
+
+
+def test_nothing_to_do_leaves_the_table_idle_with_the_reason(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.MINOR)
+    assert begun.process_id is None
+    runtime = world.table()
+    assert (runtime.status, runtime.status_reason) == (OptimizingStatus.IDLE, begun.evaluation.reason)
+    assert begun.evaluation.reason
+
+
+def test_a_plan_that_fails_backs_the_table_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    table_id = world.table().table_id
+
+    def broken(self: object) -> None:
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergTable.scan", broken)
+    for failures, minutes in ((1, 1), (2, 2), (3, 4)):
+        with pytest.raises(RuntimeError, match="no luck"):
+            world.planning.begin(table_id, trigger="evaluation")
+        runtime = world.table()
+        assert runtime.status is OptimizingStatus.IDLE
+        assert (runtime.failures, runtime.retry_at) == (failures, world.now + timedelta(minutes=minutes))
+
+
+def test_a_group_that_does_not_exist_is_named_and_nothing_is_planned(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.group": "nope"})
+    for number in range(3):
+        writer.append(table, [row(number)])
+    with pytest.raises(GroupNotFound, match="'nope'"):
+        world.begin(OptimizingType.MINOR)
+    assert world.table().status is OptimizingStatus.IDLE
+    assert world.optimizing.list_processes() == []
+
+
+def test_tasks_of_one_poll_go_to_its_threads(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer(threads=3)
+    handed = world.poll(optimizer, 1, 2, 3)
+    assert [(task.attempt.task_id.number, task.attempt.number, task.thread_id) for task in handed] == [
+        (1, 1, 1),
+        (2, 1, 2),
+    ]
+    assert statuses(world, process) == [TaskStatus.SCHEDULED, TaskStatus.SCHEDULED]
+    assert world.poll(optimizer, 3) == []
+
+
+def test_a_thread_that_polls_again_lost_the_answer_and_gets_the_task_anew(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer()
+    (first,) = world.poll(optimizer, 1)
+    (second,) = world.poll(optimizer, 1)
+    assert (second.attempt.task_id, second.attempt.number) == (first.attempt.task_id, 2)
+    assert world.optimizing.ack(optimizer, [first.attempt]) == [None]
+    assert world.optimizing.ack(optimizer, [second.attempt]) != [None]
+    task = world.tasks(process)[0]
+    assert (task.status, task.lost_attempts) == (TaskStatus.ACKED, 0)
+
+
+def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None:
+    process = two_partitions(world)
+    slow, quick = world.optimizer(), world.optimizer()
+    (handed,) = world.poll(slow)
+    world.optimizing.ack(slow, [handed.attempt])
+    late = world.execute(handed)
+    world.optimizing.release([slow], "not heard of", lost=True)
+    again = world.run_one(quick)
+    assert again.attempt.task_id == handed.attempt.task_id
+    kept = world.output(again.attempt)
+    assert not world.optimizing.complete(slow, handed.attempt, late)
+    assert world.output(again.attempt) == kept
+    assert world.tasks(process)[0].status is TaskStatus.SUCCESS
+
+
+def test_a_result_that_is_sent_twice_counts_once_and_is_accepted_twice(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer()
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    output = world.execute(handed)
+    assert world.optimizing.complete(optimizer, handed.attempt, output)
+    assert world.optimizing.complete(optimizer, handed.attempt, output)
+    assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.PLANNED]
+
+
+def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> None:
+    two_partitions(world)
+    optimizer = world.optimizer()
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    first, second = world.execute(handed), world.execute(handed)
+    assert first != second
+    assert world.optimizing.complete(optimizer, handed.attempt, first)
+    assert not world.optimizing.complete(optimizer, handed.attempt, second)
+    assert world.output(handed.attempt) == first
+
+
+def test_a_stranger_can_neither_acknowledge_nor_complete(world: World) -> None:
+    process = two_partitions(world)
+    owner, stranger = world.optimizer(), world.optimizer()
+    (handed,) = world.poll(owner)
+    assert world.optimizing.ack(stranger, [handed.attempt]) == [None]
+    world.optimizing.ack(owner, [handed.attempt])
+    assert not world.optimizing.complete(stranger, handed.attempt, Failure("AMORO-1001", "sabotage"))
+    assert world.tasks(process)[0].status is TaskStatus.ACKED
+
+
+def test_an_unacknowledged_task_is_taken_back_one_tick_after_its_time(world: World) -> None:
+    process = two_partitions(world)
+    world.poll(world.optimizer())
+    world.later(30)
+    sweep(world)
+    assert world.tasks(process)[0].status is TaskStatus.SCHEDULED
+    world.later(0.001)
+    sweep(world)
+    task = world.tasks(process)[0]
+    assert (task.status, task.lost_attempts) == (TaskStatus.PLANNED, 1)
+    assert task.failure == "not acknowledged within 30 s"
+
+
+def test_a_task_that_runs_too_long_is_taken_back(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer()
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    world.later(7200)
+    sweep(world)
+    assert world.tasks(process)[0].status is TaskStatus.ACKED
+    world.later(0.001)
+    sweep(world)
+    assert world.tasks(process)[0].status is TaskStatus.PLANNED
+    assert world.optimizing.abandoned(optimizer, [handed.attempt]) == [handed.attempt]
+
+
+def test_a_silent_optimizer_is_lost_after_the_timeout_and_its_token_unknown(world: World) -> None:
+    optimizer = world.optimizer()
+    world.later(60)
+    assert world.optimizers.silent() == []
+    world.later(0.001)
+    assert world.optimizers.silent() == [optimizer]
+    world.optimizers.touch(optimizer, 2, {})
+    assert world.optimizers.silent() == []
+    world.optimizers.forget(optimizer)
+    with pytest.raises(UnknownToken):
+        world.optimizers.touch(optimizer, 2, {})
+
+
+def test_nobody_is_judged_before_one_whole_timeout_since_the_restart(world: World) -> None:
+    optimizer = world.optimizer()
+    world.later(3600)
+    world.restart()
+    assert world.optimizers.silent() == []
+    assert world.optimizers.known() == {optimizer}
+    world.later(60.001)
+    assert world.optimizers.silent() == [optimizer]
+
+
+def test_a_heartbeat_interval_of_the_timeout_is_refused(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="60 s is not below the coordinator's timeout of 60 s"):
+        world.optimizers.register(
+            group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=60)
+        )
+    with pytest.raises(GroupNotFound, match="'other'"):
+        world.optimizers.register(
+            group="other", threads=1, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
+        )
+
+
+def test_a_failed_task_is_retried_until_its_runs_are_used_up(world: World) -> None:
+    process = two_partitions(world, **{"self-optimizing.execute.num-retries": "2"})
+    optimizer = world.optimizer()
+    for run in range(1, 4):
+        assert world.status(process) is ProcessStatus.RUNNING
+        handed = world.run_one(optimizer, Failure("AMORO-1002", f"gone {run}"))
+        assert (handed.attempt.task_id.number, handed.attempt.number) == (1, run)
+    view = world.optimizing.find_process(process)
+    assert (view.process.status, view.process.failure_code) == (ProcessStatus.FAILED, "AMORO-1002")
+    assert view.process.failure == "task 1 failed 3 times; last: gone 3"
+    assert statuses(world, process) == [TaskStatus.FAILED, TaskStatus.CANCELED]
+    runtime = world.table()
+    assert (runtime.status, runtime.failures) == (OptimizingStatus.IDLE, 1)
+    assert world.heard.left_over == [process]
+
+
+def test_a_failed_process_leaves_no_output_behind(world: World) -> None:
+    process = two_partitions(world, **{"self-optimizing.execute.num-retries": "0"})
+    optimizer = world.optimizer()
+    done = world.run_one(optimizer)
+    output = world.output(done.attempt)
+    assert output is not None
+    world.run_one(optimizer, Failure("AMORO-1001", "no"))
+    assert world.status(process) is ProcessStatus.FAILED
+    (path,) = [Path(file.path.removeprefix("file://")) for file in output.data_files]
+    assert path.exists()
+    assert world.committing.clean_up(process) == tuple(file.path for file in output.data_files)
+    assert not path.exists()
+
+
+def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
+    process = two_partitions(world)
+    for _ in range(3):
+        assert world.status(process) is ProcessStatus.RUNNING
+        optimizer = world.optimizer()
+        (handed,) = world.poll(optimizer)
+        assert handed.attempt.task_id.number == 1
+        world.optimizing.ack(optimizer, [handed.attempt])
+        world.optimizers.forget(optimizer)
+        world.optimizing.release([optimizer], "killed", lost=True)
+        world.optimizers.remove(optimizer)
+    view = world.optimizing.find_process(process)
+    assert view.process.status is ProcessStatus.FAILED
+    assert view.process.failure.startswith("task 1 lost 3 attempts over 3 optimizers")
+
+
+def test_with_partial_commit_what_succeeded_is_committed(world: World) -> None:
+    process = two_partitions(
+        world, **{"self-optimizing.execute.num-retries": "0", "self-optimizing.allow-partial-commit": "true"}
+    )
+    before = oracle.live_rows(world.catalog.load_table("db.t"))
+    optimizer = world.optimizer()
+    world.run_one(optimizer, Failure("AMORO-1001", "no"))
+    world.run_one(optimizer)
+    assert world.heard.commits == [process]
+    assert world.committing.commit(process) is ProcessStatus.PARTIAL
+    oracle.assert_same_rows(before, oracle.live_rows(world.catalog.load_table("db.t")))
+
+
+def test_attempts_go_on_under_a_new_registration(world: World) -> None:
+    process = two_partitions(world)
+    old = world.optimizer()
+    (handed,) = world.poll(old)
+    world.optimizing.ack(old, [handed.attempt])
+    unknown = Attempt(handed.attempt.task_id, 9)
+    new = world.optimizer(running=[handed.attempt, unknown], previous_id=old)
+    task = world.tasks(process)[0]
+    assert task.thread is not None
+    assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
+    assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
+    output = world.execute(handed)
+    assert not world.optimizing.complete(old, handed.attempt, output)
+    assert world.optimizing.complete(new, handed.attempt, output)
+
+
+@pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
+def test_every_stage_survives_a_restart(world: World, stage: str) -> None:
+    process = two_partitions(world)
+    before = oracle.live_rows(world.catalog.load_table("db.t"))
+    optimizer = world.optimizer()
+    handed = world.poll(optimizer, 1) if stage in ("scheduled", "acked") else []
+    if stage == "acked":
+        world.optimizing.ack(optimizer, [handed[0].attempt])
+    if stage in ("completed", "all completed"):
+        world.run_one(optimizer)
+    if stage == "all completed":
+        world.run_one(optimizer)
+    if stage == "failed":
+        world.run_one(optimizer, Failure("AMORO-1001", "no"))
+    kept = world.tasks(process)
+    world.restart()
+    assert world.tasks(process) == kept
+    if handed:
+        if stage == "scheduled":
+            assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
+        assert world.optimizing.complete(optimizer, handed[0].attempt, world.execute(handed[0]))
+    world.run_all(process, optimizer)
+    assert world.heard.commits == [process]
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(world.catalog.load_table("db.t")))
+
+
+def test_a_table_that_was_being_planned_is_idle_after_a_restart(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    table_id = world.table().table_id
+    world.store.write(lambda db: world.planning._mark_planning(db, table_id, "evaluation"))
+    assert world.table().status is OptimizingStatus.PLANNING
+    world.restart()
+    assert world.table().status is OptimizingStatus.IDLE
+
+
+def test_a_refusal_while_planning_is_kept_with_its_word(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "much"})
+    writer.append(table, [row(1)])
+    with pytest.raises(TableRefused, match=r"self-optimizing\.quota"):
+        world.begin(OptimizingType.MINOR)
+    runtime = world.table()
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")

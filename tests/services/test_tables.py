@@ -1,0 +1,166 @@
+"""Finding tables, judging them, enabling them."""
+
+from dataclasses import replace
+
+import pytest
+
+from amoro_core.errors import CatalogNotFound, CatalogUnavailable, TableNotFound, TableRefused
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
+from amoro_core.store import tables
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, make, row
+from tests.services.world import World
+
+LOW = {"self-optimizing.minor.trigger.file-count": "2"}
+
+
+def small_files(world: World, count: int = 3, **properties: str) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={**LOW, **properties})
+    for number in range(count):
+        writer.append(table, [row(number)])
+
+
+def test_exploring_adds_tables_and_disposes_of_dropped_ones(world: World) -> None:
+    make(world.catalog)
+    explored = world.tables.explore("cat")
+    assert [str(name) for name in explored.added] == ["cat.db.t"]
+    assert world.tables.explore("cat").added == ()
+    world.catalog.drop_table("db.t")
+    explored = world.tables.explore("cat")
+    assert [str(name) for name in explored.disposed] == ["cat.db.t"]
+    assert world.tables.list_tables() == []
+
+
+def test_a_listing_that_fails_or_lacks_a_table_disposes_of_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(world.catalog)
+    world.tables.explore("cat")
+    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", lambda self, catalog: [])
+    assert world.tables.explore("cat").disposed == ()
+
+    def broken(self: object, catalog: CatalogConfig) -> list[object]:
+        raise CatalogUnavailable("no answer")
+
+    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", broken)
+    with pytest.raises(CatalogUnavailable):
+        world.tables.explore("cat")
+    assert [str(item.identifier) for item in world.tables.list_tables()] == ["cat.db.t"]
+
+
+def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
+    small_files(world)
+    process = world.begin(OptimizingType.MINOR)
+    world.run_all(process)
+    world.catalog.drop_table("db.t")
+    assert world.tables.explore("cat").disposed == ()
+    assert world.table().status is OptimizingStatus.COMMITTING
+
+
+def test_a_catalog_is_first_only_observed(world: World) -> None:
+    small_files(world)
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert runtime.status is OptimizingStatus.IDLE
+    assert not runtime.enabled
+    assert runtime.pending_type is OptimizingType.MINOR
+    assert runtime.status_reason.endswith("observed only: nobody enabled it")
+    assert runtime.summary.data_files == 3
+
+
+@pytest.mark.parametrize("by", ["property", "command", "catalog"])
+def test_any_yes_makes_the_table_pending(world: World, by: str) -> None:
+    small_files(world, **({"self-optimizing.enabled": "true"} if by == "property" else {}))
+    if by == "command":
+        world.tables.set_enabled(parse_table("cat.db.t"), True)
+    if by == "catalog":
+        from amoro_core.store import catalogs
+
+        config = world.catalogs.get("cat")
+        changed = replace(config, properties=(*config.properties, ("table.self-optimizing.enabled", "true")))
+        world.store.write(lambda db: catalogs.save(db, changed))
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert runtime.status is OptimizingStatus.PENDING
+    assert runtime.enabled
+
+
+def test_any_no_outweighs_every_yes(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "false"})
+    runtime = world.tables.set_enabled(parse_table("cat.db.t"), True)
+    assert not runtime.enabled
+    assert runtime.status is OptimizingStatus.IDLE
+    with pytest.raises(TableRefused, match="switched off by the table's property"):
+        world.tables.wished(parse_table("cat.db.t"))
+
+
+def test_disable_holds_an_explicit_wish_back_and_enable_lets_it_go(world: World) -> None:
+    small_files(world)
+    name = parse_table("cat.db.t")
+    world.tables.set_enabled(name, False)
+    with pytest.raises(TableRefused, match="switched off by amoro table disable"):
+        world.tables.wished(name)
+    world.tables.set_enabled(name, True)
+    assert world.tables.wished(name).enabled
+
+
+def test_a_malformed_property_refuses_the_table_until_it_is_mended(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "true", "self-optimizing.target-size": "big"})
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
+    assert "self-optimizing.target-size" in runtime.status_reason
+    assert "'big'" in runtime.status_reason
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.target-size": "134217728"})
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.PENDING, "")
+
+
+def test_one_table_under_two_names_is_refused_under_the_later_one(world: World) -> None:
+    small_files(world)
+    world.tables.refresh(world.table().table_id)
+    world.catalog.register_table("db.twin", world.catalog.load_table("db.t").metadata_location)
+    twin = world.tables.refresh(world.table("cat.db.twin").table_id)
+    assert twin is not None
+    assert (twin.status, twin.refusal) == (OptimizingStatus.REFUSED, "duplicate")
+    first = world.tables.refresh(world.table().table_id)
+    assert first is not None
+    assert first.status is OptimizingStatus.IDLE
+
+
+def test_unknown_names_say_so(world: World) -> None:
+    with pytest.raises(TableNotFound, match=r"cat\.db\.nothing"):
+        world.tables.ensure(parse_table("cat.db.nothing"))
+    with pytest.raises(CatalogNotFound, match="'cta' is not known") as error:
+        world.catalogs.get("cta")
+    assert error.value.hint == "Did you mean cat?"
+
+
+def test_a_due_interval_evaluates_again_without_a_new_commit(world: World) -> None:
+    small_files(world, count=2, **{"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "12"})
+    assert world.optimize().value == "success"
+    writer.append(world.catalog.load_table("db.t"), [row(7)])
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert runtime.status is OptimizingStatus.IDLE
+    assert runtime.next_due_at is not None
+    world.now = runtime.next_due_at
+    world.later(0.001)
+    runtime = world.tables.refresh(runtime.table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
+
+
+def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "true"})
+    world.begin(OptimizingType.MINOR)
+    before = world.table()
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.target-size": "big"})
+    after = world.tables.refresh(before.table_id)
+    assert after is not None
+    assert after.status is OptimizingStatus.MINOR_OPTIMIZING
+    assert world.store.read(lambda db: tables.get(db, before.table_id)).status is OptimizingStatus.MINOR_OPTIMIZING
