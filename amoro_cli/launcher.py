@@ -11,8 +11,8 @@ from typing import Protocol
 class UpOptions:
     home: Path
     config: Path | None
-    host: str
-    port: int  # 0: any free one
+    host: str | None  # None: as the settings say
+    port: int | None  # 0: any free one
     threads: int | None  # None: as many as there are cores
     memory_bytes: int  # of each thread
     without_optimizer: bool

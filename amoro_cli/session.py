@@ -14,8 +14,8 @@ import typer
 from amoro_cli.connection import Connection, Place, connect, resolve_place
 from amoro_cli.launcher import Launcher
 from amoro_cli.output import OutputFormat
-from amoro_cli.quantities import parse_duration, parse_memory
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.quantities import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
 
 Value = TypeVar("Value")

@@ -26,7 +26,11 @@ class LocalLauncher:
 
     def up(self, options: UpOptions) -> None:
         configure_logs()
-        settings = replace(load_settings(options.home, options.config), host=options.host, port=options.port)
+        settings = load_settings(options.home, options.config)
+        if options.host is not None:
+            settings = replace(settings, host=options.host)
+        if options.port is not None:
+            settings = replace(settings, port=options.port)
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
         stop = threading.Event()
         with (

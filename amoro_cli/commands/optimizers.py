@@ -9,7 +9,6 @@ import typer
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.launcher import OptimizerOptions
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.quantities import parse_duration
 from amoro_cli.session import (
     LOCAL,
     OutputOption,
@@ -20,6 +19,7 @@ from amoro_cli.session import (
     option_parser,
 )
 from amoro_cli.views.services import optimizer_list
+from amoro_core.model.quantities import parse_duration
 
 
 def register(app: typer.Typer) -> None:

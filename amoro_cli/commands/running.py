@@ -20,8 +20,15 @@ def register(app: typer.Typer) -> None:
 
 def up(
     session: Session,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen on; 0 picks a free one.", min=0, max=65535)] = 1261,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on [default: the settings', else 127.0.0.1].")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            help="The port to listen on; 0 picks a free one [default: the settings', else 1261].", min=0, max=65535
+        ),
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(help="Threads of the optimizer [default: one for each core].", min=1, show_default=False),

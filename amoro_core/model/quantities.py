@@ -25,6 +25,7 @@ def parse_duration(text: str) -> timedelta:
 def parse_memory(text: str) -> int:
     """The bytes that "512MB" or "1GB" names. Raises ValueError."""
     match = _MEMORY.fullmatch(text.strip())
-    if match is None or not (size := int(float(match[1]) * 1024 ** _POWERS[(match[2] or "").lower()[:1]])):
+    size = float(match[1]) * 1024 ** _POWERS[(match[2] or "").lower()[:1]] if match else 0.0
+    if not 1 <= size < 2**63:  # what a message holds
         raise ValueError(f"{text!r} is not an amount of memory: write 512MB or 1GB")
-    return size
+    return int(size)

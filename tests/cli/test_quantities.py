@@ -7,9 +7,8 @@ from amoro_cli.quantities import (
     format_duration,
     format_time,
     iso_time,
-    parse_duration,
-    parse_memory,
 )
+from amoro_core.model.quantities import parse_duration, parse_memory
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ def optimizer_options(home: Path, **changes: object) -> OptimizerOptions:
     return OptimizerOptions(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def test_up_takes_the_defaults_of_the_contract(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
+def test_up_leaves_address_and_port_to_the_settings(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
     assert bare_cli("up", "--home", str(home)).status == 0
-    assert launcher.calls == [UpOptions(home, None, "127.0.0.1", 1261, None, 512 * MB, False)]
+    assert launcher.calls == [UpOptions(home, None, None, None, None, 512 * MB, False)]
 
 
 def test_up_takes_everything_from_its_options(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
