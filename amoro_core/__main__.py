@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from amoro_cli.connection import recorded_address
 from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Launcher, OptimizerOptions, UpOptions
 from amoro_cli.main import run
+from amoro_core.store.lock import StateLock
 
 
 class LazyLauncher:
     """Loads the parts behind a command only when it runs: `amoro --help` needs neither pyarrow nor gRPC."""
 
     def up(self, options: UpOptions) -> None:
+        _refuse_second(options.home)
         _local().up(options)
 
     def optimizer(self, options: OptimizerOptions) -> None:
@@ -29,6 +32,12 @@ class LazyLauncher:
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
         with _local().embedded(home, config, wait) as endpoint:
             yield endpoint
+
+
+def _refuse_second(home: Path) -> None:
+    """Say at once that a coordinator runs there, before the seconds that loading takes. Raises StateDirectoryLocked."""
+    if recorded_address(home) is not None:
+        StateLock.acquire(home).release()
 
 
 def _local() -> Launcher:

@@ -89,6 +89,7 @@ class Runner:
             for worker in workers:
                 worker.start()
             self._stopping.wait()
+            log.info("optimizer.draining", running=len(self._snapshot().running))
             deadline = time.monotonic() + self._config.drain_timeout_s
             for worker in workers:
                 worker.join(max(0.0, deadline - time.monotonic()))

@@ -13,9 +13,10 @@ from amoro_core.demo.commits import RowDelta, commit
 from amoro_core.demo.flights import Flights, Ids
 from amoro_core.demo.ledger import Ledger
 from amoro_core.demo.table import IDENTIFIER, FileCounts
-from amoro_core.demo.writing import TableFiles
+from amoro_core.demo.writing import TableFiles, month_of
 from amoro_core.errors import CheckFailed
 from amoro_core.iceberg.scan import scan
+from amoro_core.model.files import DataFile
 
 HISTORY_MONTHS = 4  # are there before the feed begins
 HISTORY_COMMITS = 12
@@ -104,14 +105,18 @@ class Feed:
         self._note_rows()
 
     def _delete_by_position(self) -> None:
-        """Delete some rows of one data file, chosen on the very head that is committed on."""
+        """Delete some rows of one data file, chosen on the very head that is committed on.
+
+        It is one of the past: the month that is optimized all the time would conflict with each such delete.
+        """
         chosen: list[int] = []
 
         def build(head: Table) -> RowDelta:
             found = scan(head, [head.location()])
             if found is None:
                 raise CheckFailed(f"{IDENTIFIER} has lost its snapshots")
-            data = found.files[self._random.integers(len(found.files))].data
+            past = [file.data for file in found.files if self._is_past(file.data)]
+            data = past[self._random.integers(len(past))]
             ids, revisions = self._files.read_versions(data)
             # A row whose revision is not the newest was deleted from this file already.
             live = [place for place, key in enumerate(ids) if self.ledger.revision(int(key)) == revisions[place]]
@@ -122,6 +127,9 @@ class Feed:
         self._note(commit(self._catalog, IDENTIFIER, build))
         self.ledger.remove(chosen)
         self._note_rows()
+
+    def _is_past(self, data: DataFile) -> bool:
+        return month_of(data) < int(self._flights.months[0]) + HISTORY_MONTHS
 
     def _commit(self, delta: RowDelta) -> None:
         self._note(commit(self._catalog, IDENTIFIER, lambda head: delta))

@@ -39,7 +39,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRunti
 from amoro_core.settings import Settings
 
 _THREADS = 2
-_FEED_PAUSE_S = 0.6
+_FEED_PAUSE_S = 0.8
 _TICK_S = 1.0
 _SETTLE_ROUNDS = 10
 _SETTLE_TIMEOUT_S = 120.0

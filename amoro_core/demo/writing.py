@@ -99,6 +99,12 @@ class TableFiles:
         return f"{self._data}/{uuid.uuid4()}.parquet"
 
 
+def month_of(file: DataFile) -> int:
+    """The month since 1970-01 that all rows of the file fall into."""
+    (value,) = file.partition
+    return int.from_bytes(value or b"", "little", signed=True)
+
+
 def _by_month(months: Ids) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
     """Each month with the places at which it stands."""
     for month in np.unique(months):

@@ -53,6 +53,11 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
         metadata = _reloaded(catalog, table, error)
         if metadata is not None and _holds(metadata, request):
             return
+        if isinstance(error, CommitFailedException) and metadata is not None and _may_still_land(metadata, request):
+            # The conflict was with something else: an earlier sending under way, or a change of properties.
+            raise CommitUnknown(
+                f"the catalog answered {_said(error)}, but the table is as the commit requires it"
+            ) from error
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
             raise CommitConflict(f"the table changed before the commit: {_said(error)}") from error
         raise CommitRefused(f"the catalog refused the commit: {_said(error)}") from error
@@ -95,6 +100,16 @@ def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:
     if metadata.format_version == 1:
         return False
     return any(metadata.last_sequence_number >= (snapshot.sequence_number or 0) for snapshot in _sent(request))
+
+
+def _may_still_land(metadata: TableMetadata, request: _Payload) -> bool:
+    """Whether a sending that is still under way somewhere would be applied to the table as it is."""
+    try:
+        for requirement in request.requirements:
+            requirement.validate(metadata)
+    except CommitFailedException:
+        return False
+    return not _is_overtaken(metadata, request)
 
 
 def _said(error: Exception) -> str:

@@ -294,4 +294,4 @@ def test_the_plans_view_of_the_head_names_what_was_removed(table: Table) -> None
 
     assert head.descends is True
     assert head.removed_equality_deletes is not None
-    assert [one.sequence_number for one in head.removed_equality_deletes] == [3, 4]
+    assert sorted(one.sequence_number for one in head.removed_equality_deletes) == [3, 4]

@@ -16,7 +16,7 @@ from tests.engine.writer import EqualityDelete
 
 from .catalogs import SharedCatalog
 from .java_writer import java_upsert
-from .matching import assert_deletes_match_as_in_java
+from .matching import assert_deletes_match_as_in_java, java_deletes
 from .optimizing import Services, snapshots
 from .rows import Rows, spark_rows
 from .tables import DATA, EQUALITY_DELETES, MERGE_ON_READ, POSITION_DELETES, file_counts
@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
 
 
-def make_notes(catalog: SharedCatalog, files: int = 3, properties: str = MERGE_ON_READ) -> str:
+def make_notes(catalog: SharedCatalog, files: int = 3, partitioning: str = "") -> str:
     """A table with ten rows in each of its files: (number, 'note number')."""
     table = catalog.full_name("db.notes")
-    catalog.spark.sql(f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg TBLPROPERTIES ({properties})")
+    catalog.spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, note STRING) USING iceberg {partitioning} TBLPROPERTIES ({MERGE_ON_READ})"
+    )
     loaded = catalog.load(table)
     for start in range(0, files * 10, 10):
         ids = range(start, start + 10)
@@ -77,29 +79,30 @@ def test_equality_deletes_committed_after_the_plan_go_on_covering_our_outputs(
     assert spark_rows(spark, table) == expected + notes(100, 5)
 
 
-def test_a_merge_append_of_java_drops_deletes_that_are_older_than_every_data_file(
+def test_a_commit_of_java_drops_deletes_that_are_older_than_every_data_file(
     spark: SparkSession, catalog: SharedCatalog
 ) -> None:
     table = make_notes(catalog, 1)
     delete_ids(catalog, table, 4)
+    assert file_counts(spark, table) == {(DATA, 0): 1, (EQUALITY_DELETES, 0): 1}
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
     spark.sql(f"DELETE FROM {table} WHERE id = 7")
-    assert file_counts(spark, table) == {(DATA, 0): 1, (EQUALITY_DELETES, 0): 1}
-    spark.sql(f"INSERT INTO {table} VALUES (100, 'note 100')")
-    assert set(file_counts(spark, table)) == {(DATA, 0)}
+    assert file_counts(spark, table) == {(DATA, 0): 1}
 
 
 def test_deletes_that_java_left_without_a_file_go_with_our_next_commit(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
-    table = make_notes(catalog)
-    delete_ids(catalog, table, 4)
+    table = make_notes(catalog, partitioning="PARTITIONED BY (truncate(10, id))")
+    delete_ids(catalog, table, 14)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
-    spark.sql(f"DELETE FROM {table} WHERE id % 10 = 7")
-    assert (EQUALITY_DELETES, 0) in file_counts(spark, table)
+    spark.sql(f"DELETE FROM {table} WHERE id = 17")
+    assert file_counts(spark, table) == {(DATA, 0): 3, (EQUALITY_DELETES, 0): 1}
+    assert set(java_deletes(catalog, table).values()) == {frozenset()}
+
     services.optimize(table, FULL)
-    assert file_counts(spark, table) == {(DATA, 0): 1}
-    assert spark_rows(spark, table) == without(30, 4, 7, 17, 27)
+    assert file_counts(spark, table) == {(DATA, 0): 3}
+    assert spark_rows(spark, table) == without(30, 14, 17)
     assert services.has_nothing_to_do(table, FULL)
 
 

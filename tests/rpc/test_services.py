@@ -1,0 +1,175 @@
+"""Both services over the wire: tokens, errors, long polls, the whole life of a task."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.app import Coordinator
+from amoro_core.errors import GroupNotFound, InvalidSettings, NotAllowed, UnknownToken
+from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
+from amoro_core.model.tables import parse_table
+from amoro_core.protocol import admin_pb2, optimizing_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
+from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.client import Client
+from amoro_optimizer.session import Registration, Running
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
+
+
+def register(coordinator: Coordinator, client: Client, **changes: Any) -> Registration:
+    values = {
+        "group": "default",
+        "threads": 1,
+        "memory_bytes": 1,
+        "labels": {},
+        "heartbeat_interval_s": 10.0,
+        "running": (),
+        "previous_optimizer_id": "",
+    }
+    token = changes.pop("token", coordinator.enrolment_token)
+    return client.register(token, **{**values, **changes})[0]
+
+
+def small_files(catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+
+
+def begin(coordinator: Coordinator) -> str:
+    runtime = coordinator.tables.ensure(parse_table("cat.db.t"))
+    begun = coordinator.planning.begin(runtime.table_id, trigger="request", requested=None)
+    assert begun.process_id is not None
+    return begun.process_id
+
+
+def test_a_wrong_enrolment_token_is_refused(coordinator: Coordinator, client: Client) -> None:
+    with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
+        register(coordinator, client, token="amo_wrong")
+    with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
+        register(coordinator, client, token=coordinator.admin_token)
+
+
+def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coordinator, client: Client) -> None:
+    with pytest.raises(GroupNotFound, match="'nope'"):
+        register(coordinator, client, group="nope")
+    with pytest.raises(InvalidSettings, match="heartbeat interval 30 s is not below"):
+        register(coordinator, client, heartbeat_interval_s=30.0)
+
+
+def test_an_unknown_token_is_told_to_register_anew(coordinator: Coordinator, client: Client) -> None:
+    for call in (
+        lambda: client.heartbeat("amo_x", [], 1),
+        lambda: client.poll("amo_x", [1], 0),
+        lambda: client.ack("amo_x", Attempt(TaskId("p", 1), 1)),
+        lambda: client.deregister(coordinator.enrolment_token),
+    ):
+        with pytest.raises(UnknownToken):
+            call()
+
+
+def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
+    small_files(catalog)
+    before = oracle.live_rows(catalog.load_table("db.t"))
+    process = begin(coordinator)
+    token = register(coordinator, client).token
+    (handed,) = client.poll(token, [1], 0)
+    assert (handed.table, handed.thread_id, len(handed.work.rewritten)) == ("cat.db.t", 1, 3)
+    vended = client.ack(token, handed.attempt)
+    assert vended is not None
+    assert not {"uri", "token", "credential"} & set(vended)
+    assert client.heartbeat(token, [Running(handed.attempt, 1, 1, 3)], 1) == ((), False)
+    output = in_process(1 << 29)(handed.work, vended, handed.attempt, lambda done, total: None, lambda: False)
+    assert client.complete(token, handed.attempt, output)
+    assert client.complete(token, handed.attempt, output)
+    deadline = time.monotonic() + 30
+    while coordinator.optimizing.find_process(process).process.status.is_active and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
+
+
+def test_a_stale_acknowledgement_is_refused(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
+    small_files(catalog)
+    begin(coordinator)
+    token = register(coordinator, client).token
+    (first,) = client.poll(token, [1], 0)
+    (second,) = client.poll(token, [1], 0)
+    assert client.ack(token, first.attempt) is None
+    assert client.ack(token, second.attempt) is not None
+    assert client.heartbeat(token, [Running(first.attempt, 1)], 1) == ((first.attempt,), False)
+
+
+def test_a_long_poll_ends_when_work_is_planned(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
+    small_files(catalog)
+    token = register(coordinator, client).token
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(client.poll, token, [1], 20.0)
+        begin(coordinator)
+        assert len(waiting.result(timeout=15)) == 1
+
+
+def test_leaving_gives_the_work_back(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
+    small_files(catalog)
+    process = begin(coordinator)
+    token = register(coordinator, client).token
+    (handed,) = client.poll(token, [1], 0)
+    client.ack(token, handed.attempt)
+    client.deregister(token)
+    (task,) = coordinator.optimizing.find_process(process).tasks
+    assert (task.status.value, task.lost_attempts) == ("planned", 0)
+    (again,) = client.poll(register(coordinator, client).token, [1], 0)
+    assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
+
+
+@pytest.mark.parametrize("token", [None, "amo_wrong", "enrolment"])
+def test_every_admin_method_wants_the_admin_token(coordinator: Coordinator, token: str | None) -> None:
+    if token == "enrolment":
+        token = coordinator.enrolment_token
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    service = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        stub = AdminServiceStub(channel)
+        for method in service.methods:
+            request = getattr(admin_pb2, method.input_type.name)()
+            with pytest.raises(grpc.RpcError) as error:
+                getattr(stub, method.name)(request, metadata=metadata, timeout=10)
+            assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
+
+
+def test_every_optimizing_method_wants_a_token(coordinator: Coordinator) -> None:
+    service = optimizing_pb2.DESCRIPTOR.services_by_name["OptimizingService"]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        stub = OptimizingServiceStub(channel)
+        for method in service.methods:
+            request = getattr(optimizing_pb2, method.input_type.name)()
+            for metadata in ([], [("authorization", f"Bearer {coordinator.admin_token}")]):
+                with pytest.raises(grpc.RpcError) as error:
+                    getattr(stub, method.name)(request, metadata=metadata, timeout=10)
+                assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
+
+
+def test_errors_carry_code_exit_status_and_hint(coordinator: Coordinator) -> None:
+    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    with grpc.insecure_channel(coordinator.address) as channel, pytest.raises(grpc.RpcError) as error:
+        AdminServiceStub(channel).GetTable(admin_pb2.GetTableRequest(table="tac.db.t"), metadata=metadata, timeout=10)
+    trailing = dict(error.value.trailing_metadata())
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
+    assert (trailing["amoro-code"], trailing["amoro-exit"]) in (("AMORO-3001", "3"), ("AMORO-3002", "3"))
+    assert trailing["amoro-hint-bin"]
+
+
+def test_health_says_serving_without_a_token(coordinator: Coordinator) -> None:
+    with grpc.insecure_channel(coordinator.address) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "amoro.v1.OptimizingService", "amoro.v1.AdminService"):
+            answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING

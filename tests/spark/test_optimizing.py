@@ -1,0 +1,189 @@
+"""Tables of Iceberg's Java runtime, optimized by our services: Spark reads the same rows, and writes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amoro_core.model.tables import OptimizingType
+
+from .catalogs import SharedCatalog
+from .java_writer import java_upsert
+from .optimizing import Services, rewrite_all, snapshots
+from .rows import Rows, frozen, spark_rows
+from .tables import (
+    AFTER,
+    DATA,
+    EQUALITY_DELETES,
+    MIXED_ROWS,
+    POSITION_DELETES,
+    file_counts,
+    make_equality_table,
+    make_mixed_table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
+#: Every file of these tests is larger than a fragment and smaller than the target.
+SEGMENTS = "'self-optimizing.target-size' = '1048576', 'self-optimizing.fragment-ratio' = '1048576'"
+
+
+def changed(rows: Rows, change: Callable[[dict[str, Any]], dict[str, Any] | None], columns: list[str]) -> Rows:
+    """The rows after a change of each: another row, or None for a deleted one."""
+    done = Rows()
+    for row, count in rows.items():
+        after = change(dict(zip(columns, row, strict=True)))
+        if after is not None:
+            done[tuple(after[name] for name in columns)] += count
+    return done
+
+
+def columns_of(spark: SparkSession, table: str) -> list[str]:
+    return list(spark.table(table).columns)
+
+
+def rows_of(spark: SparkSession, query: str) -> Rows:
+    """What a query without Iceberg gives."""
+    return Rows(tuple(frozen(value) for value in row) for row in spark.sql(query).collect())
+
+
+def set_properties(spark: SparkSession, table: str, properties: str) -> None:
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({properties})")
+
+
+def partitions(spark: SparkSession, table: str) -> int:
+    """How many (spec, partition) pairs have data files."""
+    return spark.sql(f"SELECT DISTINCT spec_id, partition FROM {table}.data_files").count()
+
+
+def data_paths(spark: SparkSession, table: str) -> set[str]:
+    return {one.file_path for one in spark.sql(f"SELECT file_path FROM {table}.data_files").collect()}
+
+
+def maintain_by_spark(spark: SparkSession, table: str) -> None:
+    """Let Iceberg's own procedures rewrite files and manifests and expire all but the head."""
+    catalog, name = table.split(".", 1)
+    rewrite_all(spark, table)
+    for call in (
+        f"rewrite_manifests(table => '{name}', use_caching => false)",
+        f"expire_snapshots(table => '{name}', older_than => TIMESTAMP'2100-01-01 00:00:00', retain_last => 1)",
+    ):
+        spark.sql(f"CALL {catalog}.system.{call}").collect()
+
+
+@pytest.mark.timeout(600)
+def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_mixed_table(catalog)
+    columns = columns_of(spark, table)
+    assert services.optimize(table, MINOR).delete_files_before > 0
+    # Every file is a fragment: in each spec one is left for each partition, and the deletes have gone with their files.
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+    assert services.has_nothing_to_do(table, MINOR)
+
+    def without_every_fifth(row: dict[str, Any]) -> dict[str, Any] | None:
+        return None if row["id"] % 5 == 4 else row
+
+    rows = changed(spark_rows(spark, table), without_every_fifth, columns)
+    spark.sql(f"DELETE FROM {table} WHERE id % 5 = 4")
+    added = MIXED_ROWS.format(start=130, end=150, **AFTER)
+    spark.sql(f"INSERT INTO {table} BY NAME {added}")
+    rows += rows_of(spark, f"SELECT {', '.join(columns)} FROM ({added})")
+    assert spark_rows(spark, table) == rows
+    set_properties(spark, table, SEGMENTS)
+    assert {(POSITION_DELETES, 0), (POSITION_DELETES, 1)} < set(file_counts(spark, table))
+    services.optimize(table, MAJOR)
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+
+    def merged(row: dict[str, Any]) -> dict[str, Any] | None:
+        if row["id"] % 4 == 1:
+            return None if row["id"] > 100 else {**row, "note": "merged again", "tags": None}
+        return row
+
+    rows = changed(rows, merged, columns)
+    spark.sql(
+        f"""MERGE INTO {table} AS target USING (SELECT id FROM range(0, 150) WHERE id % 4 = 1) AS source
+        ON target.id = source.id
+        WHEN MATCHED AND source.id > 100 THEN DELETE
+        WHEN MATCHED THEN UPDATE SET note = 'merged again', tags = NULL"""
+    )
+    assert spark_rows(spark, table) == rows
+    services.optimize(table, FULL)
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+    assert services.has_nothing_to_do(table, FULL)
+    assert spark_rows(spark, table) == rows
+
+    maintain_by_spark(spark, table)
+    assert len(snapshots(spark, table)) == 1
+    assert spark_rows(spark, table) == rows
+
+
+@pytest.mark.timeout(600)
+def test_the_equality_table_keeps_its_rows_through_minor_major_and_full(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_equality_table(catalog)
+    columns = columns_of(spark, table)
+    assert services.optimize(table, MINOR).equality_delete_files_after == 0
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+
+    rows = upsert_both_specs(spark, catalog, table, version=4)
+    assert (file_counts(spark, table)[EQUALITY_DELETES, 0], spark_rows(spark, table)) == (1, rows)
+    set_properties(spark, table, SEGMENTS)
+    assert services.optimize(table, MAJOR).equality_delete_files_after == 0
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+
+    rows = upsert_both_specs(spark, catalog, table, version=5)
+    rows = changed(rows, lambda row: None if row["id"] % 6 == 2 else row, columns)
+    spark.sql(f"DELETE FROM {table} WHERE id % 6 = 2")
+    spark.sql(f"INSERT INTO {table} VALUES (200, NULL, 1, NULL, 0.50, 'nowhere')")
+    rows += Rows([(200, None, 1, None, Decimal("0.50"), "nowhere")])
+    assert spark_rows(spark, table) == rows
+    services.optimize(table, FULL)
+    assert set(file_counts(spark, table)) == {(DATA, 0), (DATA, 1)}
+    assert file_counts(spark, table).total() == partitions(spark, table)
+    assert services.has_nothing_to_do(table, FULL)
+
+    maintain_by_spark(spark, table)
+    assert len(snapshots(spark, table)) == 1
+    assert spark_rows(spark, table) == rows
+    assert upsert_both_specs(spark, catalog, table, version=6) == spark_rows(spark, table)
+
+
+def upsert_both_specs(spark: SparkSession, catalog: SharedCatalog, table: str, version: int) -> Rows:
+    """Upsert rows of both specs by id, one delete file being global; returns the rows that must be there then."""
+    regions = ("north", "south", "west")
+    columns = columns_of(spark, table)
+    rows = spark_rows(spark, table)
+    for spec_id, ids in ((0, (5, 6, 34, 300 + version)), (1, (32, 35, 46))):
+        new = [
+            {
+                "id": number,
+                "region": regions[number % 3],
+                "code": None,
+                "day": date(2026, 1, version),
+                "price": Decimal(version).quantize(Decimal("0.01")),
+                "note": f"version {version} of {number}",
+            }
+            for number in ids
+        ]
+        # Rows of the old spec lie outside the partitions of the new one.
+        in_reach = {row.id for row in spark.sql(REACH.format(table=table, spec_id=spec_id)).collect()} & set(ids)
+        java_upsert(
+            spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], new, new, spec_id=spec_id or None
+        )
+        rows = changed(rows, lambda row, gone=in_reach: None if row["id"] in gone else row, columns)
+        rows += Rows(tuple(row[name] for name in columns) for row in new)
+    return rows

@@ -1,0 +1,71 @@
+"""An optimizer's knowledge of itself: what it polls, runs and abandons."""
+
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_optimizer.session import (
+    Registration,
+    Session,
+    abandons,
+    finished,
+    progressed,
+    registered,
+    started,
+    token_lost,
+    told,
+)
+
+FIRST = Registration("one", "token-1", 10.0, 60.0)
+SECOND = Registration("two", "token-2", 10.0, 60.0)
+A, B = Attempt(TaskId("p", 1), 1), Attempt(TaskId("p", 2), 1)
+
+
+def running_two() -> Session:
+    return started(started(registered(Session(), FIRST, []), A, 1), B, 2)
+
+
+def test_an_optimizer_polls_only_while_it_is_registered_and_not_draining() -> None:
+    assert not Session().polls
+    session = registered(Session(), FIRST, [])
+    assert session.polls
+    assert not token_lost(session, session.generation).polls
+    assert not told(session, [], True).polls
+
+
+def test_attempts_that_a_new_registration_did_not_adopt_are_abandoned() -> None:
+    session = registered(running_two(), SECOND, [A])
+    assert session.registration == SECOND
+    assert not abandons(session, A)
+    assert abandons(session, B)
+
+
+def test_a_token_that_was_lost_earlier_does_not_end_a_later_registration() -> None:
+    session = running_two()
+    old = session.generation
+    lost = token_lost(session, old)
+    assert lost.registration is None
+    again = registered(lost, SECOND, [A, B])
+    assert token_lost(again, old) == again
+    assert again.generation == old + 1
+
+
+def test_a_heartbeat_names_the_attempts_to_abandon_and_no_others() -> None:
+    session = told(running_two(), [B], False)
+    assert not abandons(session, A)
+    assert abandons(session, B)
+    assert not session.draining
+
+
+def test_draining_never_ends() -> None:
+    assert told(told(running_two(), [], True), [], False).draining
+
+
+def test_what_is_not_running_is_not_worked_on() -> None:
+    session = finished(running_two(), A)
+    assert abandons(session, A)
+    assert set(session.running) == {B}
+    assert finished(session, A) == session
+
+
+def test_progress_is_kept_for_running_attempts_only() -> None:
+    session = progressed(running_two(), A, 5, 10)
+    assert (session.running[A].rows_done, session.running[A].rows_total) == (5, 10)
+    assert progressed(finished(session, A), A, 6, 10) == finished(session, A)
