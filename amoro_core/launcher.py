@@ -13,7 +13,6 @@ from types import FrameType
 
 from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, UpOptions
 from amoro_core import app
-from amoro_core.demo import run_demo
 from amoro_core.diagnosis import diagnose
 from amoro_core.logs import configure_logs
 from amoro_core.settings import load_settings
@@ -64,6 +63,9 @@ class LocalLauncher:
             app.run_optimizer(config, runners.append)
 
     def demo(self, options: DemoOptions) -> None:
+        # Loaded only here: its data set costs seconds that no other command should pay.
+        from amoro_core.demo import run_demo
+
         run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:

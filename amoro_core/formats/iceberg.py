@@ -170,10 +170,10 @@ class IcebergTable:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
         commit.send(open_catalog(self._config), self._newest, payload)
 
-    def trace(self, snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
+    def trace(self, snapshot_id: int, parent_snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
         """Whether an attempt landed, seen from the table as it is now."""
         self._newest = self._load()
-        return commit.trace(self._newest, snapshot_id, sequence_number, files)
+        return commit.trace(self._newest, snapshot_id, sequence_number, files, parent_snapshot_id)
 
     def file_facts(self, path: str) -> FileFacts:
         """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""

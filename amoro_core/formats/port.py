@@ -56,7 +56,7 @@ class OpenTable(Protocol):
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
 
-    def trace(self, snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
+    def trace(self, snapshot_id: int, parent_snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
         """Whether an attempt landed: its id is known, or a file it adds is reachable from any ref.
 
         Refuted only once the table's last sequence number has reached the attempt's and nothing is reachable.

@@ -63,6 +63,7 @@ class CoordinatorLoops:
         self._planning: KeyedPool[int] = KeyedPool("plan", PLAN_THREADS, self._plan_one)
         self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit)
         self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up)
+        self._planned_at: dict[int, datetime] = {}
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
         self._explore = Loop("explore", self._explore_step, EXPLORE_INTERVAL_S)
@@ -118,13 +119,22 @@ class CoordinatorLoops:
         waiting = [
             PendingTable(runtime.table_id, limit=1, last_optimized_at=runtime.last_optimized_at)
             for runtime in pending
-            if runtime.enabled
+            if self._may_plan(runtime, now)
         ]
         for item in order_pending(waiting, "balanced", now):
             self._planning.submit(item.table_id)
 
     def _plan_one(self, table_id: int) -> None:
+        self._planned_at[table_id] = self._clock()
         self._plans.begin(table_id, trigger="evaluation")
+
+    def _may_plan(self, runtime: TableRuntime, now: datetime) -> bool:
+        """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""
+        last = self._planned_at.get(runtime.table_id)
+        if not runtime.enabled or last is None:
+            return runtime.enabled
+        interval = self._tables.min_plan_interval(runtime)
+        return interval is None or now - last >= interval
 
     def _commit_step(self) -> None:
         for status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):

@@ -110,7 +110,7 @@ class CommittingService:
                 self._succeed(case, attempt)
                 return True
             if _is_open(attempt):
-                trace = table.trace(attempt.snapshot_id, attempt.sequence_number, attempt.files)
+                trace = _trace(table, attempt)
                 if trace is Trace.OPEN:
                     trace = self._send_again(case, table, attempt)
                 log.info(
@@ -132,7 +132,7 @@ class CommittingService:
         except (CommitConflict, CommitRefused, CommitUnknown) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
             fresh = self._load(case.runtime.identifier)
-            return fresh.trace(attempt.snapshot_id, attempt.sequence_number, attempt.files)
+            return _trace(fresh, attempt)
         return Trace.LANDED
 
     # A new attempt
@@ -145,20 +145,19 @@ class CommittingService:
             raise CommitConflict(validation.conflict, hint="The next round plans it anew.")
         if validation.content is None:
             raise CommitConflict("; ".join(validation.dropped.values()), hint="The next round plans it anew.")
-        for number, reason in validation.dropped.items():
-            log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
         content = validation.content
         _check(case.record, content, head, table)
         failpoint("commit.before_intent")
         staged = table.stage(head, content, _summary(case.process))
         attempt = _written_down(case, content, head, staged, self._clock())
-        try:
-            self._store.write(lambda db: self._intend(db, attempt))
-        except AmoroError:
-            table.delete_unreferenced(staged.metadata_files)
-            raise
+        # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
+        self._store.write(lambda db: self._intend(db, attempt))
         failpoint("commit.after_intent")
-        return self._sent(case, table, attempt)
+        ended = self._sent(case, table, attempt)
+        if ended:
+            for number, reason in validation.dropped.items():
+                log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
+        return ended
 
     def _sent(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> bool:
         try:
@@ -256,7 +255,9 @@ class CommittingService:
             processes.save(db, process_machine.advance(process, event, now))
             runtime = tables.get(db, process.table_id)
             ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")
-            tables.save(db, backed_off(table_machine.advance(runtime, ended, now), now))
+            runtime = table_machine.advance(runtime, ended, now)
+            # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
+            tables.save(db, runtime if isinstance(error, CommitConflict) else backed_off(runtime, now))
 
         self._store.write(finish)
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
@@ -408,6 +409,10 @@ def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:
 def _key(group: Group) -> PartitionKey:
     first = (*group.work.rewritten, *group.work.converted)[0].data
     return PartitionKey(first.spec_id, first.partition)
+
+
+def _trace(table: OpenTable, attempt: CommitAttempt) -> Trace:
+    return table.trace(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number, attempt.files)
 
 
 def _is_open(attempt: CommitAttempt) -> bool:

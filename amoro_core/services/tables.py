@@ -288,6 +288,11 @@ class TableService:
             runtime = self.refresh(runtime.table_id) or runtime
         return runtime
 
+    def min_plan_interval(self, runtime: TableRuntime) -> timedelta | None:
+        """The least time between two plans of the table that nobody asked for. Raises TableRefused, CatalogNotFound."""
+        defaults = dict(self._find_catalog(runtime.identifier.catalog).properties)
+        return parse_config(effective_properties(defaults, runtime.properties)).min_plan_interval
+
     def wished(self, identifier: TableIdentifier) -> TableRuntime:
         """The table that somebody wants optimized now, looked at afresh.
 

@@ -206,10 +206,10 @@ def committed(table: Table, config: CatalogConfig) -> tuple[OpenTable, Trace]:
     head = found.head(planned.snapshot_id)
     first, second = (file.data for file in planned.files)
     staged = found.stage(head, CommitContent((1,), (first,), (), (), ()), {"process": "p"})
-    assert found.trace(staged.snapshot_id, staged.sequence_number, ()) is Trace.OPEN
+    assert found.trace(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, ()) is Trace.OPEN
     found.send(staged.payload)
     assert second.path in {file.data.path for file in opened(config).scan().files}  # type: ignore[union-attr]
-    return found, found.trace(staged.snapshot_id, staged.sequence_number, ())
+    return found, found.trace(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, ())
 
 
 def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatalog) -> None:

@@ -1,0 +1,232 @@
+"""Real processes on one installation: started, watched, killed, with their logs kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.engine import writer
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parents[2]
+#: Until a process is up, or a condition holds: a process takes seconds to start on a busy machine.
+PATIENCE_S = 90.0
+SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
+
+
+def wait_until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
+    """The first true value of the condition, asked again and again; fails when there is none in time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    """A free port below those that the system gives to outgoing connections, so that nobody takes it meanwhile."""
+    for port in random.sample(range(20000, 32000), 100):
+        with closing(socket.socket()) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command said and how it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What it printed with `-o json`."""
+        found: dict[str, Any] = json.loads(self.stdout)
+        return found
+
+    @property
+    def said(self) -> list[str]:
+        """The error and the hint, without progress."""
+        return [line for line in self.stderr.splitlines() if line.startswith(("Error: ", "Hint: "))]
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that was started; what it says goes to a file."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, text: str) -> str:
+        """The first line with that text; fails when the process ends before."""
+
+        def found() -> str | None:
+            ended = self.popen.poll() is not None
+            line = next((line for line in self.output.splitlines() if text in line), None)
+            if line is None and ended:
+                raise AssertionError(f"{self.name} ended with {self.popen.returncode} before it said {text!r}")
+            return line
+
+        line = wait_until(found, f"{self.name} says {text!r}")
+        assert line is not None
+        return line
+
+    def wait(self) -> int:
+        """How the process ended; minus the signal that killed it."""
+        return self.popen.wait(PATIENCE_S)
+
+    def terminate(self) -> int:
+        """SIGTERM, and how it ended."""
+        self.popen.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL; it is gone afterwards."""
+        self.popen.kill()
+        self.wait()
+
+
+@dataclass(slots=True)
+class Installation:
+    """A state directory, a catalog `cat` beside it, and the processes started on them."""
+
+    directory: Path
+    catalog: SqlCatalog
+    processes: list[Process] = field(default_factory=list)
+
+    @property
+    def home(self) -> Path:
+        return self.directory / "home"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Nothing of the machine's own configuration."""
+        kept = {
+            key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_", "COV_CORE"))
+        }
+        return {
+            **kept,
+            "AMORO_HOME": str(self.home),
+            "PYICEBERG_HOME": str(self.directory),
+            "HOME": str(self.directory),
+            "PYTHONPATH": str(ROOT),
+            "GRPC_VERBOSITY": "ERROR",
+        }
+
+    def start(
+        self,
+        *arguments: str,
+        failpoints: str = "",
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Start `amoro` with these arguments."""
+        log = self.directory / f"{len(self.processes)}-{arguments[0]}.log"
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "amoro_core", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=self.directory,
+                env={**self.environment, "AMORO_FAILPOINTS": failpoints, **(environment or {})},
+            )
+        process = Process(" ".join(arguments), popen, log)
+        self.processes.append(process)
+        return process
+
+    def up(self, *options: str, port: int = 0, failpoints: str = "") -> Process:
+        """A coordinator that listens, without optimizer unless the options name its threads."""
+        alone = () if "--threads" in options else ("--without-optimizer",)
+        process = self.start("up", "--port", str(port), *alone, *options, failpoints=failpoints)
+        process.wait_for("amoro listens on")
+        return process
+
+    def optimizer(
+        self,
+        address: str,
+        *options: str,
+        failpoints: str = "",
+    ) -> Process:
+        """An optimizer of one thread that is registered."""
+        every = ("--address", address, "--threads", "1", "--heartbeat-interval", "500ms", *options)
+        process = self.start("optimizer", "run", *every, failpoints=failpoints)
+        process.wait_for("optimizer.registered")
+        return process
+
+    def run(self, *arguments: str, environment: Mapping[str, str] | None = None, seconds: float = 120.0) -> Outcome:
+        """Run one command to its end."""
+        done = subprocess.run(
+            [sys.executable, "-m", "amoro_core", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd=self.directory,
+            env={**self.environment, **(environment or {})},
+            timeout=seconds,
+            check=False,
+            encoding="utf-8",
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """What a command that succeeds prints as JSON."""
+        outcome = self.run(*arguments, "-o", "json")
+        assert outcome.status == 0, outcome.stderr
+        return outcome.document
+
+    def ended(self, process_id: str) -> dict[str, Any] | None:
+        """The process, once it is closed."""
+        process = self.ask("process", "show", process_id)
+        return process if process["status"] not in ("running", "committing", "commit_unknown") else None
+
+    def logs(self) -> list[tuple[str, str]]:
+        """What each process said, by its command."""
+        return [(process.name, process.output) for process in self.processes]
+
+    def close(self) -> None:
+        """Kill what still runs."""
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.kill()
+        self.catalog.close()
+
+
+def address_of(coordinator: Process) -> str:
+    """Where the coordinator listens, as it says."""
+    return coordinator.wait_for("amoro listens on").split("amoro listens on ")[1].split(",")[0]
+
+
+def install(directory: Path, settings: str = SETTINGS) -> Installation:
+    """A new installation in the directory: a catalog that pyiceberg's configuration names, and settings."""
+    catalog = writer.make_catalog(directory)
+    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {catalog.properties[key]}" for key in _KEYS))
+    (directory / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
+    made = Installation(directory, catalog)
+    made.home.mkdir(mode=0o700)
+    (made.home / "amoro.yaml").write_text(settings)
+    return made
+
+
+_KEYS = ("uri", "warehouse")

@@ -1,0 +1,120 @@
+"""The demo as a user runs it: in a process of its own, off a terminal."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from amoro_core.demo.flights import SCHEMA, generated_flights, months_of
+from amoro_core.demo.ledger import Ledger
+from amoro_core.files.schema import arrow_schema
+
+ENDS_WITHIN = timedelta(seconds=60)  # after a signal; two cores are shared with other tests
+
+
+@contextmanager
+def demo(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A demo that is killed at the end if it still runs; its temporary files are below `tmp_path / "tmp"`."""
+    (tmp_path / "tmp").mkdir()
+    home = str(tmp_path / "home")  # so that nothing of the user's own configuration is seen
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp"), "HOME": home, "PYTHONIOENCODING": "utf-8"}
+    command = [sys.executable, "-m", "amoro_core", "demo", *options]
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def counts_after(output: str, what: str) -> tuple[int, int, int]:
+    """The three columns of a line of the summary: written, before settling, after."""
+    found = re.search(rf"{what} +([\d,]+) +([\d,]+) +([\d,]+)$", output, re.MULTILINE)
+    assert found is not None, output
+    first, second, third = (int(group.replace(",", "")) for group in found.groups())
+    return first, second, third
+
+
+def read_until(process: subprocess.Popen[str], words: str) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if words in line:
+            return
+    raise AssertionError(f"the demo ended before it said {words!r}: {process.stderr.read() if process.stderr else ''}")
+
+
+def test_the_demo_ends_with_fewer_files_no_deletes_and_equal_rows(tmp_path: Path) -> None:
+    with demo(tmp_path, "--seconds", "12") as process:
+        output, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors + output
+    receipts = re.findall(r"(?:minor|major|full) +files \d+→\d+  deletes \d+→\d+  rows ([\d,]+) = \1 ✓", output)
+    assert receipts, output
+    written, _, after = counts_after(output, "data files")
+    assert after < written
+    assert counts_after(output, "equality delete files")[0] > 0
+    assert counts_after(output, "equality delete files")[2] == 0
+    assert counts_after(output, "position delete files")[2] == 0
+    assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", output, re.MULTILINE), output
+    assert errors == ""
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_demo_and_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--seconds", "600") as process:
+        read_until(process, "planned")
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=ENDS_WITHIN.total_seconds())
+    assert (process.returncode, errors) == (128 + number, "")
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_directory_that_is_not_empty_is_refused_by_name(tmp_path: Path) -> None:
+    with demo(tmp_path, "--directory", str(tmp_path)) as process:
+        _, errors = process.communicate(timeout=ENDS_WITHIN.total_seconds())
+    assert process.returncode == 2
+    assert f"{tmp_path} is not an empty directory" in errors
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
+
+
+def test_generated_flights_stand_in_for_real_ones() -> None:
+    flights = generated_flights()
+    ids = np.array([0, 1, 2])
+    known = ids[~flights.cancelled[ids]]
+    announced = flights.versions(known, np.zeros_like(known))
+    ended, corrected = (flights.versions(known, np.full_like(known, revision)) for revision in (1, 3))
+    assert announced.schema.equals(arrow_schema(SCHEMA), check_metadata=True)
+    assert announced["arr_delay"].null_count == len(known)
+    assert ended["arr_delay"].null_count == 0
+    assert pc.subtract(corrected["arr_delay"], ended["arr_delay"]).to_pylist() == [2] * len(known)
+    assert months_of(ended).tolist() == flights.months[known].tolist()
+    assert np.all(np.diff(flights.months) >= 0)
+
+
+def test_the_ledger_tells_lost_doubled_and_changed_rows() -> None:
+    flights = generated_flights()
+    ids = np.arange(10)
+    rows = flights.versions(ids, np.ones_like(ids))
+    ledger = Ledger()
+    ledger.put(rows)
+    assert ledger.prove(rows.take(pa.array(ids[::-1]))).holds
+    assert not ledger.prove(rows.slice(1)).holds
+    assert not ledger.prove(pa.concat_tables([rows, rows.slice(9)])).holds
+    older = flights.versions(ids, np.where(ids == 4, 0, 1))
+    changed = ledger.prove(older)
+    assert (changed.expected_rows, changed.found_rows, changed.holds) == (10, 10, False)
+    ledger.remove([3])
+    ledger.put(flights.versions(np.array([4]), np.array([2])))
+    assert (len(ledger), ledger.revision(3), ledger.revision(4), ledger.revision(5)) == (9, None, 2, 1)
