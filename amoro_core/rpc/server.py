@@ -17,6 +17,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     add_OptimizingServiceServicer_to_server,
 )
 from amoro_core.rpc.calls import Changes
+from amoro_core.rpc.ports import holder_of
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
 STOP_GRACE_S = 1.0
@@ -32,14 +33,12 @@ class Server:
         optimizing: Callable[[], OptimizingServiceServicer],
         admin: Callable[[], AdminServiceServicer],
         changes: Sequence[Changes],
-        holder_of: Callable[[int], str] = lambda port: "",
     ) -> None:
         self._host = host
         self._wanted_port = port
         self._optimizing = optimizing
         self._admin = admin
         self._changes = changes
-        self._holder_of = holder_of
         self._loop = asyncio.new_event_loop()
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
@@ -87,7 +86,7 @@ class Server:
             self.port = server.add_insecure_port(f"{self._host}:{self._wanted_port}")
         except RuntimeError as error:
             raise AddressInUse(
-                f"{self._host}:{self._wanted_port} can't be listened on{self._holder_of(self._wanted_port)}",
+                f"{self._host}:{self._wanted_port} can't be listened on{holder_of(self._wanted_port)}",
                 hint="Stop what listens there, or choose another port with --port (0 picks a free one).",
             ) from error
         for change in self._changes:

@@ -13,12 +13,14 @@ from amoro_core.model.tables import OptimizingType
 
 from .catalogs import SharedCatalog
 from .java_writer import java_upsert
+from .notes import delete_notes, make_notes, notes, notes_without, upsert_notes
 from .optimizing import Services, rewrite_all, snapshots
 from .rows import Rows, frozen, spark_rows
 from .tables import (
     AFTER,
     DATA,
     EQUALITY_DELETES,
+    MERGE_ON_READ,
     MIXED_ROWS,
     POSITION_DELETES,
     file_counts,
@@ -89,10 +91,7 @@ def test_the_mixed_table_keeps_its_rows_through_minor_major_and_full(
     assert file_counts(spark, table).total() == partitions(spark, table)
     assert services.has_nothing_to_do(table, MINOR)
 
-    def without_every_fifth(row: dict[str, Any]) -> dict[str, Any] | None:
-        return None if row["id"] % 5 == 4 else row
-
-    rows = changed(spark_rows(spark, table), without_every_fifth, columns)
+    rows = changed(spark_rows(spark, table), lambda row: None if row["id"] % 5 == 4 else row, columns)
     spark.sql(f"DELETE FROM {table} WHERE id % 5 = 4")
     added = MIXED_ROWS.format(start=130, end=150, **AFTER)
     spark.sql(f"INSERT INTO {table} BY NAME {added}")
@@ -163,27 +162,92 @@ def test_the_equality_table_keeps_its_rows_through_minor_major_and_full(
 
 
 def upsert_both_specs(spark: SparkSession, catalog: SharedCatalog, table: str, version: int) -> Rows:
-    """Upsert rows of both specs by id, one delete file being global; returns the rows that must be there then."""
-    regions = ("north", "south", "west")
+    """Upsert rows by id under both specs, globally under the old one; returns the rows that must be there then."""
     columns = columns_of(spark, table)
     rows = spark_rows(spark, table)
     for spec_id, ids in ((0, (5, 6, 34, 300 + version)), (1, (32, 35, 46))):
         new = [
             {
                 "id": number,
-                "region": regions[number % 3],
+                "region": ("north", "south", "west")[number % 3],
                 "code": None,
                 "day": date(2026, 1, version),
-                "price": Decimal(version).quantize(Decimal("0.01")),
+                "price": Decimal(f"{version}.00"),
                 "note": f"version {version} of {number}",
             }
             for number in ids
         ]
-        # Rows of the old spec lie outside the partitions of the new one.
-        in_reach = {row.id for row in spark.sql(REACH.format(table=table, spec_id=spec_id)).collect()} & set(ids)
-        java_upsert(
-            spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], new, new, spec_id=spec_id or None
-        )
-        rows = changed(rows, lambda row, gone=in_reach: None if row["id"] in gone else row, columns)
+        java_upsert(spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], new, new, spec_id=spec_id)
+        rows = Rows({row: count for row, count in rows.items() if row[columns.index("id")] not in ids})
         rows += Rows(tuple(row[name] for name in columns) for row in new)
     return rows
+
+
+@pytest.mark.timeout(600)
+def test_equality_deletes_on_segments_become_position_deletes_under_minor(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, rows_per_file=60)
+    set_properties(spark, table, SEGMENTS)
+    upsert_notes(catalog, table, range(10, 30), "second")
+    upsert_notes(catalog, table, range(20, 80, 3), "third")
+    delete_notes(catalog, table, 2, 63, 124, 999)
+    delete_notes(catalog, table, 3)
+    delete_notes(catalog, table, 25)
+    spark.sql(f"DELETE FROM {table} WHERE id = 125")
+    paths = data_paths(spark, table)
+    third = {*range(20, 80, 3)}
+    second = {*range(10, 30)} - third
+    first = {*range(180)} - second - third
+    rows = notes(first - {2, 3, 63, 124, 125}) + notes(second - {25}, "second") + notes(third, "third")
+    assert spark_rows(spark, table) == rows
+    assert services.optimize(table, MINOR).equality_delete_files_after == 0
+    # One for each file that lost rows. Spark's own stays: nothing but its bounds says that no other file needs it.
+    assert file_counts(spark, table) == {(DATA, 0): 5, (POSITION_DELETES, 0): 4 + 1}
+    assert data_paths(spark, table) == paths
+    assert services.has_nothing_to_do(table, MINOR)
+
+    # Each of ours is scoped to one file: Spark replaces it where it deletes more of that file.
+    spark.sql(f"DELETE FROM {table} WHERE id IN (4, 126)")
+    assert file_counts(spark, table) == {(DATA, 0): 5, (POSITION_DELETES, 0): 4}
+    spark.sql(f"INSERT INTO {table} SELECT id, concat('note ', id) FROM range(200, 220, 1, 1)")
+    upsert_notes(catalog, table, [*range(150, 170), 206], "fourth")
+    rows = rows - notes([4, 126, *range(150, 170)])
+    rows = rows + notes({*range(200, 220)} - {206}) + notes([*range(150, 170), 206], "fourth")
+    assert spark_rows(spark, table) == rows
+    paths = data_paths(spark, table)
+    assert services.optimize(table, MINOR).equality_delete_files_after == 0
+    assert data_paths(spark, table) == paths
+    assert services.has_nothing_to_do(table, MINOR)
+
+    services.optimize(table, FULL)
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+    maintain_by_spark(spark, table)
+    assert spark_rows(spark, table) == rows
+
+
+@pytest.mark.timeout(600)
+def test_a_table_of_format_one_is_optimized_and_upgraded_later(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, properties="'format-version' = '1'")
+    spark.sql(f"DELETE FROM {table} WHERE id IN (3, 14)")
+    services.optimize(table, MINOR)
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+
+    spark.sql(f"DELETE FROM {table} WHERE id = 5")
+    spark.sql(f"INSERT INTO {table} SELECT id, concat('note ', id) FROM range(30, 40, 1, 1)")
+    services.optimize(table, FULL)
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+    assert spark_rows(spark, table) == notes_without(40, 3, 14, 5)
+
+    set_properties(spark, table, MERGE_ON_READ)
+    assert catalog.load(table).format_version == 2
+    spark.sql(f"DELETE FROM {table} WHERE id = 7")
+    delete_notes(catalog, table, 8, 39)
+    services.optimize(table, FULL)
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+    spark.sql(f"INSERT INTO {table} VALUES (8, 'note 8')")
+    assert spark_rows(spark, table) == notes_without(40, 3, 14, 5, 7, 39)
+    maintain_by_spark(spark, table)
+    assert spark_rows(spark, table) == notes_without(40, 3, 14, 5, 7, 39)

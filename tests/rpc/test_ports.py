@@ -1,0 +1,31 @@
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from amoro_core.app import Coordinator
+from amoro_core.errors import AddressInUse
+from amoro_core.rpc.ports import holder_of
+from amoro_core.settings import Settings
+
+
+def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        assert holder_of(port).startswith(f": process {os.getpid()} (")
+        refused = Coordinator(tmp_path / "home", replace(Settings(), port=port), watch=False)
+        with pytest.raises(AddressInUse, match=f"127.0.0.1:{port} can't be listened on: process {os.getpid()} "):
+            refused.start()
+    assert not (tmp_path / "home" / "coordinator.json").exists()
+    assert holder_of(port) == ""
+    started = Coordinator(tmp_path / "home", replace(Settings(), port=port), watch=False)
+    started.start()
+    assert started.address == f"127.0.0.1:{port}"
+    started.stop()
