@@ -9,12 +9,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from io import BytesIO
 from typing import Any
 
 from pydantic_core import to_json
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, InputFile, InputStream
 from pyiceberg.manifest import (
     MANIFEST_ENTRY_SCHEMAS,
     UNASSIGNED_SEQ,
@@ -87,7 +88,8 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
     """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable."""
     try:
         # pyiceberg's own reader of a snapshot's manifests hands out objects that are shared between threads.
-        return list(read_manifest_list(io.new_input(path)))
+        source = io.new_input(path)
+        return list(read_manifest_list(_WholeFile(source, len(source))))
     except Exception as error:
         raise _translated(error, "manifest list", path) from error
 
@@ -95,7 +97,7 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, deleted ones too. Raises as `read_list`."""
     try:
-        source = io.new_input(manifest.manifest_path)
+        source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
         with AvroFile[ManifestEntry](
             source, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], _READ_TYPES, _READ_ENUMS
         ) as reader:
@@ -103,6 +105,28 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
             return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
     except Exception as error:
         raise _translated(error, "manifest", manifest.manifest_path) from error
+
+
+class _WholeFile(InputFile):
+    """A file that is read at once and whole: pyiceberg's decoder takes the end of a short read for the file's end."""
+
+    def __init__(self, source: InputFile, size: int) -> None:
+        super().__init__(source.location)
+        self._source, self._size = source, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def exists(self) -> bool:
+        return self._source.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        """Raises ValueError for fewer bytes than there must be."""
+        with self._source.open(seekable) as stream:
+            data = stream.read()
+        if len(data) < self._size:
+            raise ValueError(f"only {len(data)} of {self._size} bytes were read")
+        return BytesIO(data)
 
 
 def _translated(error: Exception, what: str, path: str) -> Exception:

@@ -15,6 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, UpdateMetrics
 
 from amoro_core.errors import CommitConflict
+from amoro_core.files.io import translated
 from amoro_core.iceberg.entries import partition_types, to_partition
 from amoro_core.iceberg.manifests import (
     Manifest,
@@ -70,7 +71,8 @@ class _Staging:
         """Write the entries as a new manifest of the snapshot."""
         path = self.path(f"{self.name}-m{len(self.written)}.avro")
         version = self.table.metadata.format_version
-        return write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
+        with translated(path):
+            return write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
 
     def discard(self) -> None:
         for path in self.written:
@@ -82,7 +84,7 @@ def stage(table: Table, head: Head, content: CommitContent, summary: Mapping[str
     """Write manifests and manifest list of a REPLACE snapshot on that head, of the table as loaded just now.
 
     Nothing is visible before it is sent; when it fails, what it wrote is deleted. Raises CommitConflict when the
-    table has another head, or does not hold each removed file exactly once.
+    table has another head, or does not hold each removed file exactly once, StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
@@ -120,15 +122,16 @@ def _stage(staging: _Staging, head: Head, content: CommitContent, summary: Mappi
     added += _added(staging, ManifestContent.DELETES, content.added_deletes, metrics)
     carried = _carried(staging, parent, content, metrics)
     path = staging.path(f"snap-{staging.snapshot_id}-1-{staging.name}.avro")
-    write_list(
-        io,
-        path,
-        metadata.format_version,
-        staging.snapshot_id,
-        parent.snapshot_id,
-        staging.sequence_number,
-        [*added, *carried],
-    )
+    with translated(path):
+        write_list(
+            io,
+            path,
+            metadata.format_version,
+            staging.snapshot_id,
+            parent.snapshot_id,
+            staging.sequence_number,
+            [*added, *carried],
+        )
     snapshot = {
         "snapshot-id": staging.snapshot_id,
         "parent-snapshot-id": parent.snapshot_id,

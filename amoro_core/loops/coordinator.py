@@ -15,7 +15,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
-from amoro_core.services.planning import PlanningService
+from amoro_core.services.planning import EVALUATION, PlanningService
 from amoro_core.services.tables import TableService
 
 log = structlog.get_logger("amoro.loops")
@@ -126,7 +126,7 @@ class CoordinatorLoops:
 
     def _plan_one(self, table_id: int) -> None:
         self._planned_at[table_id] = self._clock()
-        self._plans.begin(table_id, trigger="evaluation")
+        self._plans.begin(table_id, trigger=EVALUATION)
 
     def _may_plan(self, runtime: TableRuntime, now: datetime) -> bool:
         """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""

@@ -251,7 +251,9 @@ class CommittingService:
         def finish(db: Database) -> None:
             now = self._clock()
             process = processes.get(db, case.process.process_id)
-            event = process_machine.ProcessFailed(error.code, error.message)
+            event = process_machine.ProcessFailed(
+                error.code, f"{error.message} ({error.hint})" if error.hint else error.message
+            )
             processes.save(db, process_machine.advance(process, event, now))
             runtime = tables.get(db, process.table_id)
             ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")

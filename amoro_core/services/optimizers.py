@@ -82,7 +82,8 @@ class OptimizerService:
         if heartbeat_interval >= self._timeout:
             raise InvalidArgument(
                 f"heartbeat interval {heartbeat_interval.total_seconds():g} s is not below "
-                f"the coordinator's timeout of {self._timeout.total_seconds():g} s"
+                f"the coordinator's timeout of {self._timeout.total_seconds():g} s",
+                hint="Give it a shorter --heartbeat-interval, or the coordinator a longer heartbeat-timeout.",
             )
         now = self._clock()
         token = f"amo_{secrets.token_urlsafe(32)}"

@@ -40,6 +40,9 @@ from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.planning")
 
+#: What a process is triggered by when nobody asked for it.
+EVALUATION = "evaluation"
+
 
 @dataclass(frozen=True, slots=True)
 class Begun:
@@ -88,7 +91,7 @@ class PlanningService:
             raise
         except BaseException as error:
             why = str(error) or type(error).__name__
-            self._store.write(lambda db: self._plan_failed(db, table_id, why))
+            self._store.write(lambda db: self._plan_failed(db, table_id, why, asked=trigger != EVALUATION))
             raise
         finally:
             self._changed()
@@ -149,13 +152,14 @@ class PlanningService:
     def _unmark(self, db: Database, table_id: int, event: table_machine.TableEvent) -> None:
         tables.save(db, table_machine.advance(tables.get(db, table_id), event, self._clock()))
 
-    def _plan_failed(self, db: Database, table_id: int, why: str) -> None:
+    def _plan_failed(self, db: Database, table_id: int, why: str, *, asked: bool) -> None:
         now = self._clock()
         runtime = tables.get(db, table_id)
         if runtime.status is not OptimizingStatus.PLANNING:
             return
         event = table_machine.PlanFailed(f"planning failed: {why}")
-        tables.save(db, backed_off(table_machine.advance(runtime, event, now), now))
+        idle = table_machine.advance(runtime, event, now)
+        tables.save(db, idle if asked else backed_off(idle, now))
 
     def _store_plan(
         self, db: Database, process: OptimizingProcess, works: Sequence[tuple[OptimizingTask, bytes]]

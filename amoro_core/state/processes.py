@@ -210,4 +210,5 @@ def _loss(task: OptimizingTask) -> str:
             f"task {number} lost {task.lost_attempts} attempts over {len(task.lost_optimizers)} optimizers "
             f"and is not tried again; last: {task.failure}"
         )
-    return f"task {number} failed {task.failed_runs} times; last: {task.failure}"
+    times = "once" if task.failed_runs == 1 else f"{task.failed_runs} times"
+    return f"task {number} failed {times}; last: {task.failure}"

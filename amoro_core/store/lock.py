@@ -38,7 +38,7 @@ class StateLock:
                 os.close(descriptor)
                 raise StateDirectoryLocked(
                     f"another coordinator works on the state directory {home}{_holder(home)}",
-                    hint="Stop it, wait for it with --timeout, or name another directory with --home.",
+                    hint="Stop it, wait for its end, or name another directory with --home.",
                 )
             time.sleep(min(_POLL_SECONDS, left))
         return cls(descriptor)

@@ -1,0 +1,181 @@
+"""Every single read and write of planning, rewriting and committing fails once: nothing wrong is ever committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import AmoroError
+from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from tests.engine.builders import BY_PART
+from tests.engine.parquet_rows import local_path
+from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
+from tests.faults.system import TABLE, System
+from tests.faults.world import World
+
+FULL = OptimizingType.FULL
+#: More operations on one kind of file than any step needs here.
+MANY = 40
+
+READS = [(kind, trouble) for kind in Kind for trouble in (Trouble.FAILS, Trouble.BUSY, Trouble.TRUNCATED, Trouble.SLOW)]
+
+
+@pytest.fixture(autouse=True)
+def _storage() -> Iterator[None]:
+    with storage_faults():
+        yield
+
+
+@pytest.fixture
+def world(catalog: SqlCatalog) -> World:
+    """A table whose manifests hold files that stay (partition c) beside files that are rewritten."""
+    made = World(catalog, BY_PART)
+    made.fill()
+    made.append_kept()
+    return made
+
+
+@pytest.fixture
+def system(over_sql: CatalogConfig, tmp_path: Path) -> Iterator[System]:
+    with System(tmp_path / "home", over_sql) as made:
+        yield made
+
+
+def each_strike(operation: Operation, kind: Kind, trouble: Trouble, attempt: Callable[[StorageFault], None]) -> int:
+    """Attempt with the fault at the first operation, at the second, and so on to the last; returns how many.
+
+    Troubles that look alike to us are tried at the first only.
+    """
+    for skip in range(MANY if trouble in (Trouble.FAILS, Trouble.TRUNCATED) else 1):
+        fault = StorageFault(operation, kind, trouble, skip)
+        attempt(fault)
+        if not fault.struck:
+            return skip
+    assert trouble not in (Trouble.FAILS, Trouble.TRUNCATED), f"more than {MANY} operations"
+    return 1
+
+
+def tried(step: Callable[[], object], fault: StorageFault) -> AmoroError | None:
+    """Run one step against the fault; any error has to be one of ours."""
+    with failing(fault):
+        try:
+            step()
+        except AmoroError as error:
+            print(f"{fault.struck}: {type(error).__name__}: {error.message}")
+            return error
+    return None
+
+
+def finished(world: World, system: System, process_id: str) -> ProcessStatus:
+    """Where the process comes to once the store works again."""
+    for _ in range(4):
+        world.require_consistent(system, process_id)
+        if not system.commit(process_id).is_active:
+            break
+    return world.require_ended(system, process_id, leaves_files=True)
+
+
+@pytest.mark.parametrize(("kind", "trouble"), [pair for pair in READS if pair[0] is not Kind.PARQUET])
+def test_planning_meets_a_store_that_fails(world: World, system: System, kind: Kind, trouble: Trouble) -> None:
+    def attempt(fault: StorageFault) -> None:
+        table_id = system.tables.ensure(TABLE).table_id
+        error = tried(lambda: system.planning.begin(table_id, trigger="request", requested=FULL), fault)
+        assert (error is not None) == bool(fault.struck)
+        if error is not None:
+            assert system.runtime().status is OptimizingStatus.IDLE
+            assert system.optimizing.active_process(table_id) is None
+
+    assert each_strike(Operation.READ, kind, trouble, attempt) > 0
+    planned = system.optimizing.list_processes()
+    process_id = planned[0].process.process_id if planned else system.plan(FULL)
+    assert system.execute() == []
+    assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("trouble", list(Trouble))
+@pytest.mark.parametrize("operation", list(Operation))
+def test_rewriting_meets_a_store_that_fails(
+    world: World, system: System, operation: Operation, trouble: Trouble
+) -> None:
+    def attempt(fault: StorageFault) -> None:
+        world.upsert(0, 1)
+        process_id = system.plan(FULL)
+        with failing(fault):
+            failures = system.execute()
+        assert len(failures) == len(fault.struck)
+        assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+        written = {local_path(path) for files in system.outputs(process_id).values() for path in files}
+        assert {str(path) for path in world.data_files(process_id)} == written
+
+    assert each_strike(operation, Kind.PARQUET, trouble, attempt) > 0
+
+
+@pytest.mark.parametrize(("kind", "trouble"), READS)
+def test_committing_meets_a_store_that_can_not_be_read(
+    world: World, system: System, kind: Kind, trouble: Trouble
+) -> None:
+    def attempt(fault: StorageFault) -> None:
+        world.upsert(0, 1)
+        process_id = system.plan(FULL)
+        assert system.execute() == []
+        error = tried(lambda: system.commit(process_id), fault)
+        status = finished(world, system, process_id)
+        if error is not None or not fault.struck:
+            assert status is ProcessStatus.SUCCESS
+
+    assert each_strike(Operation.READ, kind, trouble, attempt) > 0
+    world.fill()
+    assert system.optimize(FULL).status is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("trouble", list(Trouble))
+@pytest.mark.parametrize("kind", [Kind.METADATA, Kind.MANIFEST_LIST, Kind.MANIFEST])
+def test_committing_meets_a_store_that_can_not_be_written(
+    world: World, system: System, kind: Kind, trouble: Trouble
+) -> None:
+    def attempt(fault: StorageFault) -> None:
+        world.upsert(0, 1)
+        process_id = system.plan(FULL)
+        assert system.execute() == []
+        before = world.metadata_files()
+        error = tried(lambda: system.commit(process_id), fault)
+        if fault.struck and kind is not Kind.METADATA:
+            assert error is not None
+            assert system.attempts(process_id) == ()
+            assert world.metadata_files() == before
+        assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+        assert [one.outcome for one in system.attempts(process_id)] == [CommitOutcome.DONE]
+
+    assert each_strike(Operation.WRITE, kind, trouble, attempt) > 0
+
+
+@pytest.mark.parametrize("kind", [Kind.METADATA, Kind.MANIFEST_LIST, Kind.MANIFEST])
+def test_burst_of_refused_reads_only_delays_a_commit(world: World, system: System, kind: Kind) -> None:
+    process_id = system.plan(FULL)
+    assert system.execute() == []
+    fault = StorageFault(Operation.READ, kind, Trouble.BUSY, times=5)
+    errors = 0
+    while tried(lambda: system.commit(process_id), fault) is not None:
+        errors += 1
+        world.require_consistent(system, process_id)
+    assert errors == len(fault.struck) == 5
+    assert finished(world, system, process_id) is ProcessStatus.SUCCESS
+
+
+def test_commit_cut_by_what_ends_the_process_is_finished_after_a_restart(world: World, system: System) -> None:
+    for error in (KeyboardInterrupt(), SystemExit(1), MemoryError()):
+        world.upsert(0, 1)
+        process_id = system.plan(FULL)
+        assert system.execute() == []
+        fault = StorageFault(Operation.WRITE, Kind.METADATA, Trouble.FAILS, error=error)
+        with failing(fault), suppress(type(error)):
+            system.commit(process_id)
+        assert fault.struck != []
+        world.require_consistent(system, process_id)
+        assert [one.outcome for one in system.attempts(process_id)] in ([CommitOutcome.SENT], [CommitOutcome.UNKNOWN])
+        assert finished(world, system, process_id) is ProcessStatus.SUCCESS
