@@ -1,6 +1,6 @@
 """Iceberg tables behind the port."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -9,7 +9,8 @@ from pyiceberg.table import Table
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
-from amoro_core.iceberg import commit, staging
+from amoro_core.iceberg import commit, filters, staging
+from amoro_core.iceberg.caching import ManifestCache
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, load_table, open_catalog, warehouse_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
 from amoro_core.iceberg.heads import read_head
@@ -23,7 +24,7 @@ from amoro_core.iceberg.metadata import (
 )
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -93,6 +94,8 @@ class IcebergTable:
         self._table = table
         self._newest = table
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
+        self._manifests = ManifestCache()  # of `head` and `stage`
+        self._has_staged = False
 
     @property
     def facts(self) -> TableFacts:
@@ -131,6 +134,10 @@ class IcebergTable:
             refuse_files(self._table.metadata, found)
         return found
 
+    def selects(self, condition: str) -> Callable[[DataFile], bool]:
+        """Whether a data file may hold rows that fulfil the condition."""
+        return filters.selector(self._table.metadata, condition)
+
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec; the table is scanned unless it was."""
         return context(
@@ -153,18 +160,20 @@ class IcebergTable:
     def head(self, planned_snapshot_id: int) -> Head:
         """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
         self._newest = self._load()
-        return read_head(self._newest, planned_snapshot_id, self._scan_of)
+        return read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
         """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
 
-        Raises CommitConflict when the head is no longer the table's.
+        Only the first call merges small manifests. Raises CommitConflict when the head is no longer the table's.
         """
         if not _is_head(self._newest, head):
             self._newest = self._load()
             if not _is_head(self._newest, head):
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
-        return staging.stage(self._newest, head, content, summary)
+        # Merging manifests takes time, in which the next attempt might lose, too.
+        merge, self._has_staged = not self._has_staged, True
+        return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
 
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
@@ -194,7 +203,7 @@ class IcebergTable:
 
     def _scan_of(self, table: Table) -> TableScan:
         """The scan of a head, which has a snapshot. Files of any format: what the plan did not touch is no concern."""
-        found = scan(table, self._readable(table))
+        found = scan(table, self._readable(table), self._manifests.read)
         if found is None:
             raise CommitConflict(f"{self._identifier} has no snapshot any more")
         return found

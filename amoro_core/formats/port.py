@@ -1,10 +1,10 @@
 """The port through which services see catalogs and tables; one implementation for each table format."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -36,6 +36,12 @@ class OpenTable(Protocol):
         """All live files of main's head with their deletes; None for a table without snapshot.
 
         Raises TableRefused for files that are not handled (location, partition of a delete, format).
+        """
+
+    def selects(self, condition: str) -> Callable[[DataFile], bool]:
+        """Whether a data file may hold rows that fulfil the condition (`self-optimizing.filter`).
+
+        Raises TableRefused("configuration") for a condition that is malformed.
         """
 
     def context(self, spec_id: int) -> TableContext:

@@ -19,6 +19,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.entries import find_in_history
 from amoro_core.iceberg.guards import LOCATION_PROVIDERS
+from amoro_core.iceberg.merging import merge_settings
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
 
 SUPPORTED_FORMAT_VERSION = 2
@@ -28,12 +29,14 @@ _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encrypti
 
 
 def refuse_table(metadata: TableMetadata) -> None:
-    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code."""
+    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code, and
+    malformed properties about commits."""
     _refuse_format_version(metadata)
     _refuse_foreign_code(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
     _refuse_newer_types(metadata)
+    merge_settings(metadata.properties)
 
 
 def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:

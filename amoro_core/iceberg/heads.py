@@ -9,13 +9,19 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.entries import partition_types, to_delete_file
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.commits import Head
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 
 
-def read_head(table: Table, planned_snapshot_id: int, scan: Callable[[Table], TableScan]) -> Head:
+def read_head(
+    table: Table,
+    planned_snapshot_id: int,
+    scan: Callable[[Table], TableScan],
+    read: ManifestReader = read_manifest,
+) -> Head:
     """The head of the table as loaded just now; `scan` reads its live files.
 
     Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
@@ -35,7 +41,7 @@ def read_head(table: Table, planned_snapshot_id: int, scan: Callable[[Table], Ta
         descends=_descends(metadata, planned_snapshot_id, since),
         field_ids=frozenset(metadata.schema().field_ids),
         scan=found,
-        removed_equality_deletes=None if since is None else _removed(table, planned_snapshot_id, since, found),
+        removed_equality_deletes=None if since is None else _removed(table, planned_snapshot_id, since, found, read),
     )
 
 
@@ -70,7 +76,9 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
     return False if current is None else None
 
 
-def _removed(table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan) -> tuple[DeleteFile, ...]:
+def _removed(
+    table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan, read: ManifestReader
+) -> tuple[DeleteFile, ...]:
     """Equality deletes that a snapshot after the plan's removed, or added and no longer has, by path.
 
     The second finds deletes that a writer left out without an entry that says so.
@@ -82,7 +90,7 @@ def _removed(table: Table, planned_snapshot_id: int, since: list[Snapshot], scan
     found: dict[tuple[str, int], DeleteFile] = {}
     for manifest in _delete_manifests(table.io, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
-        for entry in read_manifest(table.io, manifest).entries:
+        for entry in read(table.io, manifest).entries:
             if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
                 continue
             key = (entry.data_file.file_path, entry.sequence_number or 0)

@@ -9,6 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.locations import require_within
+from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.entries import (
     PartitionTypes,
     is_unpartitioned,
@@ -16,12 +17,12 @@ from amoro_core.iceberg.entries import (
     to_data_file,
     to_delete_file,
 )
-from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
 from amoro_core.matching import match
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 
 
-def scan(table: Table, read_locations: Sequence[str]) -> TableScan | None:
+def scan(table: Table, read_locations: Sequence[str], read: ManifestReader = read_manifest) -> TableScan | None:
     """The live files of main's head with their deletes, files of every format; None without a snapshot.
 
     Raises TableRefused (what lies outside the locations, is encrypted, or a delete that readers disagree about),
@@ -35,7 +36,7 @@ def scan(table: Table, read_locations: Sequence[str]) -> TableScan | None:
     data: list[DataFile] = []
     deletes: list[DeleteFile] = []
     for manifest in live_manifests(table.io, snapshot, read_locations):
-        _collect(table.io, manifest, types, data, deletes)
+        _collect(read(table.io, manifest), types, data, deletes)
     refuse_outside([*(file.path for file in data), *(file.path for file in deletes)], read_locations)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     files, dangling = match(data, deletes, unpartitioned)
@@ -60,17 +61,17 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str]) -> None:
 
 
 def _collect(
-    io: FileIO,
-    manifest: ManifestFile,
+    manifest: Manifest,
     types: dict[int, PartitionTypes],
     data: list[DataFile],
     deletes: list[DeleteFile],
 ) -> None:
-    if manifest.partition_spec_id not in types:
-        raise UnreadableFile(f"{manifest.manifest_path} names the unknown spec {manifest.partition_spec_id}")
-    own = types[manifest.partition_spec_id]
-    for entry in read_manifest(io, manifest).live:
-        if manifest.content == ManifestContent.DATA:
+    spec_id = manifest.file.partition_spec_id
+    if spec_id not in types:
+        raise UnreadableFile(f"{manifest.file.manifest_path} names the unknown spec {spec_id}")
+    own = types[spec_id]
+    for entry in manifest.live:
+        if manifest.file.content == ManifestContent.DATA:
             data.append(to_data_file(entry, own))
         else:
             deletes.append(to_delete_file(entry, own))

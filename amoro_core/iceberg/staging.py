@@ -13,9 +13,11 @@ from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot, UpdateMetrics
+from pyiceberg.types import UnknownType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.files.io import translated
+from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.entries import partition_types, to_partition
 from amoro_core.iceberg.manifests import (
     Manifest,
@@ -30,6 +32,7 @@ from amoro_core.iceberg.manifests import (
     write_list,
     write_manifest,
 )
+from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.files import DataFile, DeleteFile
 
@@ -54,7 +57,10 @@ class _Staging:
     table: Table
     snapshot_id: int
     sequence_number: int
+    read: ManifestReader = read_manifest
     written: list[str] = field(default_factory=list)
+    own: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)  # of the manifests written, by path
+    numbered: int = 0
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def path(self, name: str) -> str:
@@ -69,10 +75,25 @@ class _Staging:
         self, content: ManifestContent, header: ManifestHeader, entries: Sequence[ManifestEntry]
     ) -> ManifestFile:
         """Write the entries as a new manifest of the snapshot."""
-        path = self.path(f"{self.name}-m{len(self.written)}.avro")
+        path = self.path(f"{self.name}-m{self.numbered}.avro")
+        self.numbered += 1
         version = self.table.metadata.format_version
         with translated(path):
-            return write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
+            done = write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
+        self.own[path] = entries
+        return done
+
+    def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
+        """What a manifest of the new snapshot hands on: all of our own ones, the live ones of others."""
+        if file.manifest_path in self.own:
+            return self.own[file.manifest_path]
+        return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
+
+    def drop(self, path: str) -> None:
+        """Delete a manifest of our own that was merged into another."""
+        with suppress(Exception):  # then it stays among what was written, to be cleaned with it
+            self.table.io.delete(path)
+            self.written.remove(path)
 
     def discard(self) -> None:
         for path in self.written:
@@ -80,20 +101,30 @@ class _Staging:
                 self.table.io.delete(path)
 
 
-def stage(table: Table, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
+def stage(
+    table: Table,
+    head: Head,
+    content: CommitContent,
+    summary: Mapping[str, str],
+    *,
+    read: ManifestReader = read_manifest,
+    merge: bool = True,
+) -> StagedCommit:
     """Write manifests and manifest list of a REPLACE snapshot on that head, of the table as loaded just now.
 
-    Nothing is visible before it is sent; when it fails, what it wrote is deleted. Raises CommitConflict when the
-    table has another head, or does not hold each removed file exactly once, StorageFull or WorkFailed.
+    Small manifests are merged as the table's properties say, unless that is not wanted. Nothing is visible before it
+    is sent; when it fails, what it wrote is deleted. Raises CommitConflict when the table has another head, or does
+    not hold each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
     if metadata.format_version not in _FORMAT_VERSIONS:
         raise ValueError(f"format {metadata.format_version} can't be written")
-    staging = _Staging(table, metadata.new_snapshot_id(), metadata.next_sequence_number())
+    settings = merge_settings(metadata.properties) if merge else MergeSettings(enabled=False)
+    staging = _Staging(table, metadata.new_snapshot_id(), metadata.next_sequence_number(), read)
     _require_older(content, metadata, staging.sequence_number)
     try:
-        return _stage(staging, head, content, summary)
+        return _stage(staging, head, content, summary, settings)
     except BaseException:
         staging.discard()
         raise
@@ -114,13 +145,16 @@ def _require_older(content: CommitContent, metadata: TableMetadata, sequence_num
             raise ValueError(f"{file.path} has sequence number {file.sequence_number}, the commit {sequence_number}")
 
 
-def _stage(staging: _Staging, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
+def _stage(
+    staging: _Staging, head: Head, content: CommitContent, summary: Mapping[str, str], settings: MergeSettings
+) -> StagedCommit:
     metadata, io = staging.table.metadata, staging.table.io
     parent = next(one for one in metadata.snapshots if one.snapshot_id == head.snapshot_id)
     metrics = UpdateMetrics()
     added = [*_added(staging, ManifestContent.DATA, content.added_data, metrics)]
     added += _added(staging, ManifestContent.DELETES, content.added_deletes, metrics)
     carried = _carried(staging, parent, content, metrics)
+    manifests = _merged(staging, [*added, *carried], settings)
     path = staging.path(f"snap-{staging.snapshot_id}-1-{staging.name}.avro")
     with translated(path):
         write_list(
@@ -130,7 +164,7 @@ def _stage(staging: _Staging, head: Head, content: CommitContent, summary: Mappi
             staging.snapshot_id,
             parent.snapshot_id,
             staging.sequence_number,
-            [*added, *carried],
+            manifests,
         )
     snapshot = {
         "snapshot-id": staging.snapshot_id,
@@ -192,7 +226,7 @@ def _carried(staging: _Staging, parent: Snapshot, content: CommitContent, metric
         if not (file.has_added_files() or file.has_existing_files()):
             continue
         if not _is_counted(file) or _home_of(file) in homes:
-            manifest = read_manifest(io, file)
+            manifest = staging.read(io, file)
             _require_new(manifest, new)
             gone = _removed(staging, manifest, removals)
             found.update(entry.data_file.file_path for entry in gone)
@@ -250,6 +284,29 @@ def _without(staging: _Staging, manifest: Manifest, gone: Sequence[ManifestEntry
         for entry in manifest.live
     ]
     return staging.manifest(manifest.file.content, manifest.header, entries)
+
+
+def _merged(staging: _Staging, manifests: Iterable[ManifestFile], settings: MergeSettings) -> list[ManifestFile]:
+    """The manifests with small ones merged: those of data first, and never one with another spec's."""
+    every = list(manifests)
+    done: list[ManifestFile] = []
+    for content in (ManifestContent.DATA, ManifestContent.DELETES):
+        for some in in_bins([one for one in every if one.content == content], settings):
+            header = new_header(staging.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None
+            if header is None or not _is_writable(header):
+                done += some
+                continue
+            # The entries of others keep their numbers, so that the least of them stays the manifest's least.
+            done.append(staging.manifest(content, header, [entry for one in some for entry in staging.entries(one)]))
+            for one in some:
+                if one.manifest_path in staging.own:
+                    staging.drop(one.manifest_path)
+    return done
+
+
+def _is_writable(header: ManifestHeader) -> bool:
+    """Whether all partition fields have a type; nobody knows that of a column that no schema has any more."""
+    return not any(isinstance(one.field_type, UnknownType) for one in header.partition_type.fields)
 
 
 def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:

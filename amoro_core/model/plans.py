@@ -1,6 +1,6 @@
 """Verdicts and plans: what the planner says, with reasons."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from amoro_core.model.files import Partition, ScannedFile
@@ -13,6 +13,17 @@ class PartitionKey:
 
     spec_id: int
     partition: Partition
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """One group of files of one partition: rewritten or converted together, committed or dropped together."""
+
+    key: PartitionKey
+    rewritten: tuple[ScannedFile, ...]
+    converted: tuple[ScannedFile, ...]
+    output_count: int
+    cost: int  # bytes of data and deletes to be read, plus open cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +41,21 @@ class PartitionVerdict:
     due_at: datetime | None = None  # when an interval trigger would fire by the clock
     expected_files: int = 0
     tasks: int = 0
+    work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 
 @dataclass(frozen=True, slots=True)
-class TaskPlan:
-    """One group of files of one partition: rewritten or converted together, committed or dropped together."""
+class HealthParts:
+    """What the health score is made of: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
 
-    key: PartitionKey
-    rewritten: tuple[ScannedFile, ...]
-    converted: tuple[ScannedFile, ...]
-    output_count: int
-    cost: int  # bytes of data and deletes to be read, plus open cost
+    small_files: int
+    equality_deletes: int
+    position_deletes: int
+
+    @property
+    def score(self) -> int:
+        """0 to 100."""
+        return self.small_files + self.equality_deletes + self.position_deletes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +68,7 @@ class Evaluation:
     partitions: tuple[PartitionVerdict, ...]
     summary: FileSummary
     due_at: datetime | None = None
+    health: HealthParts | None = None  # None: files were not looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,17 +30,15 @@ def file_count(tasks: Iterable[TaskPlan]) -> int:
     return len(inputs) + len(deletes_of(inputs))
 
 
-def cost_of(tasks: Sequence[TaskPlan], config: OptimizingConfig) -> int:
-    """Amoro's cost of a partition: what is rewritten counts double, what is converted a tenth."""
+def weigh(tasks: Sequence[TaskPlan], config: OptimizingConfig) -> tuple[int, int]:
+    """The bytes of all files that the tasks read, each once, and Amoro's cost of them.
+
+    For the cost, what is rewritten counts double, what is converted a tenth.
+    """
     rewritten = sum(file.data.size_bytes for task in tasks for file in task.rewritten)
     converted = sum(file.data.size_bytes for task in tasks for file in task.converted)
     deletes = deletes_of(file for task in tasks for file in inputs_of(task))
-    opened = file_count(tasks) * config.open_file_cost
-    return 2 * rewritten + converted // 10 + sum(delete.size_bytes for delete in deletes.values()) + opened
-
-
-def input_bytes_of(tasks: Sequence[TaskPlan]) -> int:
-    """Bytes of all data and delete files that the tasks read, each once."""
-    inputs = [file for task in tasks for file in inputs_of(task)]
-    deletes = deletes_of(inputs)
-    return sum(file.data.size_bytes for file in inputs) + sum(delete.size_bytes for delete in deletes.values())
+    deleted = sum(delete.size_bytes for delete in deletes.values())
+    files = sum(len(task.rewritten) + len(task.converted) for task in tasks) + len(deletes)
+    cost = 2 * rewritten + converted // 10 + deleted + files * config.open_file_cost
+    return rewritten + converted + deleted, cost

@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
-from amoro_core.planning.costs import cost_of, input_bytes_of
+from amoro_core.planning.costs import weigh
 from amoro_core.planning.files import FileClass, classify
 from amoro_core.planning.limits import settled, within_file_count
-from amoro_core.planning.partitions import PartitionFiles, PartitionStats, equality_coverage, partitions_of
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats, equality_coverage, partitions_of, selected
 from amoro_core.planning.planner import WEIGHT
-from amoro_core.planning.summary import summarize
+from amoro_core.planning.prechecks import held_until
+from amoro_core.planning.summary import health_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
 
 #: An interval has passed when it is exceeded; times count milliseconds.
@@ -52,36 +53,51 @@ def evaluate(
     requested: OptimizingType | None = None,
     force: bool = False,
     path_of: Callable[[PartitionKey], str] | None = None,
+    selects: Callable[[DataFile], bool] | None = None,
 ) -> Evaluation:
     """The verdict on the table, by its triggers or on somebody's request.
 
     A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
     `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
+    `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
+    them stays.
     """
     if scan is None:
         return Evaluation(None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100))
-    partitions = partitions_of(scan, config)
+    everything = partitions_of(scan, config)
+    partitions = _selected(everything, selects)
     coverage = equality_coverage(scan)
     verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
-        decision = _decide(case) if requested is None else _grant(case, requested, force)
+        decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
         verdicts.append(_verdict(case, decision, coverage))
+    health = health_of([partition.stats for partition in everything], config)
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
     return Evaluation(
         scan.snapshot_id,
         max(kinds, key=WEIGHT.__getitem__, default=None),
-        reasons.of_table(verdicts, path_of),
+        reasons.of_table(verdicts, path_of) if verdicts or not everything else reasons.OUTSIDE_FILTER,
         tuple(verdicts),
-        summarize(scan, partitions, config),
+        summarize(scan, everything, health),
         min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
+        health,
     )
+
+
+def _selected(
+    partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None
+) -> Sequence[PartitionFiles]:
+    if selects is None:
+        return partitions
+    return [one for one in (selected(partition, selects) for partition in partitions) if one.files]
 
 
 def _verdict(case: _Case, decision: _Decision, coverage: Mapping[str, int]) -> PartitionVerdict:
     tasks = settled(within_file_count(decision.tasks, case.config.max_file_count, case.config), coverage, case.config)
     stats = case.stats
     written = sum(task.output_count for task in tasks)
+    input_bytes, cost = weigh(tasks, case.config)
     return PartitionVerdict(
         key=case.partition.key,
         type=decision.type,
@@ -89,11 +105,12 @@ def _verdict(case: _Case, decision: _Decision, coverage: Mapping[str, int]) -> P
         data_files=stats.data_files,
         equality_delete_files=len(stats.equality_deletes),
         position_delete_files=len(stats.position_deletes),
-        input_bytes=input_bytes_of(tasks),
-        cost=cost_of(tasks, case.config),
+        input_bytes=input_bytes,
+        cost=cost,
         due_at=decision.due_at,
         expected_files=stats.data_files - sum(len(task.rewritten) for task in tasks) + written,
         tasks=len(tasks),
+        work=decision.tasks,
     )
 
 
@@ -114,6 +131,16 @@ def _decide(case: _Case) -> _Decision:
             return _Decision(OptimizingType.MAJOR, f"{minor}; with undersized files, which they would fill up", tasks)
         return _Decision(OptimizingType.MINOR, minor, tasks)
     return _postponed(case)
+
+
+def _held(case: _Case, decision: _Decision) -> _Decision:
+    """The decision, or that it waits because the metadata pre-check holds the partition back."""
+    if decision.type is None:
+        return decision
+    until = held_until(case.partition, case.config, case.last, case.now)
+    if until is None:
+        return decision
+    return _Decision(None, reasons.held_back(decision.reason, case.config, until), due_at=until)
 
 
 def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:

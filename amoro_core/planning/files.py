@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import PurePosixPath
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
@@ -32,6 +31,7 @@ class AssessedFile:
     convertible: bool  # one position delete file would say the same as its deletes
     too_short: bool  # the first position in that file would already be too much for the ratio
     combinable: bool  # several position deletes would become one
+    folded: int = -1  # the sequence number up to which its own position delete holds all others; −1 without one
 
     @property
     def data(self) -> DataFile:
@@ -65,19 +65,20 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
     file_class = classify(data.size_bytes, config)
     if not scanned.deletes:
         return AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
-    positions = counting_position_deletes(scanned)
+    folded, positions = _counting(scanned)
     deleted = sum(delete.record_count for delete in positions)
     segment = file_class is not FileClass.FRAGMENT
     bearable = data.record_count * config.major_trigger_duplicate_ratio
-    convertible = segment and _is_convertible(scanned, positions)
+    convertible = segment and _is_convertible(scanned, folded, positions)
     return AssessedFile(
         scanned,
         file_class,
-        _live_bytes(data, positions),
+        _live_bytes(data, positions) if positions else data.size_bytes,
         duplicates=segment and deleted > bearable,
         convertible=convertible and bearable >= 1,
         too_short=convertible and bearable < 1,
         combinable=segment and len(positions) > 1,
+        folded=folded,
     )
 
 
@@ -93,33 +94,45 @@ def is_own(delete: DeleteFile, data: DataFile) -> bool:
     """Whether an earlier conversion of that data file, ours or Amoro's, wrote the position delete."""
     if delete.kind is not DeleteKind.POSITION:
         return False
-    name = PurePosixPath(delete.path).name
-    if name.startswith(f"{PurePosixPath(data.path).stem}-delete-"):
+    name = _name(delete.path)
+    if name.startswith(f"{_stem(data.path)}-delete-"):
         return True
     return _OWN_NAME.match(name) is not None and is_file_scoped(delete, data.path)
 
 
-def folding_sequence(scanned: ScannedFile) -> int:
-    """The sequence number up to which the file's own position delete holds all others; −1 without one.
+def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
+    """The position deletes of the file without those that its own newest one already holds.
 
     A delete that other files still need stays after the conversion. It must not count again, or the same
     conversion would be planned for ever.
     """
-    return max((delete.sequence_number for delete in scanned.deletes if is_own(delete, scanned.data)), default=-1)
+    return _counting(scanned)[1]
 
 
-def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
-    """The position deletes of the file without those that its own newest one already holds."""
-    folded = folding_sequence(scanned)
+def _counting(scanned: ScannedFile) -> tuple[int, tuple[DeleteFile, ...]]:
+    """The sequence number of the own position delete (−1: none), and the position deletes that count."""
     positions = [delete for delete in scanned.deletes if delete.kind is DeleteKind.POSITION]
-    own = [delete for delete in positions if is_own(delete, scanned.data) and delete.sequence_number == folded]
-    return (*own[-1:], *(delete for delete in positions if delete.sequence_number > folded))
+    own = [delete for delete in positions if is_own(delete, scanned.data)]
+    if not own:
+        return -1, tuple(positions)
+    folded = max(delete.sequence_number for delete in own)
+    newest = [delete for delete in own if delete.sequence_number == folded][-1]
+    return folded, (newest, *(delete for delete in positions if delete.sequence_number > folded))
 
 
-def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...]) -> bool:
-    if len(positions) > 1 or any(delete.kind is DeleteKind.EQUALITY for delete in scanned.deletes):
+def _is_convertible(scanned: ScannedFile, folded: int, positions: tuple[DeleteFile, ...]) -> bool:
+    if len(positions) < len(scanned.deletes) and any(d.kind is DeleteKind.EQUALITY for d in scanned.deletes):
         return True
-    return len(positions) == 1 and not is_own(positions[0], scanned.data)
+    return len(positions) > 1 or (len(positions) == 1 and positions[0].sequence_number != folded)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _stem(path: str) -> str:
+    stem, dot, extension = _name(path).rpartition(".")
+    return stem if dot else extension
 
 
 def _live_bytes(data: DataFile, positions: tuple[DeleteFile, ...]) -> int:

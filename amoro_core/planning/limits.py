@@ -39,6 +39,8 @@ def settled(tasks: Sequence[TaskPlan], coverage: Mapping[str, int], config: Opti
     An equality delete that also applies to files outside the process stays, and goes on applying to a converted
     file: the same conversion would be planned for ever. A rewritten file is out of its reach.
     """
+    if not any(task.converted for task in tasks):
+        return tuple(tasks)
     planned = Counter(delete.path for task in tasks for file in inputs_of(task) for delete in file.deletes)
     result: list[TaskPlan] = []
     for task in tasks:

@@ -1,13 +1,13 @@
 """The files of a scan by partition, and the counts that triggers ask for."""
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.planning.files import AssessedFile, FileClass, assess, folding_sequence
+from amoro_core.planning.files import AssessedFile, FileClass, assess
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,22 @@ class PartitionFiles:
 
 def partitions_of(scan: TableScan, config: OptimizingConfig) -> tuple[PartitionFiles, ...]:
     """All partitions that have data files, in a fixed order."""
-    grouped: dict[PartitionKey, list[AssessedFile]] = {}
+    # Plain tuples are hashed many times faster than keys, and there may be millions of files.
+    places: dict[tuple[int, Partition], list[AssessedFile]] = {}
     for scanned in scan.files:
-        key = PartitionKey(scanned.data.spec_id, scanned.data.partition)
-        grouped.setdefault(key, []).append(assess(scanned, config))
+        place = scanned.data.spec_id, scanned.data.partition
+        if place not in places:
+            places[place] = []
+        places[place].append(assess(scanned, config))
+    grouped = {PartitionKey(*place): files for place, files in places.items()}
     dangling = Counter(PartitionKey(delete.spec_id, delete.partition) for delete in scan.dangling)
     return tuple(_partition(key, grouped[key], dangling[key]) for key in sorted(grouped, key=order_of))
+
+
+def selected(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> PartitionFiles:
+    """The partition as if it had the selected files only."""
+    files = tuple(file for file in partition.files if selects(file.data))
+    return partition if len(files) == len(partition.files) else replace(partition, files=files, stats=_stats(files))
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -77,10 +87,9 @@ def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
     for file in files:
         if not file.deletes:
             continue
-        folded = folding_sequence(file.scanned)
         for delete in file.deletes:
-            deletes.setdefault(delete.path, delete)
-            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > folded:
+            deletes[delete.path] = delete
+            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > file.folded:
                 fresh.add(delete.path)
     return PartitionStats(
         data_files=len(files),

@@ -2,12 +2,11 @@
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import TableScan
-from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionVerdict, TaskPlan
+from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
 from amoro_core.planning.limits import settled, within_file_count
-from amoro_core.planning.partitions import equality_coverage, order_of, partitions_of
-from amoro_core.planning.tasks import Selection, tasks_of
+from amoro_core.planning.partitions import equality_coverage, order_of
 
 MAX_INPUT_PER_THREAD_BYTES = 512 * 1024 * 1024
 WEIGHT = {OptimizingType.MINOR: 1, OptimizingType.MAJOR: 2, OptimizingType.FULL: 3}
@@ -22,32 +21,36 @@ def plan(
     max_input_per_thread: int = MAX_INPUT_PER_THREAD_BYTES,
     requested: OptimizingType | None = None,
     force: bool = False,
+    max_partitions: int | None = None,
 ) -> OptimizingPlan | None:
-    """The tasks of one process on that scan; None when nothing would be gained.
+    """The tasks of one process on the scan that was evaluated; None when nothing would be gained.
 
-    `requested` and `force` are those of the evaluation. Partitions go by cost, the most expensive first, until
-    their sum passes the limit of all threads. A partition that does not fit into `max_file_count` with those
-    before it waits for the next process; the first one is cut.
+    `requested` and `force` are those of the evaluation, whose verdicts hold the work already. Partitions go by cost,
+    the most expensive first, until their sum passes the limit of all threads, `max_partitions` at most. A partition
+    that does not fit into `max_file_count` with those before it waits for the next process; the first one is cut.
+    Raises ValueError when the evaluation is one of another snapshot.
     """
-    partitions = {partition.key: partition for partition in partitions_of(scan, config)}
-    coverage = equality_coverage(scan)
+    if evaluation.snapshot_id != scan.snapshot_id:
+        raise ValueError(f"evaluated was snapshot {evaluation.snapshot_id}, not {scan.snapshot_id}")
     budget = max_input_per_thread * max(1, threads)
-    chosen: dict[PartitionVerdict, tuple[TaskPlan, ...]] = {}
-    files_left, spent = config.max_file_count, 0
+    kinds: set[OptimizingType] = set()
+    chosen: list[TaskPlan] = []
+    partitions, files_left, spent = 0, config.max_file_count, 0
     for verdict in sorted(evaluation.partitions, key=lambda verdict: (-verdict.cost, order_of(verdict.key))):
-        if verdict.type is None or verdict.key not in partitions or spent > budget:
+        if spent > budget or (max_partitions is not None and partitions >= max_partitions):
+            break
+        if verdict.type is None:
             continue
-        selection = Selection(verdict.type, requested=requested is not None, force=force)
-        whole = tasks_of(partitions[verdict.key], selection, config)
-        tasks = whole if chosen else within_file_count(whole, files_left, config)
+        tasks = verdict.work if chosen else within_file_count(verdict.work, files_left, config)
         count = file_count(tasks)
         if not tasks or (chosen and count > files_left):
             continue
-        chosen[verdict] = tasks
+        kinds.add(verdict.type)
+        chosen += tasks
+        partitions += 1
         files_left -= count
         spent += verdict.cost
-    tasks = settled([task for some in chosen.values() for task in some], coverage, config)
-    if not tasks:
+    if not chosen:
         return None
-    kind = max((verdict.type for verdict in chosen if verdict.type is not None), key=WEIGHT.__getitem__)
-    return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, kind, tasks)
+    tasks = settled(chosen, equality_coverage(scan), config)
+    return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, max(kinds, key=WEIGHT.__getitem__), tasks)

@@ -7,7 +7,10 @@ from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats, order_of
+from amoro_core.planning.prechecks import next_look
 
+#: Why a table has no verdict on any partition although it has files.
+OUTSIDE_FILTER = "nothing to do: the table has no data files in its filter"
 _MIB = 1024 * 1024
 
 
@@ -88,6 +91,13 @@ def nothing(
     if due_at is not None and kind is not None:
         found.append(_next(kind, due_at))
     return f"nothing to do: {'; '.join(found)}"
+
+
+def held_back(reason: str, config: OptimizingConfig, until: datetime) -> str:
+    """Why the metadata pre-check lets what is due wait."""
+    near = f" or all within {_size(config.mse_tolerance)} of {_size(config.min_target_size)}"
+    check = f"fewer than two small files{near if config.mse_tolerance else ''}"
+    return f"nothing to do yet: {reason}, but {check}; {next_look(until)}"
 
 
 def of_table(verdicts: Sequence[PartitionVerdict], path_of: Callable[[PartitionKey], str] | None) -> str:

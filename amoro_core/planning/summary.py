@@ -6,15 +6,16 @@ from math import ceil
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.plans import HealthParts
 from amoro_core.model.tables import FileSummary
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats
 
-_SMALL_FILES, _EQUALITY_DELETES, _POSITION_DELETES = 40, 40, 20  # points of a table without a fault
+_FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
 _EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
 _POSITION_CAP = Fraction(1, 5)
 
 
-def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], config: OptimizingConfig) -> FileSummary:
+def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: HealthParts) -> FileSummary:
     """The counts of the scan, dangling deletes included, with the health score."""
     deletes = {delete.path: delete for file in scan.files for delete in file.deletes}
     deletes |= {delete.path: delete for delete in scan.dangling}
@@ -28,16 +29,16 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], config: Opt
         delete_bytes=sum(delete.size_bytes for delete in deletes.values()),
         dangling_delete_files=len(scan.dangling),
         records=sum(partition.stats.records for partition in partitions),
-        health_score=health_score([partition.stats for partition in partitions], config),
+        health_score=health.score,
     )
 
 
-def health_score(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> int:
-    """0 to 100: the mean over partitions, each part rounded up, as Amoro counts but over all files."""
+def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthParts:
+    """The mean over partitions, each part rounded up, as Amoro counts but over all files."""
     if not partitions:
-        return _SMALL_FILES + _EQUALITY_DELETES + _POSITION_DELETES
+        return _FAULTLESS
     parts = [_scores(stats, config) for stats in partitions]
-    return sum(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True))
+    return HealthParts(*(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True)))
 
 
 def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
@@ -45,9 +46,13 @@ def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, 
     average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
     small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
     return (
-        ceil(_SMALL_FILES * (1 - weight * small)),
-        ceil(_EQUALITY_DELETES * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))),
-        ceil(_POSITION_DELETES * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))),
+        ceil(_FAULTLESS.small_files * (1 - weight * small)),
+        ceil(
+            _FAULTLESS.equality_deletes * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))
+        ),
+        ceil(
+            _FAULTLESS.position_deletes * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))
+        ),
     )
 
 

@@ -155,7 +155,7 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
     tasks = []
     for small in (False, True):
         some = sorted((bin_ for bin_ in bins if _is_small(bin_, config) is small), key=_bin_order)
-        costs = [read_cost(_scanned(bin_.files), config) for bin_ in some]
+        costs = [read_cost([file.scanned for file in bin_.files], config) for bin_ in some]
         for indexes in pack_evenly(costs, _capacity(config)):
             files = _scanned(file for index in indexes for file in some[index].files)
             outputs = sum(some[index].outputs for index in indexes)

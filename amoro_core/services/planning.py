@@ -107,13 +107,14 @@ class PlanningService:
         now = self._clock()
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         scan = table.scan()
-        evaluation = evaluate(scan, config, last, now, requested, force, table.partition_path)
+        selects = table.selects(config.filter) if config.filter is not None else None
+        evaluation = evaluate(scan, config, last, now, requested, force, table.partition_path, selects)
         threads = self._store.read(
             lambda db: sum(item.threads for item in optimizers.list_optimizers(db, config.group))
         )
         made = None
         if scan is not None:
-            made = plan(scan, evaluation, config, threads=max(1, threads), requested=requested, force=force)
+            made = plan(scan, evaluation, config, threads=max(1, threads))
         if made is None:
             event = table_machine.PlanEmpty(evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event))

@@ -7,9 +7,10 @@ from functools import partial
 
 import structlog
 
-from amoro_core.errors import AmoroError, TableNotFound, TableRefused
+from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import (
@@ -20,6 +21,7 @@ from amoro_core.model.tables import (
 )
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
+from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, refresh_interval
 from amoro_core.state import tables as machine
 from amoro_core.store import partitions, processes, tables
 from amoro_core.store.database import Database, Store
@@ -36,8 +38,6 @@ _BUSY = frozenset(
         OptimizingStatus.COMMITTING,
     }
 )
-REFRESH_INTERVAL = timedelta(seconds=60)
-REFRESH_INTERVAL_MAX = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ class _Seen:
     config: OptimizingConfig
     enabled: Enabled
     left_alone: str | None
+    selects: Callable[[DataFile], bool] | None
 
 
 class TableService:
@@ -135,7 +136,7 @@ class TableService:
         if runtime.refreshed_at is None:
             return self._clock()
         quiet = runtime.refreshed_at - max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
-        interval = min(max(REFRESH_INTERVAL, quiet / 4), REFRESH_INTERVAL_MAX)
+        interval = refresh_interval(quiet, self._config(runtime))
         if runtime.enabled and runtime.next_due_at is not None:
             return min(
                 runtime.refreshed_at + interval, max(runtime.next_due_at, runtime.refreshed_at + REFRESH_INTERVAL)
@@ -185,10 +186,10 @@ class TableService:
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         scan = seen.table.scan()
         path_of = seen.table.partition_path
-        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of)
+        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects)
         made = None
         if scan is not None:
-            made = plan(scan, evaluation, seen.config, threads=threads, requested=requested, force=force)
+            made = plan(scan, evaluation, seen.config, threads=threads)
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         return Preview(runtime, evaluation, made, paths)
 
@@ -203,7 +204,8 @@ class TableService:
         config = parse_config(effective_properties(defaults, own))
         enabled = decide_enabled(runtime.enabled_override, own, defaults)
         table.refuse_unsupported()
-        return _Seen(table, config, enabled, table.left_alone())
+        selects = table.selects(config.filter) if config.filter is not None else None
+        return _Seen(table, config, enabled, table.left_alone(), selects)
 
     def _refuse_twins(self, runtime: TableRuntime, seen: _Seen) -> None:
         """One table under two names would be optimized twice; the name that came later is refused."""
@@ -232,7 +234,10 @@ class TableService:
 
     def _evaluate(self, runtime: TableRuntime, seen: _Seen) -> Evaluation:
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
-        return evaluate(seen.table.scan(), seen.config, last, self._clock(), None, False, seen.table.partition_path)
+        table = seen.table
+        return evaluate(
+            table.scan(), seen.config, last, self._clock(), path_of=table.partition_path, selects=seen.selects
+        )
 
     # Keeping
 
@@ -289,9 +294,16 @@ class TableService:
         return runtime
 
     def min_plan_interval(self, runtime: TableRuntime) -> timedelta | None:
-        """The least time between two plans of the table that nobody asked for. Raises TableRefused, CatalogNotFound."""
-        defaults = dict(self._find_catalog(runtime.identifier.catalog).properties)
-        return parse_config(effective_properties(defaults, runtime.properties)).min_plan_interval
+        """The least time between two plans of the table that nobody asked for."""
+        return self._config(runtime).min_plan_interval
+
+    def _config(self, runtime: TableRuntime) -> OptimizingConfig:
+        """The table's configuration as last seen; Amoro's defaults while it is malformed or its catalog unknown."""
+        try:
+            defaults = dict(self._find_catalog(runtime.identifier.catalog).properties)
+            return parse_config(effective_properties(defaults, runtime.properties))
+        except (TableRefused, CatalogNotFound):
+            return OptimizingConfig()
 
     def wished(self, identifier: TableIdentifier) -> TableRuntime:
         """The table that somebody wants optimized now, looked at afresh.

@@ -164,3 +164,21 @@ def test_a_refresh_leaves_a_busy_table_to_its_process(world: World) -> None:
     assert after is not None
     assert after.status is OptimizingStatus.MINOR_OPTIMIZING
     assert world.store.read(lambda db: tables.get(db, before.table_id)).status is OptimizingStatus.MINOR_OPTIMIZING
+
+
+def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "true", "self-optimizing.filter": "id > 100"})
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.pending_type) == (OptimizingStatus.IDLE, None)
+    assert runtime.summary.data_files == 3
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.filter": "id >"})
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties({"self-optimizing.filter": "id < 100"})
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)

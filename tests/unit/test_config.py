@@ -5,7 +5,16 @@ from datetime import timedelta
 import pytest
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+from amoro_core.model.config import (
+    EffectiveProperty,
+    Enabled,
+    OptimizingConfig,
+    Origin,
+    decide_enabled,
+    effective_config,
+    effective_properties,
+    parse_config,
+)
 
 ENABLED = "self-optimizing.enabled"
 DEFAULT = "table.self-optimizing.enabled"
@@ -33,7 +42,14 @@ def test_defaults_are_amoros() -> None:
         major_trigger_duplicate_ratio=0.1,
         full_trigger_interval=None,
         full_rewrite_all_files=True,
+        filter=None,
         min_plan_interval=timedelta(minutes=1),
+        evaluation_fallback_interval=None,
+        mse_tolerance=0,
+        refresh_max_interval=timedelta(0),
+        refresh_increase_step=timedelta(seconds=30),
+        row_group_merge=False,
+        row_group_merge_min_size=8388608,
         open_file_cost=4194304,
     )
 
@@ -55,7 +71,14 @@ def test_every_property_is_read() -> None:
             "self-optimizing.major.trigger.duplicate-ratio": "0",
             "self-optimizing.full.trigger.interval": "86400000",
             "self-optimizing.full.rewrite-all-files": "false",
+            "self-optimizing.filter": " day > '2026-01-01' ",
             "self-optimizing.min-plan-interval": "0",
+            "self-optimizing.evaluation.fallback-interval": "86400000",
+            "self-optimizing.evaluation.file-size.mse-tolerance": "1000",
+            "self-optimizing.refresh-table.adaptive.max-interval-ms": "600000",
+            "self-optimizing.refresh-table.adaptive.increase-step-ms": "1000",
+            "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "true",
+            "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "1",
             "read.split.open-file-cost": "7",
         }
     ) == OptimizingConfig(
@@ -73,7 +96,14 @@ def test_every_property_is_read() -> None:
         major_trigger_duplicate_ratio=0.0,
         full_trigger_interval=timedelta(days=1),
         full_rewrite_all_files=False,
+        filter="day > '2026-01-01'",
         min_plan_interval=timedelta(0),
+        evaluation_fallback_interval=timedelta(days=1),
+        mse_tolerance=1000,
+        refresh_max_interval=timedelta(minutes=10),
+        refresh_increase_step=timedelta(seconds=1),
+        row_group_merge=True,
+        row_group_merge_min_size=1,
         open_file_cost=7,
     )
 
@@ -91,13 +121,21 @@ def test_size_limits_follow_from_the_target() -> None:
     ("key", "value", "problem"),
     [
         ("self-optimizing.allow-partial-commit", "yes", "expected true or false"),
-        ("self-optimizing.target-size", "128MB", "invalid literal for int() with base 10: '128MB'"),
+        ("self-optimizing.target-size", "128MB", "expected a whole number"),
+        ("self-optimizing.target-size", "1_000", "expected a whole number"),
+        ("self-optimizing.target-size", "٣", "expected a whole number"),
+        ("self-optimizing.target-size", "9223372036854775808", "expected a whole number of at most 64 bits"),
         ("self-optimizing.target-size", "0", "expected a whole number of at least 1"),
         ("self-optimizing.max-file-count", "1", "expected a whole number of at least 2"),
         ("self-optimizing.quota", "-0.1", "expected a number of at least 0.0"),
+        ("self-optimizing.quota", "1_0", "expected a number of at least 0.0"),
         ("self-optimizing.quota", "nan", "expected a number of at least 0.0"),
         ("self-optimizing.min-target-size-ratio", "1.01", "expected a number of at least 0.0 and at most 1.0"),
-        ("self-optimizing.minor.trigger.interval", "1h", "invalid literal for int() with base 10: '1h'"),
+        ("self-optimizing.minor.trigger.interval", "1h", "expected a whole number"),
+        ("self-optimizing.refresh-table.adaptive.increase-step-ms", "0", "expected a whole number of at least 1"),
+        ("self-optimizing.refresh-table.adaptive.max-interval-ms", "-1", "expected a whole number of at least 0"),
+        ("self-optimizing.evaluation.file-size.mse-tolerance", "-1", "expected a whole number of at least 0"),
+        ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "1", "expected true or false"),
         ("self-optimizing.group", " ", "expected a name"),
     ],
 )
@@ -115,6 +153,59 @@ def test_infinite_quota_is_malformed(value: str) -> None:
 
 def test_interval_too_long_for_a_duration_is_malformed() -> None:
     assert refusal("self-optimizing.full.trigger.interval", "9" * 30).reason == "configuration"
+
+
+def test_interval_beyond_a_century_is_a_century() -> None:
+    config = parse_config({"self-optimizing.minor.trigger.interval": str(2**63 - 1)})
+    assert config.minor_trigger_interval == timedelta(days=36525)
+
+
+def test_effective_config_says_every_value_and_who_said_it() -> None:
+    catalog = {
+        "table.self-optimizing.quota": "0.1",
+        "table.self-optimizing.group": "big",
+        "self-optimizing.target-size": "1",
+        "uri": "http://c",
+    }
+    table = {"self-optimizing.quota": "a lot", "self-optimizing.enabled": "true", "self-optimizing.colour": "blue"}
+    found = {item.key: (item.value, item.origin) for item in effective_config(catalog, table)}
+    assert found["self-optimizing.enabled"] == ("true", Origin.TABLE)
+    assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
+    assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
+    assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
+    assert "self-optimizing.colour" not in found
+
+
+def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
+    assert effective_config({}, {}) == tuple(
+        EffectiveProperty(key, value, Origin.DEFAULT)
+        for key, value in [
+            ("self-optimizing.enabled", "false"),
+            ("self-optimizing.group", "default"),
+            ("self-optimizing.quota", "0.5"),
+            ("self-optimizing.allow-partial-commit", "false"),
+            ("self-optimizing.execute.num-retries", "5"),
+            ("self-optimizing.target-size", "134217728"),
+            ("self-optimizing.max-file-count", "10000"),
+            ("self-optimizing.max-task-size-bytes", "134217728"),
+            ("self-optimizing.fragment-ratio", "8"),
+            ("self-optimizing.min-target-size-ratio", "0.75"),
+            ("self-optimizing.minor.trigger.file-count", "12"),
+            ("self-optimizing.minor.trigger.interval", "3600000"),
+            ("self-optimizing.major.trigger.duplicate-ratio", "0.1"),
+            ("self-optimizing.full.trigger.interval", "-1"),
+            ("self-optimizing.full.rewrite-all-files", "true"),
+            ("self-optimizing.filter", ""),
+            ("self-optimizing.min-plan-interval", "60000"),
+            ("self-optimizing.evaluation.fallback-interval", "-1"),
+            ("self-optimizing.evaluation.file-size.mse-tolerance", "0"),
+            ("self-optimizing.refresh-table.adaptive.max-interval-ms", "0"),
+            ("self-optimizing.refresh-table.adaptive.increase-step-ms", "30000"),
+            ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "false"),
+            ("self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes", "8388608"),
+            ("read.split.open-file-cost", "4194304"),
+        ]
+    )
 
 
 def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:

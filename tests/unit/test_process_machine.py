@@ -227,9 +227,7 @@ def test_what_a_lost_task_means(tasks: list[OptimizingTask], whole: Decision, pa
 
 def test_without_retries_the_first_failure_is_the_last() -> None:
     process = replace(RUNNING, max_retries=0)
-    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess(
-        "AMORO-1002", "task 3 failed once; last: no such file"
-    )
+    assert decide(process, [DONE, _failed(3, 1)]) == FailProcess("AMORO-1002", "task 3 failed once; last: no such file")
 
 
 @pytest.mark.parametrize("status", [status for status in ProcessStatus if status is not ProcessStatus.RUNNING])

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from amoro_core.model.config import OptimizingConfig, parse_config
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
-from amoro_core.model.plans import OptimizingPlan
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.plans import OptimizingPlan, PartitionKey
+from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from tests.unit.planning.builders import NOW, commit, data, equality_delete, own_delete, position_delete, scan_of
@@ -84,6 +84,8 @@ def test_after_one_plan_there_is_nothing_left_to_do(
 ) -> None:
     made = plan_now(scan, config, requested=requested)
     if made is not None:
+        rewritten = [file.data.path for task in made.tasks for file in task.rewritten]
+        assert len(rewritten) == len(set(rewritten)), "a pass writes nothing twice"
         after = commit(scan, made, unpartitioned_specs=SPECS)
         assert len(after.files) <= len(scan.files) + splits(made)
         assert plan_now(after, config, requested=requested) is None
@@ -99,6 +101,81 @@ def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingC
         rounds += 1
         assert rounds <= 60
     assert plan_now(scan, config) is None
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(scan=scans(), config=configs(), excluded=st.integers(0, 3))
+def test_a_filter_leaves_nothing_to_do_either(scan: TableScan, config: OptimizingConfig, excluded: int) -> None:
+    def selects(file: DataFile) -> bool:
+        return "out-" in file.path or int(file.path[-10:-8]) % 4 != excluded
+
+    evaluation = evaluate(scan, config, {}, NOW, selects=selects)
+    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS)
+    if made is not None:
+        assert all(selects(file.data) for task in made.tasks for file in (*task.rewritten, *task.converted))
+        after = commit(scan, made, unpartitioned_specs=SPECS)
+        assert evaluate(after, config, {}, NOW, selects=selects).type is None
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "expected"), [(1, 5.94), (3, 3.66), (20, 2.19), (100, 0.99), (300, 1.17), (800, 0.0)]
+)
+def test_write_amplification_of_bytes_that_go_on_coming(
+    size_bytes: int, expected: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """200 commits of four files of one size, optimized whenever a trigger says so; the target is 1,000 bytes.
+
+    Files of a thousandth of the target are written often: twelve of them are a fragment still, which counts again.
+    """
+    config = parse_config({"self-optimizing.target-size": "1000", "read.split.open-file-cost": "10"})
+    files: list[DataFile] = []
+    written, passes = 0, 0
+    for number in range(1, 201):
+        fresh = [data(f"c{number:03}-{at}", size_bytes, sequence_number=number) for at in range(4)]
+        scan = replace(scan_of([*files, *fresh]), snapshot_id=number, sequence_number=number)
+        made = count_triggered(scan, config)
+        if made is not None:
+            passes += 1
+            written += bytes_written(made)
+            scan = commit(scan, made)
+            assert count_triggered(scan, config) is None
+        files = [file.data for file in scan.files]
+    amplification = written / (800 * size_bytes)
+    with capsys.disabled():
+        print(f"\n800 files of {size_bytes} bytes, target 1,000: written {amplification:.2f} times in {passes} passes")
+    assert round(amplification, 2) == expected
+
+
+def test_write_amplification_of_one_pass_over_random_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    written = dict.fromkeys(OptimizingType, 0)
+    whole = 0
+
+    @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+    @given(scan=scans(), config=configs())
+    def sum_up(scan: TableScan, config: OptimizingConfig) -> None:
+        nonlocal whole
+        whole += sum(file.data.size_bytes for file in scan.files)
+        for kind in OptimizingType:
+            made = plan_now(scan, config, requested=kind)
+            written[kind] += bytes_written(made) if made is not None else 0
+
+    sum_up()
+    shares = {kind.value: round(amount / whole, 2) for kind, amount in written.items()}
+    with capsys.disabled():
+        print(f"\nbytes rewritten by one requested pass ÷ bytes of the table: {shares}")
+    assert written[OptimizingType.MINOR] <= written[OptimizingType.MAJOR] <= written[OptimizingType.FULL] <= whole
+
+
+def count_triggered(scan: TableScan, config: OptimizingConfig) -> OptimizingPlan | None:
+    """The plan of a table whose intervals have not passed."""
+    keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files}
+    evaluation = evaluate(scan, config, dict.fromkeys(keys, LastOptimized(NOW, NOW, NOW)), NOW)
+    return plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS)
+
+
+def bytes_written(made: OptimizingPlan) -> int:
+    """The bytes of the files that the plan rewrites."""
+    return sum(file.data.size_bytes for task in made.tasks for file in task.rewritten)
 
 
 def splits(made: OptimizingPlan) -> int:

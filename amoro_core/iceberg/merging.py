@@ -1,0 +1,98 @@
+"""Which small manifests a commit writes together, as Iceberg's own merging appends do."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pyiceberg.manifest import ManifestFile
+
+from amoro_core.errors import TableRefused
+
+T = TypeVar("T")
+
+ENABLED_KEY = "commit.manifest-merge.enabled"
+MIN_COUNT_KEY = "commit.manifest.min-count-to-merge"
+TARGET_SIZE_KEY = "commit.manifest.target-size-bytes"
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
+
+
+@dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """The table's properties about merging; the defaults are Iceberg's."""
+
+    enabled: bool = True
+    min_count: int = 100
+    target_bytes: int = 8 * 1024 * 1024
+
+
+def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
+    """What the table's properties say. Raises TableRefused("configuration") for a malformed value."""
+    default = MergeSettings()
+    return MergeSettings(
+        _parsed(properties, ENABLED_KEY, _boolean, default.enabled),
+        _parsed(properties, MIN_COUNT_KEY, _whole(0), default.min_count),
+        _parsed(properties, TARGET_SIZE_KEY, _whole(1), default.target_bytes),
+    )
+
+
+def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
+    if key not in properties:
+        return default
+    try:
+        return parse(properties[key].strip())
+    except ValueError as error:
+        raise TableRefused(
+            f"property {key} has the malformed value {properties[key]!r}: {error}", reason="configuration"
+        ) from error
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return text.lower() == "true"
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not _WHOLE.fullmatch(text) or int(text) < least:
+            raise ValueError(f"expected a whole number of at least {least}")
+        return int(text)
+
+    return parse
+
+
+def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Iterator[tuple[ManifestFile, ...]]:
+    """The manifests of one content, the newest first, each bin to become one manifest; those of a spec stay together.
+
+    Bins are filled from the oldest on and in order, so that only the newest one is not full. That one is merged
+    once it has the least count: otherwise each commit would write it anew.
+    """
+    if not settings.enabled:
+        yield from ((one,) for one in manifests)
+        return
+    by_spec: dict[int, list[ManifestFile]] = {}
+    for one in manifests:
+        by_spec.setdefault(one.partition_spec_id, []).append(one)
+    for spec_id in sorted(by_spec, reverse=True):
+        for some in packed(by_spec[spec_id], lambda one: one.manifest_length, settings.target_bytes):
+            is_newest = any(one is manifests[0] for one in some)
+            if is_newest and len(some) < settings.min_count:
+                yield from ((one,) for one in some)
+            else:
+                yield some
+
+
+def packed(items: Sequence[T], size: Callable[[T], int], target: int) -> list[tuple[T, ...]]:
+    """The items in their order, in bins of at most the target size (or of one item), filled from the end."""
+    bins: list[list[T]] = []
+    room = 0
+    for item in reversed(items):
+        if bins and size(item) <= room:
+            bins[-1].append(item)
+        else:
+            bins.append([item])
+            room = target
+        room -= size(item)
+    return [tuple(reversed(one)) for one in reversed(bins)]

@@ -1,0 +1,95 @@
+"""When figures that cost nothing spare a table or a partition its evaluation.
+
+Amoro's metadata pre-check, in force only where `self-optimizing.evaluation.fallback-interval` is set. What it holds
+back is looked at in full once that interval has passed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.plans import Evaluation
+from amoro_core.model.tables import FileSummary, LastOptimized
+from amoro_core.planning.partitions import PartitionFiles
+
+
+@dataclass(frozen=True, slots=True)
+class TableTotals:
+    """What the summary of a snapshot says of all live files."""
+
+    data_files: int
+    delete_files: int
+    bytes: int
+
+
+def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
+    """The totals of a snapshot's summary; None where one is missing or is no count."""
+    keys = ("total-data-files", "total-delete-files", "total-files-size")
+    found = [summary.get(key, "") for key in keys]
+    if not all(text.isascii() and text.isdigit() for text in found):
+        return None
+    return TableTotals(*map(int, found))
+
+
+def judge_totals(
+    snapshot_id: int,
+    totals: TableTotals | None,
+    config: OptimizingConfig,
+    last_planned_at: datetime | None,
+    now: datetime,
+    known: FileSummary,
+) -> Evaluation | None:
+    """The verdict on a table whose totals alone say that there is nothing to do; None: its files must be looked at.
+
+    `known` is the summary of the last evaluation; the totals take the place of what they tell better.
+    """
+    interval = config.evaluation_fallback_interval
+    if interval is None or totals is None or last_planned_at is None or now - last_planned_at >= interval:
+        return None
+    if totals.data_files == 0:
+        reason = "the table has no data files"
+        summary = FileSummary(health_score=100, dangling_delete_files=totals.delete_files)
+    elif totals.delete_files == 0 and totals.bytes > config.min_target_size * totals.data_files:
+        reason = "no deletes, and data files are large on average"
+        summary = replace(
+            known,
+            data_files=totals.data_files,
+            data_bytes=totals.bytes,
+            equality_delete_files=0,
+            position_delete_files=0,
+            delete_bytes=0,
+            dangling_delete_files=0,
+        )
+    else:
+        return None
+    due_at = last_planned_at + interval
+    return Evaluation(snapshot_id, None, f"nothing to do: {reason}; {next_look(due_at)}", (), summary, due_at)
+
+
+def held_until(
+    partition: PartitionFiles, config: OptimizingConfig, last: LastOptimized, now: datetime
+) -> datetime | None:
+    """Until when a partition is held back, because its small files are too few or near enough to the target."""
+    interval = config.evaluation_fallback_interval
+    latest = max((at for at in (last.minor, last.major, last.full) if at is not None), default=None)
+    if interval is None or latest is None or now - latest >= interval:
+        return None
+    sizes = [
+        file.data.size_bytes
+        for file in partition.files
+        if file.is_fragment or (file.is_undersized and not file.duplicates)
+    ]
+    return None if _is_uneven(sizes, config) else latest + interval
+
+
+def next_look(due_at: datetime) -> str:
+    """When the check holds nothing back any more, in words."""
+    return f"next look at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
+
+
+def _is_uneven(sizes: Iterable[int], config: OptimizingConfig) -> bool:
+    """Whether there are several small files, and their mean squared distance to the target reaches the tolerance."""
+    short = [config.min_target_size - min(size, config.min_target_size) for size in sizes]
+    squares = sum(distance * distance for distance in short)
+    return len(short) > 1 and squares >= config.mse_tolerance**2 * len(short)

@@ -1,0 +1,36 @@
+"""How long a table may go without being looked at."""
+
+from datetime import timedelta
+from math import isqrt
+
+from amoro_core.model.config import OptimizingConfig
+
+REFRESH_INTERVAL = timedelta(seconds=60)
+REFRESH_INTERVAL_MAX = timedelta(minutes=5)
+_MS = timedelta(milliseconds=1)
+
+
+def refresh_interval(
+    quiet: timedelta,
+    config: OptimizingConfig,
+    base: timedelta = REFRESH_INTERVAL,
+    longest: timedelta = REFRESH_INTERVAL_MAX,
+) -> timedelta:
+    """The interval until the next look at a table that last changed, or asked for work, so long ago.
+
+    It begins with the base and grows with every look by `self-optimizing.refresh-table.adaptive.increase-step-ms`,
+    up to `max-interval-ms` where the table has one, else to the longest. It is never below the base.
+    """
+    most = max(base, config.refresh_max_interval or longest)
+    step = config.refresh_increase_step
+    looks = _looks(max(quiet, timedelta()) // _MS, base // _MS, step // _MS)
+    return min(base + min(looks, (most - base) // step + 1) * step, most)
+
+
+def _looks(quiet: int, base: int, step: int) -> int:
+    """How many intervals of base, base + step, base + 2 steps, … fit into the quiet time.
+
+    n of them take n × base + n × (n − 1) / 2 × step, which is solved for n.
+    """
+    half = 2 * base - step
+    return (isqrt(half * half + 8 * step * quiet) - half) // (2 * step)

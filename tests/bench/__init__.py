@@ -1,0 +1,1 @@
+"""Figures: each module is one command."""

@@ -1,0 +1,290 @@
+"""Which data files a table's filter selects."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata, new_table_metadata
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.filters import selector
+from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat, Partition
+
+COLUMNS: list[tuple[str, PrimitiveType]] = [
+    ("id", LongType()),
+    ("name", StringType()),
+    ("op_time", TimestampType()),
+    ("seen_at", TimestamptzType()),
+    ("day", DateType()),
+    ("price", DoubleType()),
+    ("good", BooleanType()),
+    ("two words", IntegerType()),
+]
+SCHEMA = Schema(*(NestedField(at, name, kind, required=False) for at, (name, kind) in enumerate(COLUMNS, start=1)))
+IDS = {name: at for at, (name, _) in enumerate(COLUMNS, start=1)}
+KINDS = dict(COLUMNS)
+
+
+def metadata(*transforms: tuple[str, Transform[Any, Any]]) -> TableMetadata:
+    fields = [
+        PartitionField(IDS[column], 1000 + at, transform, f"p{at}") for at, (column, transform) in enumerate(transforms)
+    ]
+    return new_table_metadata(SCHEMA, PartitionSpec(*fields), UNSORTED_SORT_ORDER, "/t")
+
+
+def file_of(partition: Partition = (), **values: Sequence[Any]) -> DataFile:
+    """A file with the metrics of these values of its columns; other columns have none."""
+    known = {IDS[name]: (KINDS[name], some) for name, some in values.items()}
+    bounds = {
+        at: (kind, [value for value in some if value is not None and value == value])
+        for at, (kind, some) in known.items()
+    }
+    metrics = ColumnMetrics(
+        value_counts={at: len(some) for at, (_, some) in known.items()},
+        null_value_counts={at: sum(value is None for value in some) for at, (_, some) in known.items()},
+        nan_value_counts={at: sum(value != value for value in some) for at, (_, some) in known.items()},
+        lower_bounds={at: to_bytes(kind, min(some)) for at, (kind, some) in bounds.items() if some},
+        upper_bounds={at: to_bytes(kind, max(some)) for at, (kind, some) in bounds.items() if some},
+    )
+    return DataFile("/t/data/a.parquet", FileFormat.PARQUET, 0, partition, 10, 1000, 1, metrics)
+
+
+def selects(condition: str, file: DataFile, table: TableMetadata | None = None) -> bool:
+    return selector(table or metadata(), condition)(file)
+
+
+def micros(*parts: int) -> int:
+    return (datetime(*parts, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)  # type: ignore[misc,arg-type]
+
+
+def days(*parts: int) -> int:
+    return (date(*parts) - date(1970, 1, 1)).days
+
+
+FILE = file_of(
+    id=[5, 7, 9],
+    name=["bob", "eve", None],
+    op_time=[micros(2026, 1, 1), micros(2026, 1, 31, 12)],
+    seen_at=[micros(2026, 1, 1), micros(2026, 1, 31, 12)],
+    day=[days(2026, 1, 1), days(2026, 1, 31)],
+    price=[1.5, 2.5, math.nan],
+    good=[True, True],
+)
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("id = 5", True),
+        ("id = 4", False),
+        ("id == 10", False),
+        ("id <> 4", True),
+        ("id > 9", False),
+        ("id >= 9", True),
+        ("id < 5", False),
+        ("id <= 5", True),
+        ("9 < id", False),
+        ("id BETWEEN 1 AND 4", False),
+        ("id between 9 and 20", True),
+        ("NOT id BETWEEN 5 AND 9", False),
+        ("id IN (1, 2, 3)", False),
+        ("id IN (1, 7)", True),
+        ("id NOT IN (7)", True),
+        ("id IS NULL", False),
+        ("name IS NULL", True),
+        ("name IS NOT NULL", True),
+        ("good IS NOT NULL", True),
+        ("good = false", False),
+        ("name = 'zoe'", False),
+        ("name = 'it''s'", False),
+        ("name >= 'bob' AND id > 9", False),
+        ("name >= 'bob' OR id > 9", True),
+        ("NOT (name >= 'bob' OR id > 9)", False),
+        ("(id = 4 OR id = 5) AND price < 2", True),
+        ("price > 2.5", False),
+        ("price > 3", False),
+        ("op_time >= '2026-01-31T00:00:00'", True),
+        ("op_time > '2026-01-31T12:00:00'", False),
+        ("op_time > TIMESTAMP '2026-01-31T12:00:00.000001'", False),
+        ("seen_at >= '2026-01-31T00:00:00+00:00'", True),
+        ("seen_at > '2026-01-31T13:00:00+01:00'", False),
+        ("day > '2026-01-31'", False),
+        ("day = DATE '2026-01-31'", True),
+        ("day in (date '2026-02-01', date '2026-02-02')", False),
+        ("`id` = 4", False),
+        ('`two words` = 1 OR "two words" = 2', True),
+        ("true", True),
+    ],
+)
+def test_file_is_selected_when_it_may_hold_a_row_of_the_condition(condition: str, expected: bool) -> None:
+    assert selects(condition, FILE) is expected
+
+
+def test_constants_are_left_as_they_are() -> None:
+    file = file_of(name=["a date '`"])
+    assert selects("name = 'a date ''`'", file)
+    assert not selects("name = 'a '", file)
+
+
+def test_file_without_metrics_is_selected() -> None:
+    assert selects("id = 4 AND name IS NULL AND price > 1", file_of())
+
+
+def bounded(column: str, bound: bytes) -> DataFile:
+    bounds = {IDS[column]: bound}
+    return DataFile("/t/a", FileFormat.PARQUET, 0, (), 1, 1, 1, ColumnMetrics(lower_bounds=bounds, upper_bounds=bounds))
+
+
+def test_bounds_from_before_a_columns_type_was_widened_are_read() -> None:
+    whole, real = bounded("id", to_bytes(IntegerType(), 5)), bounded("price", to_bytes(FloatType(), 1.5))
+    assert [selects(condition, whole) for condition in ("id = 5", "id = 4")] == [True, False]
+    assert [selects(condition, real) for condition in ("price = 1.5", "price = 4")] == [True, False]
+
+
+def test_bounds_that_are_no_values_tell_nothing() -> None:
+    assert selects("name = 'x'", bounded("name", b"\xff\xfe"))
+    assert selects("id = 4", bounded("id", b"\x01"))
+
+
+@pytest.mark.parametrize(
+    ("transform", "column", "condition", "value", "kind", "expected"),
+    [
+        (IdentityTransform(), "name", "name = 'eu'", "eu", StringType(), True),
+        (IdentityTransform(), "name", "name = 'eu'", "us", StringType(), False),
+        (IdentityTransform(), "name", "name IS NULL", "us", StringType(), False),
+        (DayTransform(), "op_time", "op_time >= '2026-01-02T05:00:00'", days(2026, 1, 1), DateType(), False),
+        (DayTransform(), "op_time", "op_time >= '2026-01-02T05:00:00'", days(2026, 1, 2), DateType(), True),
+        (MonthTransform(), "day", "day < '2026-01-15'", 672, IntegerType(), True),
+        (MonthTransform(), "day", "day < '2026-01-15'", 673, IntegerType(), False),
+        (YearTransform(), "day", "day BETWEEN '2025-06-01' AND '2026-06-01'", 57, IntegerType(), False),
+        (TruncateTransform(width=2), "name", "name > 'bob'", "am", StringType(), False),
+        (TruncateTransform(width=2), "name", "name > 'bob'", "bo", StringType(), True),
+        (TruncateTransform(width=10), "id", "id = 15", 10, LongType(), True),
+        (TruncateTransform(width=10), "id", "id = 15", 20, LongType(), False),
+    ],
+)
+def test_partition_tells_what_files_without_metrics_do_not(
+    transform: Transform[Any, Any], column: str, condition: str, value: Any, kind: PrimitiveType, expected: bool
+) -> None:
+    table = metadata((column, transform))
+    assert selects(condition, file_of((to_bytes(kind, value),)), table) is expected
+    assert selects(condition, file_of((None,)), table) is ("IS NULL" in condition)
+
+
+def test_bucket_tells_equality_only() -> None:
+    table = metadata(("id", BucketTransform(num_buckets=8)))
+    (home,) = [n for n in range(8) if selects("id = 5", file_of((to_bytes(IntegerType(), n),)), table)]
+    other = file_of((to_bytes(IntegerType(), (home + 1) % 8),))
+    assert selects("id > 5", other, table)
+    assert not selects("id IN (5)", other, table)
+
+
+def test_void_partition_tells_nothing() -> None:
+    assert selects("id = 5", file_of((None,)), metadata(("id", VoidTransform())))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "id =",
+        "id = 1 AND",
+        "SELECT 1",
+        "nothing = 1",
+        "ID = 1",
+        "id = 'five'",
+        "name = 5",
+        "op_time > 'yesterday'",
+        "op_time > '2026-01-01T00:00:00+00:00'",
+        "seen_at > '2026-01-01T00:00:00'",
+        "max(id) = 5",
+        "id NOT BETWEEN 1 AND 2",
+        "id = 1; DROP TABLE t",
+        "5",
+        "name = 'open",
+        "(" * 40 + "id = 1" + ")" * 39,
+    ],
+)
+def test_malformed_filter_refuses_the_table_by_key_and_value(condition: str) -> None:
+    with pytest.raises(TableRefused) as caught:
+        selector(metadata(), condition)
+    assert caught.value.reason == "configuration"
+    assert caught.value.message.startswith(f"property self-optimizing.filter has the malformed value {condition!r}: ")
+    assert caught.value.hint.startswith("Write a condition on top-level columns with =, <>")
+
+
+OPERATORS = {
+    "=": lambda a, b: a == b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+TRANSFORMS: list[Transform[Any, Any]] = [
+    VoidTransform(),
+    IdentityTransform(),
+    BucketTransform(num_buckets=3),
+    TruncateTransform(width=4),
+]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    rows=st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=4),
+    transform=st.sampled_from(TRANSFORMS),
+    terms=st.lists(st.tuples(st.sampled_from(sorted(OPERATORS)), st.integers(-9, 9)), min_size=1, max_size=3),
+    joint=st.sampled_from(["AND", "OR"]),
+    negated=st.booleans(),
+)
+def test_file_that_holds_a_row_of_the_condition_is_always_selected(
+    rows: list[int | None], transform: Transform[Any, Any], terms: list[tuple[str, int]], joint: str, negated: bool
+) -> None:
+    compute = transform.transform(LongType())
+    value = compute(rows[0])
+    inside = [row for row in rows if compute(row) == value]
+    kind = transform.result_type(LongType())
+    assert isinstance(kind, PrimitiveType)
+    partition = (None if value is None else to_bytes(kind, value),)
+    condition = f" {joint} ".join(f"id {operator} {constant}" for operator, constant in terms)
+
+    def holds(row: int | None) -> bool:
+        if row is None:
+            return False
+        found = [OPERATORS[operator](row, constant) for operator, constant in terms]
+        return (all(found) if joint == "AND" else any(found)) is not negated
+
+    if any(holds(row) for row in inside):
+        table = metadata(("id", transform))
+        assert selects(f"NOT ({condition})" if negated else condition, file_of(partition, id=inside), table)
+        assert selects(f"NOT ({condition})" if negated else condition, file_of(partition), table)
