@@ -47,12 +47,30 @@ def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop
             f"and cannot be read as {wanted.field_type}"
         )
     if drop_nulls:
-        changed = _without_validity(changed)
+        changed = without_validity(changed)
     return changed if stored == target else pa.ExtensionArray.from_storage(target, changed)
 
 
-def _without_validity(array: pa.Array) -> pa.Array:
-    return pa.Array.from_buffers(array.type, len(array), [None, *array.buffers()[1:]], offset=array.offset)
+def without_validity(array: pa.Array) -> pa.Array:
+    """The array with arbitrary values where it has nulls."""
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, without_validity(array.storage))
+    if pa.types.is_struct(kind):
+        children = [array.field(index) for index in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(children, fields=list(kind))
+    if pa.types.is_map(kind):
+        entries = pa.StructArray.from_arrays([array.keys, array.items], fields=[kind.key_field, kind.item_field])
+        return _nested_without_validity(array, entries)
+    if pa.types.is_list(kind):
+        return _nested_without_validity(array, array.values)
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], offset=array.offset)
+
+
+def _nested_without_validity(array: pa.Array, values: pa.Array) -> pa.Array:
+    return pa.Array.from_buffers(
+        array.type, len(array), [None, array.buffers()[1]], offset=array.offset, children=[values]
+    )
 
 
 def _integer(array: pa.Array, target: pa.DataType) -> pa.Array:

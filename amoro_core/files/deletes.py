@@ -1,6 +1,6 @@
 """Delete files: positions and keys out of them, and position delete files for one data file."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +11,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.errors import UnreadableFile
 from amoro_core.files.conversions import converted
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.locations import normalise
+from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions
-from amoro_core.files.parquet import ParquetInput, open_parquet
 from amoro_core.files.projection import bind, held_ids
 from amoro_core.files.schema import arrow_field
 from amoro_core.files.writing import ParquetOutput
@@ -49,24 +49,23 @@ class KeyTable:
     columns: tuple[pa.ChunkedArray, ...]
     rows: int
 
-
-def require_parquet(file: DataFile | DeleteFile) -> None:
-    """Raise TableRefused(reason="format") for a file of another format."""
-    if file.file_format is not FileFormat.PARQUET:
-        raise TableRefused(f"{file.path} is an {file.file_format.value} file, which is not handled", reason="format")
+    @property
+    def nbytes(self) -> int:
+        """What the keys take in memory."""
+        return sum(int(column.nbytes) for column in self.columns)
 
 
 def read_positions(
-    access: FileAccess, delete: DeleteFile, wanted: Collection[str], checkpoint: Callable[[], None]
+    access: FileAccess, delete: DeleteFile, wanted: Collection[str] | None, checkpoint: Callable[[], None]
 ) -> Mapping[str, Positions]:
     """The positions that a position delete file names, ascending and each once, by normalised data file path.
 
-    Only files in `wanted` (normalised paths) are kept. `checkpoint` is called for each batch and may raise.
+    Only files in `wanted` (normalised paths) are kept, all when it is None. `checkpoint` is called for each batch and
+    may raise.
     Raises UnreadableFile, for null and negative positions too, and DataFileMissing.
     """
-    require_parquet(delete)
     found: dict[str, list[Positions]] = {}
-    with open_parquet(access, delete.path, delete.size_bytes) as source:
+    with open_rows(access, delete) as source:
         _check_count(source, delete)
         path_index, pos_index = _position_columns(source)
         names = [source.schema.names[path_index], source.schema.names[pos_index]]
@@ -89,14 +88,31 @@ def read_keys(
 
     Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
     """
-    require_parquet(delete)
+    ids = key_ids(delete)
+    parts = list(key_batches(access, delete, schema, mapping, checkpoint))
+    columns = tuple(pa.chunked_array([part[index] for part in parts]) for index in range(len(ids))) if parts else ()
+    return KeyTable(ids, columns, sum(len(part[0]) for part in parts))
+
+
+def key_ids(delete: DeleteFile) -> tuple[int, ...]:
+    """The ids that an equality delete compares, ascending. Raises UnreadableFile when there is none."""
     ids = tuple(sorted(set(delete.equality_ids)))
     if not ids:
         raise UnreadableFile(f"{delete.path} has equality deletes without any equality id")
+    return ids
+
+
+def key_batches(
+    access: FileAccess,
+    delete: DeleteFile,
+    schema: Schema,
+    mapping: NameMapping | None,
+    checkpoint: Callable[[], None],
+) -> Iterator[tuple[pa.Array, ...]]:
+    """The keys of an equality delete file batch by batch; otherwise as `read_keys`."""
+    ids = key_ids(delete)
     wanted = key_schema(schema, ids)
-    parts: list[tuple[pa.Array, ...]] = []
-    rows = 0
-    with open_parquet(access, delete.path, delete.size_bytes) as source:
+    with open_rows(access, delete) as source:
         _check_count(source, delete)
         projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
         missing = set(ids) - held_ids(projection, source.schema)
@@ -105,10 +121,8 @@ def read_keys(
         for _, batch in source.batches(projection.columns):
             checkpoint()
             with reading_parquet(delete.path):
-                parts.append(key_columns(projection.apply(batch), wanted, ids))
-            rows += batch.num_rows
-    columns = tuple(pa.chunked_array([part[index] for part in parts]) for index in range(len(ids))) if parts else ()
-    return KeyTable(ids, columns, rows)
+                columns = key_columns(projection.apply(batch), wanted, ids)
+            yield columns
 
 
 def write_position_deletes(
@@ -150,12 +164,12 @@ def write_position_deletes(
     )
 
 
-def _check_count(source: ParquetInput, delete: DeleteFile) -> None:
+def _check_count(source: RowSource, delete: DeleteFile) -> None:
     if source.rows != delete.record_count:
         raise UnreadableFile(f"{delete.path} has {source.rows} rows, but the manifest says {delete.record_count}")
 
 
-def _position_columns(source: ParquetInput) -> tuple[int, int]:
+def _position_columns(source: RowSource) -> tuple[int, int]:
     """The indexes of path and position: by field id, in files without any by name."""
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for field in source.schema]
     if any(ids):
@@ -184,14 +198,16 @@ def _entries(batch: pa.RecordBatch, names: Sequence[str], path: str) -> tuple[pa
     return paths.dictionary_encode(), numbers
 
 
-def _by_path(paths: pa.DictionaryArray, positions: Positions, wanted: Collection[str]) -> list[tuple[str, Positions]]:
+def _by_path(
+    paths: pa.DictionaryArray, positions: Positions, wanted: Collection[str] | None
+) -> list[tuple[str, Positions]]:
     codes = paths.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
     ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
     found = []
     for path, start, end in zip(paths.dictionary.to_pylist(), [0, *ends[:-1]], ends, strict=True):
         place = normalise(path)
-        if place in wanted:
+        if wanted is None or place in wanted:
             found.append((place, positions[order[start:end]]))
     return found
 

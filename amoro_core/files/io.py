@@ -53,6 +53,10 @@ class FileAccess:
         with translated(path):
             return bool(self._io.new_input(place).exists())
 
+    def require_readable(self, path: str) -> None:
+        """Raise TableRefused(reason="location") for a file that may not be read."""
+        self._readable(path)
+
     def create_output(self, path: str) -> Any:
         """A new file to be written and closed by the caller; one that exists is never overwritten."""
         place = self._writable(path, "write")

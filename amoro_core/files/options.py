@@ -10,6 +10,9 @@ from pyiceberg.io.pyarrow import match_metrics_mode
 from amoro_core.errors import TableRefused
 
 _PREFIX = "write.parquet."
+_BLOOM_COLUMN = _PREFIX + "bloom-filter-enabled.column."
+_BLOOM_RATE = _PREFIX + "bloom-filter-fpp.column."
+_BLOOM_BYTES = _PREFIX + "bloom-filter-max-bytes"
 _METRICS_DEFAULT = "write.metadata.metrics.default"
 _METRICS_COLUMN = "write.metadata.metrics.column."
 _METRICS_LIMIT = "write.metadata.metrics.max-inferred-column-defaults"
@@ -42,6 +45,8 @@ class WriterOptions:
     metrics_modes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # by column name
     metrics_default: str | None = None
     metrics_columns: int = 100  # leaf columns that get the default when none is set
+    bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
+    bloom_filter_bytes: int = 1 << 20  # at most, for each row group of a column
 
 
 def writer_options(properties: Mapping[str, str]) -> WriterOptions:
@@ -63,6 +68,8 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
         page_bytes=_positive(properties, _PREFIX + "page-size-bytes", 1 << 20),
         page_rows=_positive(properties, _PREFIX + "page-row-limit", 20_000),
         dictionary_bytes=_positive(properties, _PREFIX + "dict-size-bytes", 2 << 20),
+        bloom_filters=MappingProxyType(_bloom_filters(properties)),
+        bloom_filter_bytes=_positive(properties, _BLOOM_BYTES, 1 << 20),
         metrics_modes=MappingProxyType(modes),
         metrics_default=_metrics_mode(properties, _METRICS_DEFAULT) if _METRICS_DEFAULT in properties else None,
         metrics_columns=_positive(properties, _METRICS_LIMIT, 100),
@@ -88,6 +95,34 @@ def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
     if number <= 0:
         raise _refused(key, text, "a number above 0")
     return number
+
+
+def _bloom_filters(properties: Mapping[str, str]) -> dict[str, float]:
+    """The false-positive rate by name of each column that is to have bloom filters."""
+    found = {}
+    for key, text in properties.items():
+        if key.startswith(_BLOOM_COLUMN) and _true(key, text):
+            name = key.removeprefix(_BLOOM_COLUMN)
+            found[name] = _rate(properties, _BLOOM_RATE + name)
+    return found
+
+
+def _true(key: str, text: str) -> bool:
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise _refused(key, text, "true or false")
+    return word == "true"
+
+
+def _rate(properties: Mapping[str, str], key: str) -> float:
+    text = properties.get(key, "0.01")
+    try:
+        rate = float(text)
+    except ValueError as error:
+        raise _refused(key, text, "a number between 0 and 1") from error
+    if not 0 < rate < 1:
+        raise _refused(key, text, "a number between 0 and 1")
+    return rate
 
 
 def _compression(properties: Mapping[str, str]) -> tuple[str, int | None]:

@@ -34,15 +34,29 @@ class ParquetInput:
         """The Arrow schema of the file's columns, with field ids where it has them."""
         return self.file.schema_arrow
 
-    def batches(self, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def batches(
+        self, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches in the file's order, each with the position of its first row; at least these columns.
 
-        Raises UnreadableFile.
+        With `row_groups` only those, in their order. Raises UnreadableFile.
         """
-        position = 0
+        if row_groups is None:
+            yield from self._batches(columns, None, 0)
+            return
+        counts = [self.file.metadata.row_group(index).num_rows for index in range(self.file.metadata.num_row_groups)]
+        for index in row_groups:
+            yield from self._batches(columns, [index], sum(counts[:index]))
+
+    def _batches(
+        self, columns: Sequence[str], row_groups: Sequence[int] | None, position: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         with reading_parquet(self.path):
             batches = self.file.iter_batches(
-                batch_size=_batch_rows(self.file.metadata), columns=list(columns), use_threads=False
+                batch_size=_batch_rows(self.file.metadata),
+                row_groups=row_groups,
+                columns=list(columns),
+                use_threads=False,
             )
             for batch in batches:
                 yield position, batch

@@ -11,7 +11,7 @@ from pyiceberg.table.name_mapping import MappedField, NameMapping
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from amoro_core.errors import TableRefused, UnreadableFile
-from amoro_core.files.conversions import converted
+from amoro_core.files.conversions import converted, without_validity
 from amoro_core.files.partitions import Constants
 from amoro_core.files.schema import FIELD_ID, arrow_schema
 
@@ -95,6 +95,12 @@ def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
     return frozenset(ids)
 
 
+def held_columns(projection: Projection, file_schema: pa.Schema) -> tuple[tuple[str, int | None], ...]:
+    """Name and id of each top-level column of a file with this schema."""
+    found = _identified(file_schema, projection.mapping)
+    return tuple(zip(file_schema.names, (one.field_id for one in found), strict=True))
+
+
 def leaf_ids(file_schema: pa.Schema) -> tuple[tuple[int | None, bool], ...]:
     """The field id of each leaf column in the file's order, and whether it is repeated (in a list or map)."""
     return tuple(leaf for column in file_schema for leaf in _leaves(column, False))
@@ -169,7 +175,17 @@ def _missing(wanted: NestedField, target: pa.Field, rows: int, constants: Consta
         return constant.take(pa.array(np.zeros(rows, np.int64)))
     if wanted.required and rows:
         raise UnreadableFile(f"the required column {wanted.name} (id {wanted.field_id}) is missing")
-    return pa.nulls(rows, target.type)
+    return _nulls(rows, target.type)
+
+
+def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
+    """Nulls whose required members are not null themselves, since Parquet is written by each level's own word."""
+    if not pa.types.is_struct(kind):
+        return pa.nulls(rows, kind)
+    children = [
+        _nulls(rows, inner.type) if inner.nullable else without_validity(_nulls(rows, inner.type)) for inner in kind
+    ]
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array(np.ones(rows, np.bool_)))
 
 
 def _projected(

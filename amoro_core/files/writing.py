@@ -2,18 +2,21 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import AmoroError
+from amoro_core.files.encoding import bloom_filter_options, dictionary_columns
 from amoro_core.files.io import FileAccess, translated
 from amoro_core.files.metrics import column_metrics, nan_counts
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.files import ColumnMetrics
+
+#: Smaller pages are of no use, and below five bytes Arrow loses a row group's only list when it has a dictionary.
+_LEAST_PAGE_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,7 @@ class ParquetOutput:
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
         self._access = access
         self._stream = access.create_output(path)
-        try:
-            with translated(path):
-                self._writer = self._open_writer()
-        except BaseException:
-            self._give_up()
-            raise
+        self._writer: pq.ParquetWriter | None = None  # made for the first rows, by what they are
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; their columns are the schema's. Raises StorageFull."""
@@ -81,11 +79,12 @@ class ParquetOutput:
         try:
             if self._pending_rows:
                 self._write_table(pa.Table.from_batches(self._pending, self._arrow))
+            writer = self._writer if self._writer is not None else self._open_writer(self._arrow.empty_table())
             with translated(self.path):
-                self._writer.close()
+                writer.close()
                 size_bytes = int(self._stream.tell())
                 self._stream.close()
-            metadata = self._writer.writer.metadata
+            metadata = writer.writer.metadata
             metrics, split_offsets = column_metrics(metadata, self._schema, self._options, self._nan_counts)
         except BaseException:
             self.discard()
@@ -95,30 +94,34 @@ class ParquetOutput:
     def discard(self) -> None:
         """Give the file up and delete it, as far as that is possible."""
         with suppress(OSError, pa.ArrowException):  # what failed before fails here again
-            self._writer.close()
-        self._give_up()
-
-    def _give_up(self) -> None:
+            if self._writer is not None:
+                self._writer.close()
         with suppress(OSError, pa.ArrowException):
             self._stream.close()
         with suppress(AmoroError):
             self._access.delete(self.path)
 
-    def _open_writer(self) -> Any:
+    def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
         options = self._options
-        return pq.ParquetWriter(
-            self._stream,
-            self._arrow,
-            compression=options.codec,
-            compression_level=options.level,
-            data_page_size=options.page_bytes,
-            max_rows_per_page=options.page_rows,
-            dictionary_pagesize_limit=options.dictionary_bytes,
-            store_schema=False,
-            store_decimal_as_integer=True,
-            write_page_index=True,
-            write_page_checksum=True,
-        )
+        more = {}
+        if filters := bloom_filter_options(self._schema, options, first.num_rows):
+            more["bloom_filter_options"] = filters
+        with translated(self.path):
+            return pq.ParquetWriter(
+                self._stream,
+                self._arrow,
+                compression=options.codec,
+                compression_level=options.level,
+                data_page_size=max(options.page_bytes, _LEAST_PAGE_BYTES),
+                max_rows_per_page=options.page_rows,
+                use_dictionary=dictionary_columns(first, options.dictionary_bytes),
+                dictionary_pagesize_limit=options.dictionary_bytes,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                write_page_index=True,
+                write_page_checksum=True,
+                **more,
+            )
 
     def _group_rows(self) -> int:
         by_size = self._row_group_bytes * self._pending_rows // max(1, self._pending_bytes)
@@ -136,6 +139,8 @@ class ParquetOutput:
         self._pending_bytes = rest.nbytes
 
     def _write_table(self, table: pa.Table) -> None:
+        if self._writer is None:
+            self._writer = self._open_writer(table)
         with translated(self.path):
             self._writer.write_table(table, row_group_size=table.num_rows)
 

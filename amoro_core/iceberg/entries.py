@@ -44,9 +44,13 @@ def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField
 
 
 def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The columns that the spec's partitions are made of, those dropped since too; fit for types, not for names."""
+    """The columns that the spec's partitions are made of, those dropped since too; fit for types, not for names.
+
+    Leaves of different structs may share a name, which a schema can't have twice: they are named by their ids.
+    """
     found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
-    return Schema(*(one[0] for one in found.values() if one is not None))
+    leaves = (one[0] for one in found.values() if one is not None)
+    return Schema(*(NestedField(leaf.field_id, f"source-{leaf.field_id}", leaf.field_type) for leaf in leaves))
 
 
 def partition_types(metadata: TableMetadata, spec: PartitionSpec) -> PartitionTypes:

@@ -7,11 +7,16 @@ from amoro_core.files.io import open_access
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite.engine import rewrite
+from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
 from amoro_optimizer.runner import Execute
 
 
 def in_process(memory_bytes: int) -> Execute:
-    """An executor that rewrites in the calling thread within that much memory."""
+    """An executor that rewrites in the calling thread within that much memory.
+
+    What a killed process has left of its spilled keys is removed first.
+    """
+    sweep_spills(default_spill_root())
 
     def execute(
         work: RewriteInput,

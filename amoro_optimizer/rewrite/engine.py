@@ -1,32 +1,38 @@
 """Rewriting: the data and delete files of one task in, new files out."""
 
-import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import NameMapping
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
-from amoro_core.files.deletes import require_parquet
+from amoro_core.errors import AttemptAbandoned, CheckFailed, TableRefused, UnreadableFile
 from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import writer_options
-from amoro_core.files.parquet import ParquetInput, open_parquet
-from amoro_core.files.partitions import identity_constants
+from amoro_core.files.partitions import Constants, identity_constants
 from amoro_core.files.projection import Projection, bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
-from amoro_core.model.files import DeleteKind
+from amoro_core.model.files import DeleteKind, FileFormat
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
-from amoro_optimizer.rewrite.anti_join import Mask
+from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.rewrite.outputs import Outputs
+from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
 _ROW_GROUP_SHARE = 4
+
+#: The table property that says in which format its data files are written.
+_FORMAT = "write.format.default"
 
 #: A mask of rows, eight to a byte.
 _Packed = npt.NDArray[np.uint8]
@@ -40,38 +46,51 @@ def rewrite(
     on_progress: Callable[[int, int], None],
     is_cancelled: Callable[[], bool],
     memory_limit_bytes: int,
+    spill_root: str | None = None,
 ) -> RewriteOutput:
     """Write the live rows of the task's rewritten files anew, and the deletes of its converted files as positions.
 
-    `on_progress` is told rows done and rows in all. Every file written is deleted again when this raises:
-    AttemptAbandoned once `is_cancelled` says so (asked for each batch), DataFileMissing, UnreadableFile (also for
-    files whose rows are not those of the manifest), StorageFull, TableRefused for what is not handled, CheckFailed.
+    `on_progress` is told rows done and rows in all. Delete keys beyond the memory limit wait in files under
+    `spill_root` (by default a directory for temporary files), which are gone when this ends; those of processes that
+    were killed are deleted by `amoro_optimizer.rewrite.spilling.sweep_spills`.
+    Every file written is deleted again when this raises: AttemptAbandoned once `is_cancelled` says so (asked for
+    each batch), DataFileMissing, UnreadableFile (also for files whose rows are not those of the manifest),
+    StorageFull, TableRefused for what is not handled, CheckFailed.
     """
     started = time.monotonic()
     _refuse_unfit(work)
     options = writer_options(work.table.properties)
     run = _Run(work, access, attempt, on_progress, is_cancelled)
-    marks = Marks(work, access, run.checkpoint)
-    masks = _masks_ahead(run, marks) if work.output_count > 1 else {}
-    live_rows = sum(_live(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
-    outputs = Outputs(
-        work, access, attempt, options, live_rows=live_rows, memory_bytes=memory_limit_bytes // _ROW_GROUP_SHARE
-    )
-    try:
-        rows_deleted = sum(
-            _rewrite_file(run, marks, outputs, file, masks.pop(number, None))
-            for number, file in enumerate(work.rewritten)
+    with ExitStack() as spills:
+        marks = Marks(
+            work,
+            access,
+            run.checkpoint,
+            run.open,
+            memory_bytes=memory_limit_bytes,
+            spill_root=spill_root or default_spill_root(),
+            spills=spills,
         )
-        outputs.finish_file()
-        positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
-        rows_read = sum(file.data.record_count for file in work.rewritten)
-        rows_written = sum(file.record_count for file in outputs.data_files)
-        if rows_read - rows_deleted != rows_written:
-            raise CheckFailed(f"{rows_read} rows read, {rows_deleted} deleted, but {rows_written} written")
-        run.checkpoint()
-    except BaseException:
-        outputs.abandon()
-        raise
+        masks = _masks_ahead(run, marks) if work.output_count > 1 else {}
+        live_rows = sum(_live(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
+        outputs = Outputs(
+            work, access, attempt, options, live_rows=live_rows, memory_bytes=memory_limit_bytes // _ROW_GROUP_SHARE
+        )
+        try:
+            rows_deleted = sum(
+                _rewrite_file(run, marks, outputs, file, masks.pop(number, None))
+                for number, file in enumerate(work.rewritten)
+            )
+            outputs.finish_file()
+            positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
+            rows_read = sum(file.data.record_count for file in work.rewritten)
+            rows_written = sum(file.record_count for file in outputs.data_files)
+            if rows_read - rows_deleted != rows_written:
+                raise CheckFailed(f"{rows_read} rows read, {rows_deleted} deleted, but {rows_written} written")
+            run.checkpoint()
+        except BaseException:
+            outputs.abandon()
+            raise
     return RewriteOutput(
         data_files=tuple(outputs.data_files),
         delete_files=tuple(outputs.delete_files),
@@ -81,11 +100,11 @@ def rewrite(
         positions_written=positions,
         bytes_read=run.bytes_read + marks.bytes_read,
         duration_ms=round((time.monotonic() - started) * 1000),
-        peak_memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        peak_memory_bytes=max(run.peak_memory, resident_bytes()),
     )
 
 
-@dataclass(slots=True)
+@dataclass
 class _Run:
     """One attempt under way."""
 
@@ -96,9 +115,11 @@ class _Run:
     is_cancelled: Callable[[], bool]
     rows_done: int = 0
     bytes_read: int = 0
+    peak_memory: int = 0
 
     def checkpoint(self) -> None:
-        """Raise AttemptAbandoned when the attempt was cancelled."""
+        """Note the memory in use. Raises AttemptAbandoned when the attempt was cancelled."""
+        self.peak_memory = max(self.peak_memory, resident_bytes())
         if self.is_cancelled():
             raise AttemptAbandoned(f"attempt {self.attempt} was cancelled")
 
@@ -109,23 +130,44 @@ class _Run:
         self.on_progress(self.rows_done, sum(file.data.record_count for file in files))
         self.checkpoint()
 
+    def bound(self, source: RowSource) -> Projection:
+        """How the file's rows become rows of the outputs."""
+        return bind(self._schema, source.schema, self._mapping, self._constants, source.path)
+
+    @cached_property
+    def _schema(self) -> Schema:
+        return parse_schema(self.work.table.schema_json)
+
+    @cached_property
+    def _mapping(self) -> NameMapping | None:
+        return parse_name_mapping(self.work.table.name_mapping_json)
+
+    @cached_property
+    def _constants(self) -> Constants:
+        """The same for all files, which share one partition."""
+        first = (*self.work.rewritten, *self.work.converted)[0].data
+        return identity_constants(parse_spec(self.work.table.spec_json), first.partition, self._schema)
+
     @contextmanager
-    def open(self, file: InputFile) -> Iterator[ParquetInput]:
+    def open(self, file: InputFile) -> Iterator[RowSource]:
         """The data file, after its number of rows was compared with the manifest's."""
         data = file.data
         self.checkpoint()
         self.bytes_read += data.size_bytes
-        with open_parquet(self.access, data.path, data.size_bytes) as source:
+        with open_rows(self.access, data) as source:
             if source.rows != data.record_count:
                 raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
             yield source
 
 
 def _refuse_unfit(work: RewriteInput) -> None:
-    for file in (*work.rewritten, *work.converted):
-        require_parquet(file.data)
-    for delete in work.deletes:
-        require_parquet(delete)
+    wanted = work.table.properties.get(_FORMAT, FileFormat.PARQUET)
+    if work.rewritten and wanted.strip().lower() != FileFormat.PARQUET:
+        raise TableRefused(
+            f"the table property {_FORMAT} is {wanted!r}, and only Parquet is written",
+            reason="format",
+            hint=f"set {_FORMAT} to parquet, and its files are rewritten as such",
+        )
     partitions = {(file.data.spec_id, file.data.partition) for file in (*work.rewritten, *work.converted)}
     if len(partitions) > 1:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
@@ -156,7 +198,7 @@ def _rewrite_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile, pa
             mask = marks.of(file, source)
         else:
             mask = np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
-        projection = _projection(run.work, file, source)
+        projection = run.bound(source)
         rows = 0
         for first, batch in source.batches(projection.columns):
             rows = first + batch.num_rows
@@ -165,13 +207,6 @@ def _rewrite_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile, pa
         if rows != file.data.record_count:
             raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
     return int(mask.sum())
-
-
-def _projection(work: RewriteInput, file: InputFile, source: ParquetInput) -> Projection:
-    table = work.table
-    schema = parse_schema(table.schema_json)
-    constants = identity_constants(parse_spec(table.spec_json), file.data.partition, schema)
-    return bind(schema, source.schema, parse_name_mapping(table.name_mapping_json), constants, source.path)
 
 
 def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:

@@ -1,61 +1,101 @@
 """Which rows of a data file its deletes remove."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from amoro_core.files.deletes import KeyTable, Positions, read_keys, read_positions
+from amoro_core.files.deletes import KeyTable, Positions, key_batches, read_keys, read_positions
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.locations import normalise
-from amoro_core.files.parquet import ParquetInput
+from amoro_core.files.opening import RowSource
 from amoro_core.files.partitions import identity_constants
 from amoro_core.files.projection import bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec, with_dropped
 from amoro_core.model.files import DeleteKind
 from amoro_core.model.rewrite import InputFile, RewriteInput
-from amoro_optimizer.rewrite.anti_join import Mask, rows_with_keys
+from amoro_optimizer.rewrite.cache import DECODED_DELETES
+from amoro_optimizer.rewrite.chains import Chain, chains_of
+from amoro_optimizer.rewrite.gathering import SpilledKeys, gather, parts_of
+from amoro_optimizer.rewrite.hashing import key_hashes
+from amoro_optimizer.rewrite.key_index import KeyColumns, KeyIndex, Mask, Ranges
+from amoro_optimizer.rewrite.pruning import groups_within
 
-#: Rows and bytes of key columns that are looked up at once: each look-up builds its hash table anew.
-_LOOKUP_ROWS = 1 << 20
-_LOOKUP_BYTES = 64 << 20
+OpenFile = Callable[[InputFile], AbstractContextManager[RowSource]]
+
+#: Shares of the memory limit: keys in an index, and decoded delete files kept for other tasks.
+_KEY_SHARE = 4
+_CACHE_SHARE = 8
+#: A delete file is kept whole for other tasks when it has at most this share of the cache.
+_CACHED_SHARE = 4
+#: What a key column of variable width is taken to have for each key, until the file was read.
+_GUESSED_WIDTH = 32
+#: What a position takes, when its paths are few.
+_POSITION_BYTES = 8
+
+_FILE, _ROW = pa.field("file", pa.int32()), pa.field("row", pa.int64())
+_Packed = npt.NDArray[np.uint8]
 
 
 class Marks:
-    """The deletes of one task: each delete file is read once, when a data file first needs it."""
+    """The deletes of one task. Keys that are too many for the memory wait in files until `spills` is closed."""
 
-    def __init__(self, work: RewriteInput, access: FileAccess, checkpoint: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        work: RewriteInput,
+        access: FileAccess,
+        checkpoint: Callable[[], None],
+        open_file: OpenFile,
+        *,
+        memory_bytes: int,
+        spill_root: str,
+        spills: ExitStack,
+    ) -> None:
         """`checkpoint` is called for each batch and may raise."""
         self._work = work
         self._access = access
         self._checkpoint = checkpoint
+        self._open_file = open_file
+        self._chains = chains_of(work)
+        self._key_bytes = memory_bytes // _KEY_SHARE // max(1, len(self._chains))
+        self._cache_bytes = memory_bytes // _CACHE_SHARE
+        self._spill_root = spill_root
+        self._spills = spills
         self._positions: dict[int, Mapping[str, Positions]] = {}
-        self._keys: dict[int, KeyTable] = {}
-        self._joined: dict[tuple[int, ...], tuple[tuple[int, ...], tuple[pa.ChunkedArray, ...]]] = {}
+        self._indexes: dict[int, KeyIndex | None] = {}
+        self._spilled: dict[int, dict[str, _Packed]] = {}
+        self._read: set[int] = set()
 
     @property
     def bytes_read(self) -> int:
-        """The size of the delete files read so far."""
-        return sum(self._work.deletes[index].size_bytes for index in (*self._positions, *self._keys))
+        """The size of the delete files read so far; those that were in memory already are not counted."""
+        return sum(self._work.deletes[index].size_bytes for index in self._read)
 
-    def of(self, file: InputFile, source: ParquetInput) -> Mask:
+    def of(self, file: InputFile, source: RowSource) -> Mask:
         """For each row of the file whether it is deleted.
 
-        Raises UnreadableFile, DataFileMissing or TableRefused for what the files are.
+        Raises UnreadableFile, DataFileMissing or TableRefused for what the files are, StorageFull.
         """
         mask = self.by_position(file)
-        by_ids: dict[tuple[int, ...], list[int]] = {}
-        for index in file.deletes:
-            delete = self._work.deletes[index]
-            if delete.kind is DeleteKind.EQUALITY:
-                by_ids.setdefault(tuple(sorted(set(delete.equality_ids))), []).append(index)
-        for indexes in by_ids.values():
-            self._mark_keys(mask, file, source, tuple(indexes))
+        for number, chain in enumerate(self._chains):
+            level = chain.classes.get(file.data.path)
+            if level is None:
+                continue
+            index = self._index_of(number)
+            if index is not None:
+                for first, columns in self._keys_in(chain, file, source, index.ranges):
+                    mask[first : first + len(columns[0])] |= index.levels_of(columns) <= level
+            elif number in self._spilled:
+                packed = self._spilled[number].get(file.data.path)
+                if packed is not None:
+                    mask |= np.unpackbits(packed, count=len(mask), bitorder="little").astype(np.bool_)
         return mask
 
     def by_position(self, file: InputFile) -> Mask:
@@ -70,53 +110,119 @@ class Marks:
                     mask[positions[positions < rows]] = True
         return mask
 
-    def _mark_keys(self, mask: Mask, file: InputFile, source: ParquetInput, indexes: tuple[int, ...]) -> None:
-        ids, keys = self._keys_of(indexes)
-        if not keys:
-            return
+    def _index_of(self, number: int) -> KeyIndex | None:
+        """The index of a chain; None when it has no keys, or so many that its marks were made all at once."""
+        if number not in self._indexes:
+            chain = self._chains[number]
+            expected = sum(self._work.deletes[index].record_count for index, _ in chain.levels)
+            found = gather(self._parts(chain), expected, self._key_bytes, self._spill_root, self._spills)
+            if isinstance(found, SpilledKeys):
+                self._spilled[number] = self._marked(chain, found)
+                found = None
+            self._indexes[number] = found
+        return self._indexes[number]
+
+    def _parts(self, chain: Chain) -> Iterator[tuple[KeyColumns, int]]:
+        for index, level in chain.levels:
+            delete = self._work.deletes[index]
+            self._access.require_readable(delete.path)
+            if delete.record_count * self._key_width(chain.ids) > self._cache_bytes // _CACHED_SHARE:
+                self._read.add(index)
+                for columns in key_batches(self._access, delete, self._schema, self._mapping, self._checkpoint):
+                    yield columns, level
+            else:
+                yield from parts_of(self._cached_keys(index), level)
+
+    def _cached_keys(self, index: int) -> KeyTable:
+        delete = self._work.deletes[index]
+
+        def read() -> tuple[KeyTable, int]:
+            self._read.add(index)
+            table = read_keys(self._access, delete, self._schema, self._mapping, self._checkpoint)
+            return table, table.nbytes
+
+        types = str(key_schema(self._schema, delete.equality_ids))
+        names = self._work.table.name_mapping_json
+        key = ("keys", normalise(delete.path), delete.size_bytes, delete.record_count, types, names)
+        found: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
+        return found
+
+    def _key_width(self, ids: tuple[int, ...]) -> int:
+        kinds = [column.type for column in self._empty_keys(ids)]
+        return sum(_GUESSED_WIDTH if pa.types.is_binary(kind) else kind.bit_width // 8 + 1 for kind in kinds)
+
+    def _empty_keys(self, ids: tuple[int, ...]) -> KeyColumns:
         schema = key_schema(self._schema, ids)
+        projection = bind(schema, pa.schema([]), NameMapping([]), {}, "")
+        return key_columns(projection.apply(pa.record_batch([], schema=pa.schema([]))), schema, ids)
+
+    def _keys_in(
+        self, chain: Chain, file: InputFile, source: RowSource, ranges: Ranges = ()
+    ) -> Iterator[tuple[int, KeyColumns]]:
+        """The keys of the file's rows batch by batch, each with the position of its first row.
+
+        Row groups whose statistics tell that they have no key within `ranges` are left out.
+        """
+        schema = key_schema(self._schema, chain.ids)
         constants = identity_constants(self._spec, file.data.partition, self._schema)
         projection = bind(schema, source.schema, self._mapping, constants, source.path)
-        pending: list[tuple[pa.Array, ...]] = []
-        first = end = size = 0
-        for position, batch in source.batches(projection.columns):
+        chosen = groups_within(source, projection, dict(zip(chain.ids, ranges, strict=False)))
+        for position, batch in source.batches(projection.columns, chosen):
             self._checkpoint()
             with reading_parquet(source.path):
-                pending.append(key_columns(projection.apply(batch), schema, ids))
-            end = position + batch.num_rows
-            size += batch.nbytes
-            if end - first >= _LOOKUP_ROWS or size >= _LOOKUP_BYTES:
-                mask[first:end] |= _looked_up(pending, keys)
-                pending, first, size = [], end, 0
-        if pending:
-            mask[first:end] |= _looked_up(pending, keys)
+                columns = key_columns(projection.apply(batch), schema, chain.ids)
+            yield position, columns
+
+    def _marked(self, chain: Chain, keys: SpilledKeys) -> dict[str, _Packed]:
+        """The deleted rows of all files of the chain, packed.
+
+        Rows that may have a deleted key go to files, then each partition of the keys is asked for its rows alone.
+        """
+        files = [file for file in (*self._work.rewritten, *self._work.converted) if file.data.path in chain.classes]
+        rows = keys.row_partitions([_FILE, _ROW])
+        for number, file in enumerate(files):
+            with self._open_file(file) as source:
+                for first, columns in self._keys_in(chain, file, source):
+                    hashes = key_hashes(columns)
+                    chosen = np.flatnonzero(keys.filter.may_hold(hashes))
+                    if len(chosen):
+                        taken = [column.take(pa.array(chosen)) for column in columns]
+                        files_of = pa.array(np.full(len(chosen), number, np.int32))
+                        rows.add(hashes[chosen], [*taken, files_of, pa.array(chosen + first)])
+        rows.close()
+        packed = [np.zeros(-(-file.data.record_count // 8), np.uint8) for file in files]
+        levels = np.array([chain.classes[file.data.path] for file in files], np.int32)
+        for partition in range(rows.count):
+            index = keys.index(partition)
+            for batch in rows.batches(partition):
+                self._checkpoint()
+                if index is not None:
+                    _mark(batch, index, levels, packed)
+        return {file.data.path: marks for file, marks in zip(files, packed, strict=True)}
 
     def _positions_in(self, index: int) -> Mapping[str, Positions]:
         if index not in self._positions:
             delete = self._work.deletes[index]
-            self._positions[index] = read_positions(self._access, delete, self._places, self._checkpoint)
+            self._access.require_readable(delete.path)
+            if delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
+                self._read.add(index)
+                found = read_positions(self._access, delete, self._places, self._checkpoint)
+            else:
+                found = self._cached_positions(index)
+            self._positions[index] = found
         return self._positions[index]
 
-    def _keys_of(self, indexes: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[pa.ChunkedArray, ...]]:
-        """The ids and the joined keys of deletes by the same ids; the last ones are kept, files often share them."""
-        tables = [self._keys_in(index) for index in indexes]
-        ids = tables[0].ids
-        known = self._joined.get(ids)
-        if known is None or known[0] != indexes:
-            held = [table.columns for table in tables if table.rows]
-            columns = tuple(
-                pa.chunked_array([chunk for column in parts for chunk in column.chunks])
-                for parts in zip(*held, strict=True)
-            )
-            known = self._joined[ids] = (indexes, columns)
-        return ids, known[1]
+    def _cached_positions(self, index: int) -> Mapping[str, Positions]:
+        delete = self._work.deletes[index]
 
-    def _keys_in(self, index: int) -> KeyTable:
-        if index not in self._keys:
-            self._keys[index] = read_keys(
-                self._access, self._work.deletes[index], self._schema, self._mapping, self._checkpoint
-            )
-        return self._keys[index]
+        def read() -> tuple[Mapping[str, Positions], int]:
+            self._read.add(index)
+            found = read_positions(self._access, delete, None, self._checkpoint)
+            return found, sum(len(path) + positions.nbytes for path, positions in found.items())
+
+        key = ("positions", normalise(delete.path), delete.size_bytes, delete.record_count)
+        found: Mapping[str, Positions] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
+        return found
 
     @cached_property
     def _places(self) -> frozenset[str]:
@@ -136,6 +242,14 @@ class Marks:
         return parse_spec(self._work.table.spec_json)
 
 
-def _looked_up(pending: list[tuple[pa.Array, ...]], keys: tuple[pa.ChunkedArray, ...]) -> Mask:
-    rows = [pa.chunked_array([part[index] for part in pending]) for index in range(len(keys))]
-    return rows_with_keys(rows, keys)
+def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32], packed: list[_Packed]) -> None:
+    *columns, files, rows = batch.columns
+    numbers, places = files.to_numpy(), rows.to_numpy()
+    gone = index.levels_of(columns) <= levels[numbers]
+    if not gone.any():
+        return
+    numbers, places = numbers[gone], places[gone]
+    found, starts = np.unique(numbers, return_index=True)  # rows come in the order of their files
+    for number, start, end in zip(found, starts, [*starts[1:], len(places)], strict=True):
+        chosen = places[start:end]
+        np.bitwise_or.at(packed[number], chosen >> 3, np.left_shift(1, chosen & 7).astype(np.uint8))

@@ -24,11 +24,17 @@ def test_all_properties_are_read() -> None:
             "write.metadata.metrics.default": "counts",
             "write.metadata.metrics.column.a.b": "truncate(4)",
             "write.metadata.metrics.max-inferred-column-defaults": "7",
+            "write.parquet.bloom-filter-enabled.column.a.b": "true",
+            "write.parquet.bloom-filter-enabled.column.c": "TRUE",
+            "write.parquet.bloom-filter-fpp.column.c": "0.1",
+            "write.parquet.bloom-filter-enabled.column.d": "false",
+            "write.parquet.bloom-filter-max-bytes": "60",
             "write.unknown": "left alone",
         }
     )
 
-    assert options == WriterOptions("gzip", 5, 10, 20, 30, 40, 50, {"a.b": "truncate(4)"}, "counts", 7)
+    filters = {"a.b": 0.01, "c": 0.1}
+    assert options == WriterOptions("gzip", 5, 10, 20, 30, 40, 50, {"a.b": "truncate(4)"}, "counts", 7, filters, 60)
 
 
 @pytest.mark.parametrize(("codec", "arrow"), [("snappy", "snappy"), ("uncompressed", "none"), ("lz4", "lz4")])
@@ -36,6 +42,14 @@ def test_a_level_means_nothing_to_codecs_without_levels(codec: str, arrow: str) 
     properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": "5"}
 
     assert (writer_options(properties).codec, writer_options(properties).level) == (arrow, None)
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "one in ten"])
+def test_a_rate_of_bloom_filters_that_is_none_is_refused(rate: str) -> None:
+    prefix = "write.parquet.bloom-filter-"
+
+    with pytest.raises(TableRefused, match=f"{prefix}fpp.column.a is '{rate}', not a number between 0 and 1"):
+        writer_options({f"{prefix}enabled.column.a": "true", f"{prefix}fpp.column.a": rate})
 
 
 @pytest.mark.parametrize(
@@ -49,6 +63,8 @@ def test_a_level_means_nothing_to_codecs_without_levels(codec: str, arrow: str) 
         ("write.parquet.page-size-bytes", "-1"),
         ("write.parquet.page-row-limit", "1.5"),
         ("write.parquet.dict-size-bytes", ""),
+        ("write.parquet.bloom-filter-enabled.column.a", "yes"),
+        ("write.parquet.bloom-filter-max-bytes", "1MB"),
         ("write.metadata.metrics.default", "some"),
         ("write.metadata.metrics.column.a", "truncate(0)"),
     ],

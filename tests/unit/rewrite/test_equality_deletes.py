@@ -32,7 +32,6 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
-from amoro_optimizer.rewrite.anti_join import rows_with_keys
 
 from .builders import col, context, data_file, equality_deletes, rows_of, run, task
 
@@ -238,15 +237,3 @@ def test_an_empty_delete_file_deletes_nothing(tmp_path: Path) -> None:
     delete = equality_deletes(tmp_path, [1], AB_COLUMNS[:1], {"a": []})
 
     assert run(task(context(tmp_path, AB), [file], [delete])).rows_deleted == 0
-
-
-def test_many_keys_against_few_rows_and_few_keys_against_many_rows_agree() -> None:
-    rows = [pa.chunked_array([[1, 2], [3, None]]), pa.chunked_array([["a", "b"], ["c", None]])]
-    many = [
-        pa.chunked_array([[*range(10, 10_000), 2, 3, None], [1]]),
-        pa.chunked_array([["a"] * 9_990 + ["b", "x", None], ["b"]]),
-    ]
-    few = [pa.chunked_array([[2, 3]]), pa.chunked_array([["b", "x"]])]
-
-    assert rows_with_keys(rows, many).tolist() == [False, True, False, True]
-    assert rows_with_keys(rows, few).tolist() == [False, True, False, False]

@@ -26,7 +26,6 @@ from amoro_core.errors import (
     UnreadableFile,
 )
 from amoro_core.files.io import FileAccess
-from amoro_core.model.files import FileFormat
 
 from .builders import SEQUENCE, access_to, col, context, data_file, equality_deletes, rows_of, run, task, written_under
 
@@ -199,15 +198,6 @@ def test_a_file_with_a_broken_page_is_unreadable(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match=re.escape(file.path)):
         run(task(context(tmp_path, SCHEMA), [file]))
     assert written_under(tmp_path) == []
-
-
-@pytest.mark.parametrize("file_format", [FileFormat.AVRO, FileFormat.ORC])
-def test_other_formats_are_refused_by_name(tmp_path: Path, file_format: FileFormat) -> None:
-    file = replace(numbered(tmp_path, 0, 1), file_format=file_format)
-
-    with pytest.raises(TableRefused, match=file_format.value) as refused:
-        run(task(context(tmp_path, SCHEMA), [file]))
-    assert refused.value.reason == "format"
 
 
 class FullDisk(FileAccess):

@@ -155,6 +155,20 @@ def test_required_fields_inside_optional_structs_are_written_as_such(tmp_path: P
     assert [written.field("s").type.field(index).nullable for index in range(4)] == [False] * 4
 
 
+def test_a_struct_added_later_is_null_in_older_files_whatever_its_members_require(tmp_path: Path) -> None:
+    inner = StructType(
+        NestedField(3, "u", UUIDType(), required=True),
+        NestedField(4, "l", ListType(5, StringType(), True), required=True),
+        NestedField(6, "in", StructType(NestedField(7, "m", LongType(), required=True)), required=True),
+    )
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", inner))
+    file = data_file(tmp_path, [col("n", pa.int64(), 1)], {"n": [1, 2]})
+
+    output = run(task(context(tmp_path, schema), [file]))
+
+    assert rows_of(output) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
+
+
 def test_a_null_in_a_required_column_makes_the_file_unreadable(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "n", LongType(), required=True))
     file = data_file(tmp_path, [col("n", pa.int64(), 1)], {"n": [1, None]})

@@ -1,0 +1,194 @@
+"""Reading Avro data and delete files: slow and exact, by the stored numbers and bytes instead of Python's types."""
+
+import decimal
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from amoro_core.errors import UnreadableFile
+from amoro_core.files.io import FileAccess
+from amoro_core.files.schema import FIELD_ID
+
+_WIDE = decimal.Context(prec=76)
+_PRIMITIVES: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+_LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time32("ms"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("ms"),
+    ("long", "timestamp-micros"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+
+_Convert = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AvroInput:
+    """An Avro file in memory."""
+
+    path: str
+    content: bytes
+    rows: int
+    schema: pa.Schema
+    stored: Any  # the writer's schema without logical types, parsed
+    convert: Mapping[str, _Convert | None]
+
+    def batches(
+        self, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """A batch for each block, with the position of its first row; only these columns, in the file's order.
+
+        Raises UnreadableFile.
+        """
+        chosen = [field for field in self.schema if field.name in columns]
+        kind = pa.schema(chosen)
+        position = 0
+        with _reading(self.path):
+            blocks: Any = fastavro.block_reader(io.BytesIO(self.content))
+            for block in blocks:
+                stream = io.BytesIO(block.bytes_.getvalue())
+                records: list[Any] = [fastavro.schemaless_reader(stream, self.stored) for _ in range(block.num_records)]
+                arrays = [_column(records, field, self.convert[field.name]) for field in chosen]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=kind) if arrays else _bare(len(records))
+                yield position, batch
+                position += len(records)
+
+
+@contextmanager
+def open_avro(access: FileAccess, path: str) -> Iterator[AvroInput]:
+    """The Avro file at `path`. Raises DataFileMissing or UnreadableFile."""
+    content = access.read_bytes(path)
+    with _reading(path):
+        reader = fastavro.block_reader(io.BytesIO(content))
+        written: Any = reader.writer_schema
+        rows = sum(block.num_records for block in reader)
+        names: dict[str, Any] = {}
+        fields = [_field(one, names) for one in written["fields"]]
+        stored = fastavro.parse_schema(_without_logical_types(written))
+    schema = pa.schema([field for field, _ in fields])
+    yield AvroInput(path, content, rows, schema, stored, {field.name: convert for field, convert in fields})
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, EOFError, pa.ArrowException) as error:
+        raise UnreadableFile(f"{path} cannot be read as Avro: {type(error).__name__}: {error}") from error
+
+
+def _column(records: list[Any], field: pa.Field, convert: _Convert | None) -> pa.Array:
+    values = [record[field.name] for record in records]
+    if convert is not None:
+        values = [None if value is None else convert(value) for value in values]
+    return pa.array(values, field.type)
+
+
+def _bare(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["none"]).select([])
+
+
+def _field(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.Field, _Convert | None]:
+    kind, convert, nullable = _typed(written["type"], names)
+    return _identified(written["name"], kind, nullable, written.get("field-id")), convert
+
+
+def _identified(name: str, kind: pa.DataType, nullable: bool, field_id: int | None) -> pa.Field:
+    metadata = None if field_id is None else {FIELD_ID: str(field_id).encode()}
+    return pa.field(name, kind, nullable=nullable, metadata=metadata)
+
+
+def _typed(written: Any, names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None, bool]:
+    """Arrow's type for an Avro type, how raw values become its values, and whether they may be null."""
+    if isinstance(written, list):
+        others = [one for one in written if one != "null"]
+        if len(others) != 1:
+            raise ValueError(f"a union of {len(others)} types")
+        kind, convert, _ = _typed(others[0], names)
+        return kind, convert, len(others) < len(written)
+    if isinstance(written, str):
+        if written in names:
+            return _typed(names[written], names)
+        return _PRIMITIVES[written], None, False
+    if "name" in written:
+        names[written["name"]] = written
+    kind, convert = _complex(written, names)
+    return kind, convert, False
+
+
+def _complex(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None]:
+    base, logical = written["type"], written.get("logicalType")
+    if logical == "decimal":
+        scale = int(written.get("scale", 0))
+        return pa.decimal128(int(written["precision"]), scale), lambda raw: _decimal(raw, scale)
+    match base:
+        case "record":
+            return _record(written, names)
+        case "array" if logical == "map":
+            fields = [_field(one, names) for one in written["items"]["fields"]]
+            (key, key_convert), (item, item_convert) = fields
+            own = (key.name, item.name)
+            pairs = _pairs(lambda value: ((one[own[0]], one[own[1]]) for one in value), key_convert, item_convert)
+            return pa.map_(key.with_nullable(False), item), pairs
+        case "array":
+            kind, convert, nullable = _typed(written["items"], names)
+            element = _identified("element", kind, nullable, written.get("element-id"))
+            return pa.list_(element), None if convert is None else lambda value: [_kept(convert, one) for one in value]
+        case "map":
+            kind, convert, nullable = _typed(written["values"], names)
+            key = _identified("key", pa.string(), False, written.get("key-id"))
+            item = _identified("value", kind, nullable, written.get("value-id"))
+            return pa.map_(key, item), _pairs(lambda value: value.items(), None, convert)
+        case "fixed":
+            return pa.binary(int(written["size"])), None
+        case "enum":
+            return pa.string(), None
+        case _ if logical is not None and (base, logical) in _LOGICAL:
+            return _LOGICAL[base, logical], None
+        case _:
+            return _typed(base, names)[:2]
+
+
+def _record(written: Mapping[str, Any], names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None]:
+    fields = [_field(one, names) for one in written["fields"]]
+    converts = {field.name: convert for field, convert in fields if convert is not None}
+
+    def convert_all(value: Mapping[str, Any]) -> dict[str, Any]:
+        changed = {name: _kept(convert, value[name]) for name, convert in converts.items()}
+        return {**value, **changed}
+
+    return pa.struct([field for field, _ in fields]), convert_all if converts else None
+
+
+def _pairs(pairs_of: _Convert, key_convert: _Convert | None, item_convert: _Convert | None) -> _Convert:
+    return lambda value: [(_kept(key_convert, key), _kept(item_convert, item)) for key, item in pairs_of(value)]
+
+
+def _kept(convert: _Convert | None, value: Any) -> Any:
+    return value if value is None or convert is None else convert(value)
+
+
+def _decimal(raw: bytes, scale: int) -> decimal.Decimal:
+    return decimal.Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, _WIDE)
+
+
+def _without_logical_types(written: Any) -> Any:
+    if isinstance(written, list):
+        return [_without_logical_types(one) for one in written]
+    if isinstance(written, dict):
+        return {key: _without_logical_types(value) for key, value in written.items() if key != "logicalType"}
+    return written

@@ -1,0 +1,83 @@
+"""How columns are encoded: which get a dictionary, which a bloom filter."""
+
+import math
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import parquet_path_to_id_mapping
+from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.types import BooleanType
+
+from amoro_core.files.options import WriterOptions
+
+#: Rows of which the distinct values are counted.
+_SAMPLE_ROWS = 1 << 14
+_BLOCK_BITS = 8  # bits that a value sets in a split block bloom filter
+
+
+def dictionary_columns(rows: pa.Table, most_bytes: int) -> list[str] | bool:
+    """The leaf columns by path that are worth a dictionary of at most so many bytes, or whether all are.
+
+    Where nearly every value of a sample is a new one the dictionary would overflow: the work of making it is lost,
+    and its pages are not smaller. Columns within others are not looked at.
+    """
+    if rows.num_rows < _SAMPLE_ROWS:
+        return True
+    sample = rows.slice(0, _SAMPLE_ROWS)
+    unfit = {
+        name
+        for name, column in zip(sample.column_names, sample.columns, strict=True)
+        if _overflows(column, rows.num_rows, most_bytes)
+    }
+    if not unfit:
+        return True
+    return [path for column in rows.schema for path in _leaf_paths(column) if path.split(".")[0] not in unfit]
+
+
+def _overflows(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
+    """Whether a dictionary of `rows` like those of the sample would be far larger than `most_bytes`.
+
+    Of n values drawn from c different ones about n² / 2c come twice, which tells c.
+    """
+    kind = column.type
+    if pa.types.is_nested(kind) or pa.types.is_boolean(kind):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], kind.storage_type)
+    values = len(column) - column.null_count
+    if values < _SAMPLE_ROWS // 2:
+        return False
+    repeated = values - int(pc.count_distinct(column).as_py())
+    different: int = min(rows, values * values // (2 * max(1, repeated)))
+    needed: int = different * int(column.nbytes) // len(column)
+    return needed > 2 * most_bytes
+
+
+def _leaf_paths(column: pa.Field, prefix: str = "") -> list[str]:
+    own, kind = prefix + column.name, column.type
+    if pa.types.is_struct(kind):
+        return [path for inner in kind for path in _leaf_paths(inner, f"{own}.")]
+    if pa.types.is_map(kind):
+        below = f"{own}.key_value."
+        return [
+            *_leaf_paths(kind.key_field.with_name("key"), below),
+            *_leaf_paths(kind.item_field.with_name("value"), below),
+        ]
+    if pa.types.is_list(kind):
+        return _leaf_paths(kind.value_field.with_name("element"), f"{own}.list.")
+    return [own]
+
+
+def bloom_filter_options(schema: Schema, options: WriterOptions, rows: int) -> Mapping[str, Mapping[str, float]]:
+    """What the Parquet writer is told of bloom filters, by path; columns that are not there or boolean get none."""
+    if not options.bloom_filters:
+        return {}
+    paths = {field_id: path for path, field_id in parquet_path_to_id_mapping(sanitize_column_names(schema)).items()}
+    found = {}
+    for name, rate in options.bloom_filters.items():
+        field_id = schema._name_to_id.get(name)
+        if field_id in paths and not isinstance(schema.find_type(field_id), BooleanType):
+            most = int(-options.bloom_filter_bytes * math.log(1 - rate ** (1 / _BLOCK_BITS)))
+            found[paths[field_id]] = {"ndv": max(1, min(rows, most)), "fpp": rate}
+    return found

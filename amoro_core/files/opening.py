@@ -1,0 +1,50 @@
+"""A data or delete file as a source of rows, whatever its format."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import pyarrow as pa
+
+from amoro_core.files.avro import open_avro
+from amoro_core.files.io import FileAccess
+from amoro_core.files.orc import open_orc
+from amoro_core.files.parquet import open_parquet
+from amoro_core.model.files import DataFile, DeleteFile, FileFormat
+
+
+class RowSource(Protocol):
+    """An open file; its schema has field ids as Parquet files have them."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    def batches(
+        self, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches in the file's order, each with the position of its first row; at least these columns.
+
+        With `row_groups`, which only Parquet files have, only those. Raises UnreadableFile.
+        """
+        ...
+
+
+@contextmanager
+def open_rows(access: FileAccess, file: DataFile | DeleteFile) -> Iterator[RowSource]:
+    """The file, open until the block ends. Raises DataFileMissing or UnreadableFile."""
+    match file.file_format:
+        case FileFormat.AVRO:
+            with open_avro(access, file.path) as avro:
+                yield avro
+        case FileFormat.ORC:
+            with open_orc(access, file.path) as orc:
+                yield orc
+        case FileFormat.PARQUET:
+            with open_parquet(access, file.path, file.size_bytes) as parquet:
+                yield parquet

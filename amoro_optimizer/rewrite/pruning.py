@@ -1,0 +1,49 @@
+"""Row groups that cannot hold a deleted key, told by their own statistics; what says nothing is always read."""
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from amoro_core.files.opening import RowSource
+from amoro_core.files.parquet import ParquetInput
+from amoro_core.files.projection import Projection, held_columns
+
+#: Arrow types whose stored numbers are those of keys, with no conversion between the two.
+_EXACT = (pa.int32(), pa.int64(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+
+
+def groups_within(
+    source: RowSource, projection: Projection, ranges: Mapping[int, tuple[int, int] | None]
+) -> tuple[int, ...] | None:
+    """The row groups that may have a key within the ranges of all columns (by id); None for all of them.
+
+    Only top-level columns of whole numbers, dates and times are judged: their bounds are exact, whoever wrote them.
+    A group counts as without a key only when it says its bounds: keys with a null have no range.
+    """
+    known = {field_id: bounds for field_id, bounds in ranges.items() if bounds is not None}
+    if not known or not isinstance(source, ParquetInput):
+        return None
+    metadata = source.file.metadata
+    leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    judged = [
+        (leaves[name], known[field_id])
+        for name, field_id in held_columns(projection, source.schema)
+        if field_id in known and name in leaves and "." not in name and source.schema.field(name).type in _EXACT
+    ]
+    groups = range(metadata.num_row_groups)
+    chosen = tuple(
+        group
+        for group in groups
+        if not any(_is_outside(metadata.row_group(group).column(at), least, most) for at, (least, most) in judged)
+    )
+    return None if len(chosen) == len(groups) else chosen
+
+
+def _is_outside(chunk: pq.ColumnChunkMetaData, least: int, most: int) -> bool:
+    statistics = chunk.statistics
+    if statistics is None or chunk.physical_type not in ("INT32", "INT64"):
+        return False
+    if not statistics.has_min_max:
+        return bool(statistics.has_null_count and statistics.null_count == chunk.num_values)
+    return bool(statistics.max_raw < least or statistics.min_raw > most)

@@ -1,0 +1,141 @@
+"""Files beside the memory: hash-partitioned batches in a directory that vanishes with the process that made it."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from amoro_core.errors import WorkFailed
+from amoro_core.files.io import translated
+from amoro_optimizer.rewrite.hashing import Hashes
+
+_LOCK_SUFFIX = ".lock"
+_PREFIX = "rewrite-"
+#: Bytes that are collected before they are sorted into partitions.
+_COLLECTED_BYTES = 16 << 20
+
+
+def default_spill_root() -> str:
+    """Where keys wait when nobody says where: a directory of this user's among temporary files."""
+    return f"{tempfile.gettempdir()}/amoro-{os.getuid()}"
+
+
+def sweep_spills(root: str) -> int:
+    """Delete what processes that are gone left in the spill directory `root`; how many directories that were.
+
+    Directories of living processes are locked and stay, whoever asks.
+    """
+    swept = 0
+    for lock in Path(root).glob(f"{_PREFIX}*{_LOCK_SUFFIX}"):
+        with suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink()
+                swept += 1
+            finally:
+                os.close(descriptor)
+    return swept
+
+
+@contextmanager
+def spill_directory(root: str) -> Iterator[Path]:
+    """A new directory in `root`, locked as long as this process lives, gone when the block ends. Raises StorageFull."""
+    with translated(root):
+        Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if Path(root).stat().st_uid != os.getuid():
+            raise WorkFailed(f"the directory {root} for spilled keys belongs to another user")
+        lock, descriptor = _locked(Path(root))
+        directory = lock.with_suffix("")
+        try:
+            directory.mkdir(mode=0o700)
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            lock.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _locked(root: Path) -> tuple[Path, int]:
+    while True:
+        path = root / f"{_PREFIX}{uuid.uuid4()}{_LOCK_SUFFIX}"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if path.exists():  # else a sweep came between the two
+            return path, descriptor
+        os.close(descriptor)
+
+
+class Partitions:
+    """Batches with a column of hashes, spread over files by the hashes' lowest bits."""
+
+    def __init__(self, directory: Path, name: str, schema: pa.Schema, count: int) -> None:
+        """`count` is a power of two. Files are made when their first rows come."""
+        self.count = count
+        self._directory = directory
+        self._name = name
+        self.schema = schema
+        self._writers: dict[int, pa.RecordBatchFileWriter] = {}
+        self._pending: list[pa.RecordBatch] = []
+        self._hashes: list[Hashes] = []
+        self._pending_bytes = 0
+
+    def add(self, hashes: Hashes, columns: Sequence[pa.Array]) -> None:
+        """Add rows in the columns of the schema. Raises StorageFull."""
+        batch = pa.RecordBatch.from_arrays(list(columns), schema=self.schema)
+        self._pending.append(batch)
+        self._hashes.append(hashes)
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= _COLLECTED_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """End the files; then they can be read."""
+        self._flush()
+        for writer in self._writers.values():
+            with translated(str(self._directory)):
+                writer.close()
+
+    def batches(self, partition: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one partition, which is deleted once it was read to its end."""
+        if partition not in self._writers:
+            return
+        path = self._path(partition)
+        with translated(path), pa.OSFile(path) as source:
+            reader = pa.ipc.open_file(source)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+        os.unlink(path)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        table = pa.Table.from_batches(self._pending, self.schema)
+        places = np.concatenate(self._hashes) & np.uint64(self.count - 1)
+        self._pending, self._hashes, self._pending_bytes = [], [], 0
+        order = np.argsort(places, kind="stable")
+        ends = np.searchsorted(places[order], np.arange(1, self.count + 1, dtype=np.uint64))
+        start = 0
+        for partition, end in enumerate(ends):
+            if end > start:
+                self._write(partition, table.take(pa.array(order[start:end])))
+            start = int(end)
+
+    def _write(self, partition: int, rows: pa.Table) -> None:
+        path = self._path(partition)
+        with translated(path):
+            writer = self._writers.get(partition)
+            if writer is None:
+                writer = self._writers[partition] = pa.ipc.new_file(path, self.schema)
+            writer.write_table(rows.combine_chunks())
+
+    def _path(self, partition: int) -> str:
+        return str(self._directory / f"{self._name}-{partition}.arrow")

@@ -1,0 +1,142 @@
+"""Files as small writes leave them: a mixed table of 15 columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+    UUIDType,
+)
+
+from amoro_core.files.schema import arrow_schema
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
+from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+
+#: Rows that make a file of about 1.3 MB.
+ROWS_OF_A_FILE = 19_000
+MIXED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "customer", IntegerType()),
+    NestedField(3, "amount", DecimalType(12, 2)),
+    NestedField(4, "price", DoubleType()),
+    NestedField(5, "ratio", FloatType()),
+    NestedField(6, "status", StringType()),
+    NestedField(7, "country", StringType()),
+    NestedField(8, "comment", StringType()),
+    NestedField(9, "email", StringType()),
+    NestedField(10, "created", TimestamptzType()),
+    NestedField(11, "updated", TimestampType()),
+    NestedField(12, "day", DateType()),
+    NestedField(13, "active", BooleanType()),
+    NestedField(14, "session", UUIDType()),
+    NestedField(15, "count", LongType()),
+)
+_WORDS = [f"word{number}" for number in range(3000)]
+
+
+def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
+    """Rows with ids from `first` on."""
+    chance = np.random.default_rng(seed)
+    moments = 1_700_000_000_000_000 + np.sort(chance.integers(0, 10**12, rows))
+    columns = [
+        np.arange(first, first + rows),
+        chance.integers(0, 100_000, rows).astype(np.int32),
+        pc.cast(pa.array(chance.integers(0, 10**9, rows)), pa.decimal128(21, 2)).cast(pa.decimal128(12, 2), safe=False),
+        chance.normal(100, 30, rows),
+        chance.random(rows).astype(np.float32),
+        _chosen(chance, rows, ["new", "paid", "sent", "done", "lost"]),
+        _chosen(chance, rows, [f"country {number}" for number in range(190)]),
+        _comments(chance, rows),
+        pc.binary_join_element_wise(_numbers(chance, rows), "example.com", "@"),
+        pa.array(moments).cast(pa.timestamp("us", "UTC")),
+        pa.array(moments + chance.integers(0, 10**9, rows)).cast(pa.timestamp("us")),
+        chance.integers(19_000, 20_000, rows).astype(np.int32),
+        chance.random(rows) < 0.7,
+        pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(chance.bytes(16 * rows))]),
+        chance.poisson(4, rows).astype(np.int64),
+    ]
+    kind = arrow_schema(MIXED)
+    arrays = []
+    for column, target in zip(columns, kind, strict=True):
+        array = column if isinstance(column, pa.Array) else pa.array(column)
+        if isinstance(target.type, pa.BaseExtensionType):
+            array = pa.ExtensionArray.from_storage(target.type, array)
+        elif array.type != target.type:
+            array = array.view(target.type) if pa.types.is_date(target.type) else array.cast(target.type)
+        if target.nullable and target.name in ("comment", "ratio", "updated") and array.type == target.type:
+            array = pc.if_else(pa.array(chance.random(rows) < 0.05), pa.scalar(None, target.type), array)
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def _chosen(chance: np.random.Generator, rows: int, values: list[str]) -> pa.Array:
+    return pa.array(values).take(pa.array(chance.integers(0, len(values), rows)))
+
+
+def _numbers(chance: np.random.Generator, rows: int) -> pa.Array:
+    return pa.array(chance.integers(10**6, 10**9, rows)).cast(pa.string())
+
+
+def _comments(chance: np.random.Generator, rows: int) -> pa.Array:
+    return pc.binary_join_element_wise(*(_chosen(chance, rows, _WORDS) for _ in range(4)), " ")
+
+
+def write_mixed(root: Path, files: int) -> list[DataFile]:
+    """So many files under `root`, zstd as Java writes them; those that are there are taken as they are."""
+    found = []
+    for number in range(files):
+        path = root / "data" / f"in-{number}.parquet"
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            rows = mixed_rows(number * ROWS_OF_A_FILE, ROWS_OF_A_FILE, number)
+            pq.write_table(
+                rows, path, compression="zstd", compression_level=3, store_schema=False, store_decimal_as_integer=True
+            )
+        found.append(DataFile(str(path), FileFormat.PARQUET, 0, (), ROWS_OF_A_FILE, path.stat().st_size, 1))
+    return found
+
+
+def write_keys(root: Path, name: str, keys: pa.Table, ids: tuple[int, ...]) -> DeleteFile:
+    """An equality delete file; the columns of `keys` have their field ids."""
+    path = root / "data" / f"{name}.parquet"
+    pq.write_table(keys, path, compression="zstd", store_schema=False)
+    size = path.stat().st_size
+    return DeleteFile(str(path), DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), keys.num_rows, size, 2, ids)
+
+
+def task(root: Path, files: list[DataFile], deletes: tuple[DeleteFile, ...] = (), outputs: int = 1) -> RewriteInput:
+    """The rewrite of all files; every delete applies to every file."""
+    context = TableContext(
+        catalog="bench",
+        table="bench.mixed",
+        table_uuid="0e0e0e0e-0000-4000-8000-000000000000",
+        format_version=2,
+        location=str(root),
+        data_location=str(root / "out"),
+        schema_json=MIXED.model_dump_json(),
+        spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
+        name_mapping_json=None,
+        dropped_fields_json=(),
+        sort_order_json=None,
+        properties={"write.parquet.row-group-size-bytes": str(1 << 40)},
+        read_locations=(str(root),),
+    )
+    applying = tuple(range(len(deletes)))
+    return RewriteInput(context, tuple(InputFile(file, applying) for file in files), (), deletes, 5, 1 << 40, outputs)

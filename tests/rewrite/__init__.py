@@ -1,0 +1,1 @@
+"""The rewrite engine on random tables, against the slow reader of `tests.engine`."""

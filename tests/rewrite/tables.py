@@ -1,0 +1,319 @@
+"""Random tables: a schema, then appends, deletes and evolution in any order, as other engines would do them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from tests.engine import oracle, writer
+from tests.engine.files import Layout
+from tests.rewrite.shapes import Place, places, primitive, random_rows, random_schema, random_type
+
+_TRANSFORMS: dict[type[IcebergType], tuple[Transform, ...]] = {
+    IntegerType: (BucketTransform(3),),  # truncating the least number would leave the type's range
+    LongType: (BucketTransform(3),),
+    StringType: (BucketTransform(2), TruncateTransform(1)),
+    DateType: (MonthTransform(), YearTransform()),
+    TimestampType: (DayTransform(), HourTransform()),
+    TimestamptzType: (DayTransform(),),
+}
+_LONG_PATHS = (StringType, BinaryType)
+
+
+@dataclass(slots=True)
+class RandomTable:
+    """A table under construction; `protected` are fields that may not be dropped, `sources` those of partitions."""
+
+    table: Table
+    chance: random.Random
+    is_mapped: bool
+    sources: set[int]
+    protected: set[int] = field(default_factory=set)
+    names: int = 0
+    steps: list[str] = field(default_factory=list)
+
+    def new_name(self) -> str:
+        self.names += 1
+        return f"n{self.names}"
+
+
+def make(catalog: Catalog, seed: int) -> RandomTable:
+    """The table `db.t<seed>` after a random life; equal for equal seeds, names of files aside."""
+    chance = random.Random(seed)
+    version = 1 if chance.random() < 0.08 else 2
+    table = writer.make_table(
+        catalog, f"db.t{seed}", random_schema(chance), format_version=version, properties=_properties(chance)
+    )
+    made = RandomTable(table, chance, chance.random() < 0.25, set())
+    if made.is_mapped:
+        with table.transaction() as transaction:
+            transaction.set_properties({"schema.name-mapping.default": table.schema().name_mapping.model_dump_json()})
+    if chance.random() < 0.5:
+        _partition(made)
+    _append(made)
+    deletes = (_delete_positions, _delete_some_positions, _delete_keys, _delete_keys, _delete_keys, _upsert, _update)
+    for _ in range(chance.randint(2, 8)):
+        steps = (_append, _append, _evolve, _evolve, _evolve, *(deletes if version == 2 else ()))
+        step = chance.choice(steps)
+        made.steps.append(step.__name__)
+        step(made)
+    table.refresh()
+    return made
+
+
+def _properties(chance: random.Random) -> dict[str, str]:
+    choices = {
+        "write.metadata.metrics.default": ["none", "counts", "truncate(2)", "truncate(16)", "full"],
+        "write.metadata.metrics.column.plain": ["none", "counts", "truncate(1)", "full"],
+        "write.parquet.compression-codec": ["zstd", "gzip", "snappy", "uncompressed"],
+        "write.parquet.row-group-limit": ["1", "7", "50"],
+        "write.parquet.page-row-limit": ["1", "10"],
+        "write.parquet.dict-size-bytes": ["1", "100"],
+        "write.parquet.page-size-bytes": ["1", "1000"],
+        "write.parquet.bloom-filter-enabled.column.plain": ["true"],
+    }
+    return {key: chance.choice(values) for key, values in choices.items() if chance.random() < 0.3}
+
+
+# Files
+
+
+def _rows(made: RandomTable, most: int) -> list[dict[str, object]]:
+    return random_rows(made.chance, made.table.schema(), made.chance.randint(1, most), made.sources)
+
+
+def _append(made: RandomTable) -> None:
+    chance = made.chance
+    layout = Layout(
+        row_group_rows=chance.choice([3, 10, 1 << 20]),
+        with_field_ids=not made.is_mapped or chance.random() < 0.4,
+        omitted_columns=_omitted(made),
+    )
+    writer.append(made.table, _rows(made, 40), files=chance.randint(1, 3), layout=layout)
+
+
+def _omitted(made: RandomTable) -> frozenset[str]:
+    """Columns that files may lack: identity sources, whatever they are, and others that may be null."""
+    if made.chance.random() < 0.5:
+        return frozenset()
+    identities = {one.source_id for one in made.table.spec().fields if isinstance(one.transform, IdentityTransform)}
+    fields = made.table.schema().fields
+    found = [one.name for one in fields if one.field_id in identities or not one.required]
+    chosen = made.chance.sample(found, made.chance.randint(0, len(found)))
+    return frozenset(chosen if len(chosen) < len(fields) else chosen[1:])
+
+
+def _delete_positions(made: RandomTable) -> None:
+    chance = made.chance
+    share, per_file = chance.choice([0.05, 0.3, 0.9]), chance.random() < 0.5
+    writer.delete_where(
+        made.table, lambda row: chance.random() < share, per_file=per_file, with_bounds=chance.random() < 0.5
+    )
+
+
+def _delete_some_positions(made: RandomTable) -> None:
+    """Positions in any order, some twice, some deleted before."""
+    files = [file for file in oracle.live_files(made.table) if file.content == oracle.DATA]
+    deletes = []
+    for file in made.chance.sample(files, made.chance.randint(0, len(files))):
+        count = made.chance.randint(1, 2 * file.record_count)
+        deletes.append((file.path, [made.chance.randrange(file.record_count) for _ in range(count)]))
+    writer.row_delta(made.table, position_deletes=deletes, per_file=made.chance.random() < 0.5, sort=False)
+
+
+def _keys(made: RandomTable) -> list[str]:
+    """Names of one to three primitive fields outside lists and maps, which from now on are kept in their structs."""
+    found = [
+        place for place in places(made.table.schema()) if place.field.field_type.is_primitive and not place.is_repeated
+    ]
+    chosen = made.chance.sample(found, min(len(found), made.chance.choice([1, 1, 2, 3])))
+    for place in chosen:
+        if place.parents:
+            made.protected.update((*place.parents, place.field.field_id))
+    return [place.name for place in chosen]
+
+
+def _delete_keys(made: RandomTable) -> None:
+    keys, spec_id = _keys(made), None
+    if made.chance.random() < 0.3:
+        with suppress(ValueError):  # the table was partitioned from the start
+            spec_id = writer.unpartitioned_spec_id(made.table)
+    if keys:
+        writer.row_delta(
+            made.table,
+            _rows(made, 5) if made.chance.random() < 0.3 else (),
+            [writer.EqualityDelete(keys, _rows(made, 6), spec_id=spec_id)],
+        )
+
+
+def _upsert(made: RandomTable) -> None:
+    if keys := _keys(made):
+        writer.upsert(made.table, _rows(made, 8), keys)
+
+
+def _update(made: RandomTable) -> None:
+    chance = made.chance
+    writer.copy_on_write(made.table, lambda row: chance.random() < 0.1)
+
+
+# Partitions
+
+
+def _partition(made: RandomTable) -> None:
+    """Add or remove a partition field."""
+    table, chance = made.table, made.chance
+    spec: PartitionSpec = table.spec()
+    if spec.fields and chance.random() < 0.4:
+        with table.update_spec() as update:
+            update.remove_field(spec.fields[0].name)
+        return
+    used = {one.source_id for one in spec.fields}
+    found = [
+        place
+        for place in places(table.schema())
+        if place.field.field_type.is_primitive
+        and not place.is_repeated
+        and place.field.field_id not in used
+        and not (place.parents and place.field.required)  # pyiceberg can't write the null of a struct that is null
+    ]
+    if not found or len(used) == 2:
+        return
+    place = chance.choice(found)
+    is_new = place.field.field_id not in made.sources
+    if is_new and isinstance(place.field.field_type, _LONG_PATHS) and table.current_snapshot() is not None:
+        return  # huge values may have been written
+    made.sources.add(place.field.field_id)
+    made.protected.update((*place.parents, place.field.field_id))
+    other = _TRANSFORMS.get(type(place.field.field_type), ())
+    transform = chance.choice([IdentityTransform(), IdentityTransform(), *other])
+    with table.update_spec() as update:
+        update.add_field(place.name, transform, f"p{made.new_name()}")
+
+
+# Schemas
+
+
+def _evolve(made: RandomTable) -> None:
+    made.table.refresh()
+    step = made.chance.choice(
+        [_add, _add, _rename, _drop, _drop_and_add, _promote, _promote, _move, _relax, _partition]
+    )
+    made.steps[-1] += step.__name__
+    step(made)
+
+
+def _parent(made: RandomTable) -> tuple[str, ...]:
+    """The path of a struct to add to, that of the schema itself in the first place."""
+    structs = [place.path[:-1] for place in places(made.table.schema())]
+    return made.chance.choice([(), *structs])
+
+
+def _add(made: RandomTable) -> None:
+    ids: Callable[[], int] = iter(range(10_000, 20_000)).__next__
+    path = (*_parent(made), made.new_name())
+    with made.table.update_schema() as update:
+        update.add_column(path, random_type(made.chance, ids, len(path)))
+
+
+def _any(made: RandomTable, *, droppable: bool = False) -> Place | None:
+    schema = made.table.schema()
+    siblings = [place.path[:-1] for place in places(schema)]
+    found = [
+        place
+        for place in places(schema)
+        if not droppable
+        or (
+            place.field.field_id not in made.protected and siblings.count(place.path[:-1]) > 1 and _is_free(made, place)
+        )
+    ]
+    return made.chance.choice(found) if found else None
+
+
+def _is_free(made: RandomTable, place: Place) -> bool:
+    """Whether nothing below the field is protected."""
+    below = (one for one in places(made.table.schema()) if place.field.field_id in one.parents)
+    return all(one.field.field_id not in made.protected for one in below)
+
+
+def _rename(made: RandomTable) -> None:
+    if place := _any(made):
+        with made.table.update_schema() as update:
+            update.rename_column(place.path, made.new_name())
+
+
+def _drop(made: RandomTable) -> Place | None:
+    if place := _any(made, droppable=True):
+        with made.table.update_schema() as update:
+            update.delete_column(place.path)
+    return place
+
+
+def _drop_and_add(made: RandomTable) -> None:
+    """A new column under an old name; not where files are read by names, in which the old values would come back."""
+    place = _drop(made)
+    if place is not None and not made.is_mapped:
+        made.table.refresh()
+        with made.table.update_schema() as update:
+            update.add_column(place.path, primitive(made.chance))
+
+
+def _promote(made: RandomTable) -> None:
+    wider = {IntegerType: LongType(), FloatType: DoubleType()}
+    found = []
+    for place in places(made.table.schema()):
+        kind = place.field.field_type
+        if isinstance(kind, DecimalType) and kind.precision < 38:
+            found.append((place, DecimalType(made.chance.randint(kind.precision + 1, 38), kind.scale)))
+        elif type(kind) in wider:
+            found.append((place, wider[type(kind)]))
+    if found:
+        place, kind = made.chance.choice(found)
+        with made.table.update_schema() as update:
+            update.update_column(place.path, field_type=kind)
+
+
+def _move(made: RandomTable) -> None:
+    place, other = _any(made), _any(made)
+    assert place is not None
+    assert other is not None
+    with made.table.update_schema() as update:
+        if place.path[:-1] == other.path[:-1] and place != other:
+            update.move_after(place.path, other.path)
+        else:
+            update.move_first(place.path)
+
+
+def _relax(made: RandomTable) -> None:
+    required = [place for place in places(made.table.schema()) if place.field.required]
+    if required:
+        with made.table.update_schema() as update:
+            update.make_column_optional(made.chance.choice(required).path)

@@ -1,0 +1,123 @@
+"""Dictionaries, bloom filters and pages of written files: which columns get them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import BooleanType, ListType, LongType, NestedField, StringType, StructType, UUIDType
+
+from amoro_core.files.encoding import bloom_filter_options, dictionary_columns
+from amoro_core.files.io import open_access
+from amoro_core.files.options import WriterOptions, writer_options
+from amoro_core.files.schema import arrow_schema
+from amoro_core.files.writing import ParquetOutput
+
+ROWS = 70_000
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "kind", StringType()),
+    NestedField(3, "flag", BooleanType()),
+    NestedField(4, "tags", ListType(5, StringType())),
+    NestedField(6, "uid", UUIDType()),
+    NestedField(7, "in", StructType(NestedField(8, "n", LongType()))),
+)
+
+
+def rows(count: int) -> pa.Table:
+    numbers = np.arange(count)
+    uids = pa.array([int(number).to_bytes(16, "big") for number in numbers], pa.binary(16))
+    columns = [
+        pa.array(numbers),
+        pa.array(["a", "b"]).take(numbers % 2),
+        pa.array(numbers % 2 == 0),
+        pa.array([["x"]] * count),
+        pa.ExtensionArray.from_storage(pa.uuid(), uids),
+        pa.StructArray.from_arrays([pa.array(numbers)], ["n"]),
+    ]
+    kind = arrow_schema(SCHEMA)
+    arrays = [
+        column if column.type == field.type else column.cast(field.type)
+        for column, field in zip(columns, kind, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def written(root: Path, table: pa.Table, options: WriterOptions) -> pq.RowGroupMetaData:
+    access = open_access({}, str(root), read_locations=[], write_locations=[str(root)])
+    output = ParquetOutput(access, f"{root}/out.parquet", SCHEMA, options)
+    for batch in table.to_batches():
+        output.write(batch)
+    output.close()
+    assert pq.read_table(f"{root}/out.parquet").column(0).to_pylist() == table.column(0).to_pylist()
+    return pq.read_metadata(f"{root}/out.parquet").row_group(0)
+
+
+def columns_with(group: pq.RowGroupMetaData, said: str) -> list[str]:
+    columns = [group.column(index) for index in range(group.num_columns)]
+    return [column.path_in_schema for column in columns if getattr(column, said)]
+
+
+def test_columns_of_ever_new_values_get_no_dictionary(tmp_path: Path) -> None:
+    group = written(tmp_path, rows(ROWS), WriterOptions(dictionary_bytes=100_000))
+
+    assert columns_with(group, "has_dictionary_page") == ["kind", "tags.list.element", "in.n"]
+
+
+def test_all_columns_get_one_where_dictionaries_can_hold_all_values() -> None:
+    assert dictionary_columns(rows(ROWS), 2 << 20) is True
+
+
+def test_few_rows_are_not_judged() -> None:
+    assert dictionary_columns(rows(1000), 1) is True
+
+
+def test_bloom_filters_are_made_for_the_columns_that_want_them(tmp_path: Path) -> None:
+    wanted = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("id", "tags.element", "in.n")}
+
+    group = written(tmp_path, rows(100), writer_options(wanted))
+
+    assert columns_with(group, "bloom_filter_offset") == ["id", "tags.list.element", "in.n"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "most_bytes", "expected"),
+    [(0.01, 1 << 20, 1000), (0.01, 100, 82), (0.01, 1, 1)],
+)
+def test_a_bloom_filter_has_at_most_the_bytes_of_the_property(rate: float, most_bytes: int, expected: int) -> None:
+    options = WriterOptions(bloom_filters={"id": rate}, bloom_filter_bytes=most_bytes)
+
+    assert bloom_filter_options(SCHEMA, options, 1000) == {"id": {"ndv": expected, "fpp": rate}}
+
+
+def test_no_bloom_filter_is_made_of_booleans_and_of_what_is_no_column() -> None:
+    options = WriterOptions(bloom_filters={"flag": 0.01, "gone": 0.01, "in": 0.01})
+
+    assert bloom_filter_options(SCHEMA, options, 1000) == {}
+
+
+def test_a_bloom_filter_is_no_larger_than_the_property_says(tmp_path: Path) -> None:
+    properties: dict[str, Any] = {
+        "write.parquet.bloom-filter-enabled.column.id": "true",
+        "write.parquet.bloom-filter-max-bytes": "4096",
+    }
+
+    group = written(tmp_path, rows(ROWS), writer_options(properties))
+
+    assert 0 < group.column(0).bloom_filter_length <= 4096 + 64  # and its header
+
+
+@pytest.mark.parametrize("page_bytes", [1, 4, 1024])
+def test_tiny_pages_lose_no_list(tmp_path: Path, page_bytes: int) -> None:
+    schema = Schema(NestedField(1, "tags", ListType(2, StringType())))
+    access = open_access({}, str(tmp_path), read_locations=[], write_locations=[str(tmp_path)])
+    output = ParquetOutput(access, f"{tmp_path}/out.parquet", schema, WriterOptions(page_bytes=page_bytes))
+    kind = arrow_schema(schema)
+    output.write(pa.RecordBatch.from_arrays([pa.array([["a"]], kind.field(0).type)], schema=kind))
+
+    output.close()
+
+    assert pq.read_table(f"{tmp_path}/out.parquet").to_pylist() == [{"tags": ["a"]}]

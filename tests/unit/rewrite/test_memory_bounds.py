@@ -1,0 +1,186 @@
+"""Keys beyond the memory: spilled, found again, and gone afterwards; decoded deletes within a number of bytes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import AttemptAbandoned
+from amoro_optimizer.rewrite.cache import DECODED_DELETES, BoundedCache
+from amoro_optimizer.rewrite.spilling import Partitions, spill_directory, sweep_spills
+
+from .builders import col, context, data_file, equality_deletes, rows_of, run, task
+
+SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+
+
+def numbered(start: int, end: int, step: int = 1) -> dict[str, list[Any]]:
+    return {"n": list(range(start, end, step)), "s": [f"row {n}" for n in range(start, end, step)]}
+
+
+@pytest.mark.parametrize("ids", [[1], [2], [1, 2]])
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_more_keys_than_the_memory_holds_delete_exactly_their_rows(
+    tmp_path: Path, ids: list[int], outputs: int
+) -> None:
+    files = [data_file(tmp_path, COLUMNS, numbered(start, start + 10_000)) for start in (0, 10_000)]
+    chosen = [COLUMNS[number - 1] for number in ids]
+    keys = [numbered(0, 200_000, 3), numbered(1, 200_000, 300)]
+    deletes = [equality_deletes(tmp_path, ids, chosen, {c.name: one[c.name] for c in chosen}) for one in keys]
+    spill_root = tmp_path / "spill"
+    seen: list[int] = []
+
+    output = run(
+        task(context(tmp_path, SCHEMA), files, deletes, applicable={0: [0, 1], 1: [0]}, output_count=outputs),
+        memory_limit_bytes=1 << 20,
+        spill_root=str(spill_root),
+        is_cancelled=lambda: seen.append(len(list(spill_root.rglob("*.arrow")))) is not None,
+    )
+
+    expected = [n for n in range(20_000) if n % 3 and not (n < 10_000 and n % 300 == 1)]
+    assert [row["n"] for row in rows_of(output)] == expected
+    assert max(seen) > 2
+    assert list(spill_root.iterdir()) == []
+    assert output.peak_memory_bytes > 1 << 20
+
+
+def test_converted_files_are_marked_from_spilled_keys_too(tmp_path: Path) -> None:
+    file = data_file(tmp_path, COLUMNS, numbered(0, 1000))
+    delete = equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": list(range(500, 5000, 2))})
+
+    output = run(
+        task(context(tmp_path, SCHEMA), [], [delete], converted=[file]),
+        memory_limit_bytes=1,
+        spill_root=str(tmp_path / "spill"),
+    )
+
+    (made,) = output.delete_files
+    assert pq.read_table(made.path).column("pos").to_pylist() == list(range(500, 1000, 2))
+
+
+def test_spilled_keys_are_gone_after_an_attempt_that_was_abandoned(tmp_path: Path) -> None:
+    file = data_file(tmp_path, COLUMNS, numbered(0, 1000))
+    delete = equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": list(range(1000))})
+    spill_root = tmp_path / "spill"
+
+    with pytest.raises(AttemptAbandoned):
+        run(
+            task(context(tmp_path, SCHEMA), [file], [delete]),
+            memory_limit_bytes=1,
+            spill_root=str(spill_root),
+            is_cancelled=lambda: any(spill_root.rglob("*.arrow")),
+        )
+
+    assert list(spill_root.iterdir()) == []
+
+
+def test_a_sweep_deletes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
+    left_behind = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert left_behind.stdout is not None
+    assert left_behind.stdout.readline() == "ready\n"
+    with spill_directory(str(tmp_path)) as own:
+        assert sweep_spills(str(tmp_path)) == 0
+        left_behind.send_signal(signal.SIGKILL)
+        left_behind.wait()
+        left_behind.stdout.close()
+        (tmp_path / "other").mkdir()
+        assert len(list(tmp_path.glob("rewrite-*/keys.arrow"))) == 1
+
+        assert sweep_spills(str(tmp_path)) == 1
+
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted([own.name, f"{own.name}.lock", "other"])
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+_HOLDER = """
+import signal, sys
+from amoro_optimizer.rewrite.spilling import spill_directory
+with spill_directory(sys.argv[1]) as directory:
+    (directory / "keys.arrow").write_bytes(b"x")
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_sweep_of_a_directory_that_does_not_exist_finds_nothing(tmp_path: Path) -> None:
+    assert sweep_spills(str(tmp_path / "none")) == 0
+
+
+def test_each_row_is_in_the_partition_of_its_hash_in_the_order_it_came(tmp_path: Path) -> None:
+    partitions = Partitions(tmp_path, "some", pa.schema([("n", pa.int64())]), 4)
+    for start in range(0, 100, 10):
+        numbers = np.arange(start, start + 10)
+        partitions.add(numbers.astype(np.uint64), [pa.array(numbers)])
+    partitions.close()
+
+    found = [[n for batch in partitions.batches(at) for n in batch.column(0).to_pylist()] for at in range(4)]
+
+    assert found == [list(range(at, 100, 4)) for at in range(4)]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_delete_file_is_decoded_once_for_all_tasks(tmp_path: Path) -> None:
+    DECODED_DELETES.clear()
+    files = [data_file(tmp_path, COLUMNS, numbered(0, 10)) for _ in range(2)]
+    delete = equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": [3]})
+
+    first, second = (run(task(context(tmp_path, SCHEMA), [file], [delete])) for file in files)
+
+    assert first.bytes_read - files[0].size_bytes == delete.size_bytes
+    assert second.bytes_read == files[1].size_bytes
+    assert [row["n"] for row in rows_of(second)] == [n for n in range(10) if n != 3]
+
+
+def test_the_cache_forgets_the_least_recently_used_first() -> None:
+    cache = BoundedCache()
+    for key in "abc":
+        cache.put(key, key.upper(), 10, 30)
+    assert cache.get("a") == "A"
+
+    cache.put("d", "D", 10, 30)
+    cache.put("e", "too large", 31, 30)
+
+    assert [cache.get(key) for key in "abcde"] == ["A", None, "C", "D", None]
+    assert cache.nbytes == 30
+
+
+def test_threads_that_ask_at_once_make_a_value_once() -> None:
+    cache, made, ready = BoundedCache(), [], threading.Barrier(4)
+
+    def make() -> tuple[str, int]:
+        made.append(1)
+        return "value", 5
+
+    def ask() -> None:
+        ready.wait()
+        assert cache.get_or_make("key", make, 100) == "value"
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
+    assert cache.nbytes == 5
+
+
+def test_a_value_that_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> None:
+    cache = BoundedCache()
+
+    def fail() -> tuple[str, int]:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        cache.get_or_make("key", fail, 100)
+    assert cache.get_or_make("key", lambda: ("value", 5), 100) == "value"

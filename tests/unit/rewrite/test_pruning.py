@@ -1,0 +1,95 @@
+"""Row groups that are not asked for deleted keys, because their statistics say that they have none."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringType, TimestampType
+
+from amoro_core.files.parquet import open_parquet
+from amoro_core.files.projection import bind
+from amoro_optimizer.rewrite.pruning import groups_within
+
+from .builders import access_to, col, context, data_file, equality_deletes, rows_of, run, task
+
+SCHEMA = Schema(
+    NestedField(1, "n", LongType()),
+    NestedField(2, "s", StringType()),
+    NestedField(3, "d", DateType()),
+    NestedField(4, "t", TimestampType()),
+    NestedField(5, "f", DoubleType()),
+)
+COLUMNS = [
+    col("n", pa.int32(), 1),
+    col("s", pa.string(), 2),
+    col("d", pa.date32(), 3),
+    col("t", pa.timestamp("ms"), 4),
+    col("f", pa.float64(), 5),
+]
+ROWS: dict[str, list[Any]] = {
+    "n": [1, 2, 5, 6, None, None, None, 9],
+    "s": list("aabbccdd"),
+    "d": [0, 0, 10, 10, 20, 20, 30, 30],
+    "t": [0, 0, 10, 10, 20, 20, 30, 30],
+    "f": [0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0],
+}
+
+
+def chosen(root: Path, ranges: dict[int, tuple[int, int] | None], **options: Any) -> tuple[int, ...] | None:
+    """The groups (of two rows each) that are to be read."""
+    file = data_file(root, COLUMNS, ROWS, row_group_size=2, **options)
+    with open_parquet(access_to(root), file.path, file.size_bytes) as source:
+        return groups_within(source, bind(SCHEMA, source.schema, None, {}, file.path), ranges)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ({1: (2, 4)}, (0,)),
+        ({1: (3, 4)}, ()),
+        ({1: (9, 100)}, (3,)),
+        ({1: (-5, 100)}, (0, 1, 3)),  # the third has nothing but nulls
+        ({1: None}, None),
+        ({3: (10, 20)}, (1, 2)),
+        ({1: (0, 9), 3: (30, 40)}, (3,)),
+        ({2: (0, 1)}, None),  # strings
+        ({4: (100, 200)}, None),  # milliseconds are no microseconds
+        ({5: (100, 200)}, None),  # the bits of a float have another order
+        ({9: (0, 1)}, None),  # the file lacks the column
+        ({}, None),
+    ],
+)
+def test_only_groups_within_the_ranges_are_read(
+    tmp_path: Path, ranges: dict[int, tuple[int, int] | None], expected: tuple[int, ...] | None
+) -> None:
+    assert chosen(tmp_path, ranges) == expected
+
+
+def test_groups_without_statistics_are_all_read(tmp_path: Path) -> None:
+    assert chosen(tmp_path, {1: (100, 200)}, write_statistics=False) is None
+
+
+def test_rows_of_groups_in_the_middle_go_and_no_others(tmp_path: Path) -> None:
+    columns = [COLUMNS[0]]
+    file = data_file(tmp_path, columns, {"n": list(range(100))}, row_group_size=10)
+    delete = equality_deletes(tmp_path, [1], columns, {"n": [33, 52]})
+
+    output = run(task(context(tmp_path, Schema(SCHEMA.fields[0])), [file], [delete]))
+
+    assert [row["n"] for row in rows_of(output)] == [n for n in range(100) if n not in (33, 52)]
+
+
+def test_a_column_whose_name_looks_like_a_path_is_not_taken_for_another(tmp_path: Path) -> None:
+    inner = pa.struct([col("x", pa.int64(), 3)])
+    columns = [col("s", inner, 2), col("s.x", pa.int64(), 1)]
+    rows = pa.Table.from_arrays([pa.array([{"x": 1}], inner), pa.array([50])], schema=pa.schema(columns))
+    file = data_file(tmp_path, columns, rows)
+    assert pq.read_metadata(file.path).num_columns == 2
+    delete = equality_deletes(tmp_path, [1], [col("k", pa.int64(), 1)], {"k": [50]})
+
+    output = run(task(context(tmp_path, Schema(NestedField(1, "k", LongType()))), [file], [delete]))
+
+    assert rows_of(output) == []
