@@ -19,10 +19,11 @@ demo: $(VENV)/.demo
 check: lint
 	$(PYTEST) -n 2 --dist=loadfile tests/unit tests/store
 
-# Spark's tests share one JVM, so they run in one process, after the others.
+# Spark's tests share one JVM, so they run in one process, after the others; its backend has an application of its own.
 test: $(VENV)/.spark-test $(JARS)/.fetched lint
-	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark tests
+	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark --ignore=tests/spark_backend tests
 	$(PYTEST) tests/spark
+	$(PYTEST) tests/spark_backend
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

@@ -48,6 +48,29 @@ class AdminClient:
         request = pb.AddCatalogRequest(name=name, properties=properties, allowed_locations=allowed_locations)
         return self._call(self._stub.AddCatalog, request, TOUCHING)
 
+    def get_catalog(self, name: str) -> pb.Catalog:
+        return self._call(self._stub.GetCatalog, pb.GetCatalogRequest(name=name), QUICK)
+
+    def update_catalog(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        unset: Sequence[str],
+        allowed_locations: Sequence[str],
+        removed_locations: Sequence[str],
+    ) -> pb.Catalog:
+        request = pb.UpdateCatalogRequest(
+            name=name,
+            properties=properties,
+            removed_properties=unset,
+            allowed_locations=allowed_locations,
+            removed_locations=removed_locations,
+        )
+        return self._call(self._stub.UpdateCatalog, request, TOUCHING)
+
+    def remove_catalog(self, name: str) -> pb.RemoveCatalogResponse:
+        return self._call(self._stub.RemoveCatalog, pb.RemoveCatalogRequest(name=name), TOUCHING)
+
     def list_catalogs(self) -> Sequence[pb.Catalog]:
         return self._call(self._stub.ListCatalogs, pb.ListCatalogsRequest(), QUICK).catalogs
 
@@ -56,6 +79,27 @@ class AdminClient:
 
     def get_table(self, table: str) -> pb.Table:
         return self._call(self._stub.GetTable, pb.GetTableRequest(table=table), TOUCHING)
+
+    def get_settings(self) -> Sequence[pb.Setting]:
+        return self._call(self._stub.GetSettings, pb.GetSettingsRequest(), QUICK).settings
+
+    def get_table_properties(self, table: str) -> pb.GetTablePropertiesResponse:
+        return self._call(self._stub.GetTableProperties, pb.GetTablePropertiesRequest(table=table), TOUCHING)
+
+    def get_table_health(self, table: str) -> pb.TableHealth:
+        return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), PLANNING)
+
+    def list_table_files(self, table: str, limit: int) -> pb.ListTableFilesResponse:
+        return self._call(self._stub.ListTableFiles, pb.ListTableFilesRequest(table=table, limit=limit), PLANNING)
+
+    def list_snapshots(self, table: str, limit: int) -> pb.ListSnapshotsResponse:
+        return self._call(self._stub.ListSnapshots, pb.ListSnapshotsRequest(table=table, limit=limit), TOUCHING)
+
+    def backup_state(self, path: str) -> pb.BackupStateResponse:
+        return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), PLANNING)
+
+    def check_state(self) -> Sequence[str]:
+        return self._call(self._stub.CheckState, pb.CheckStateRequest(), PLANNING).problems
 
     def set_table_enabled(self, table: str, enabled: bool) -> pb.Table:
         request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
@@ -79,8 +123,42 @@ class AdminClient:
         request = pb.GetProcessRequest(process_id=process_id, wait_ms=round(wait.total_seconds() * 1000))
         return self._call(self._stub.GetProcess, request, wait + SLACK)
 
+    def cancel_process(self, process_id: str) -> pb.Process:
+        return self._call(self._stub.CancelProcess, pb.CancelProcessRequest(process_id=process_id), QUICK)
+
     def list_optimizers(self) -> Sequence[pb.Optimizer]:
         return self._call(self._stub.ListOptimizers, pb.ListOptimizersRequest(), QUICK).optimizers
+
+    def drain_optimizer(self, optimizer_id: str) -> pb.Optimizer:
+        return self._call(self._stub.DrainOptimizer, pb.DrainOptimizerRequest(optimizer_id=optimizer_id), QUICK)
+
+    def create_group(self, name: str, policy: str, properties: Mapping[str, str]) -> pb.Group:
+        request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties)
+        return self._call(self._stub.CreateGroup, request, QUICK)
+
+    def list_groups(self) -> Sequence[pb.Group]:
+        return self._call(self._stub.ListGroups, pb.ListGroupsRequest(), QUICK).groups
+
+    def get_group(self, name: str) -> pb.Group:
+        return self._call(self._stub.GetGroup, pb.GetGroupRequest(name=name), QUICK)
+
+    def update_group(self, name: str, policy: str, properties: Mapping[str, str], unset: Sequence[str]) -> pb.Group:
+        request = pb.UpdateGroupRequest(
+            name=name, scheduling_policy=policy, properties=properties, removed_properties=unset
+        )
+        return self._call(self._stub.UpdateGroup, request, QUICK)
+
+    def remove_group(self, name: str) -> pb.RemoveGroupResponse:
+        return self._call(self._stub.RemoveGroup, pb.RemoveGroupRequest(name=name), QUICK)
+
+    def create_token(self, name: str, kind: str) -> pb.Token:
+        return self._call(self._stub.CreateToken, pb.CreateTokenRequest(name=name, kind=kind), QUICK)
+
+    def list_tokens(self) -> Sequence[pb.Token]:
+        return self._call(self._stub.ListTokens, pb.ListTokensRequest(), QUICK).tokens
+
+    def revoke_token(self, name: str) -> pb.RevokeTokenResponse:
+        return self._call(self._stub.RevokeToken, pb.RevokeTokenRequest(name=name), QUICK)
 
     def _call(
         self,

@@ -19,15 +19,22 @@ class UpOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SparkOptions:
+    master: str | None  # None: as Spark's own configuration says, else local[*]
+    settings: tuple[tuple[str, str], ...] = ()  # above Spark's own configuration
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerOptions:
     address: str
     group: str
-    threads: int
+    threads: int | None  # None: as many as the Spark application has cores; told for every other backend
     memory_bytes: int  # of each thread
     token_file: Path | None  # with the enrolment token; None: the state directory's
     home: Path
     heartbeat_interval: timedelta
     resource_id: str | None
+    spark: SparkOptions | None = None  # None: it rewrites in its own threads
 
 
 @dataclass(frozen=True, slots=True)

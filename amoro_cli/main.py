@@ -8,7 +8,19 @@ from typing import Annotated
 
 import typer
 
-from amoro_cli.commands import catalogs, optimizers, optimizing, processes, running, tables
+from amoro_cli.commands import (
+    catalogs,
+    config,
+    groups,
+    optimizers,
+    optimizing,
+    processes,
+    running,
+    state,
+    tables,
+    tasks,
+    tokens,
+)
 from amoro_cli.launcher import Launcher
 from amoro_cli.output import printable
 from amoro_cli.session import (
@@ -26,9 +38,16 @@ from amoro_core.errors import AmoroError
 _GROUPS = (
     ("table", tables.register, "Tables: their health, and whether they are optimized."),
     ("process", processes.register, "Optimizing processes: what runs and what ran."),
+    ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
     ("optimizer", optimizers.register, "Optimizers: what does the rewriting."),
+    ("group", groups.register, "Optimizer groups: who works for which tables."),
     ("catalog", catalogs.register, "Catalogs: where tables come from."),
+    ("config", config.register, "Settings of the coordinator."),
+    ("token", tokens.register, "Tokens that let people and optimizers in."),
+    ("state", state.register, "The state database: copies and checks."),
 )
+#: What the help of a group shows where a plain list is not possible.
+_FIRST = {"task": "list 01997a", "config": "show --origin", "state": "check"}
 
 
 def build(launcher: Launcher) -> typer.Typer:
@@ -56,7 +75,8 @@ def build(launcher: Launcher) -> typer.Typer:
     running.register(app)
     optimizing.register(app)
     for name, register, text in _GROUPS:
-        group = _typer(name, text, f"amoro {name} list")
+        example = f"amoro {name} {_FIRST.get(name, 'list')}"
+        group = _typer(name, text, example)
         register(group)
         app.add_typer(group)
     return app

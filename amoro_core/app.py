@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
@@ -19,16 +18,22 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.tokens import TokenKind, hash_token
 from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import Server
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.optimizers import OptimizerService, hash_token
+from amoro_core.services.groups import GroupService
+from amoro_core.services.history import HistoryService
+from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.keeping import StateService
+from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
+from amoro_core.services.tokens import TokenService
 from amoro_core.settings import Settings
 from amoro_core.store import groups, tokens
 from amoro_core.store.database import Database, Store
@@ -112,6 +117,11 @@ class Coordinator:
         self.optimizers = OptimizerService(
             store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
         )
+        self.inspection = InspectionService(store, tables_of, find, utc_now)
+        self.state = StateService(store)
+        own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
+        self.tokens = TokenService(store, utc_now, own_tokens)
+        self.groups = GroupService(store, utc_now)
         self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
         self._loops = CoordinatorLoops(
             self.catalogs,
@@ -120,6 +130,8 @@ class Coordinator:
             self.optimizing,
             self.committing,
             self.optimizers,
+            self.groups,
+            HistoryService(store, utc_now, settings.history_keep),
             clock=utc_now,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
@@ -138,7 +150,7 @@ class Coordinator:
         return OptimizingServicer(
             self.optimizing,
             self.optimizers,
-            enrolment_hash=hash_token(self.enrolment_token),
+            may_enrol=lambda token: self.tokens.holds(TokenKind.ENROLMENT, token),
             heartbeat_interval=self.settings.heartbeat_interval,
             heartbeat_timeout=self.settings.heartbeat_timeout,
             start_to_close=self.settings.start_to_close,
@@ -153,7 +165,11 @@ class Coordinator:
             self.planning,
             self.optimizing,
             self.optimizers,
-            admin_hash=hash_token(self.admin_token),
+            self.groups,
+            self.inspection,
+            self.state,
+            tokens=self.tokens,
+            settings=self.settings.described(),
             version=version("amoro"),
             started=utc_now(),
             address=lambda: self.address,
@@ -250,7 +266,7 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
 
 def embedded_settings(settings: Settings) -> Settings:
     """Settings of a coordinator that serves one command: any port, on loopback."""
-    return replace(settings, host="127.0.0.1", port=0)
+    return settings.with_values("this command", host="127.0.0.1", port=0)
 
 
 def _lock_home(home: Path, wait: timedelta) -> StateLock:

@@ -137,6 +137,14 @@ class GroupNotFound(NotFound):
     code = "AMORO-3005"
 
 
+class OptimizerNotFound(NotFound):
+    code = "AMORO-3006"
+
+
+class TokenNotFound(NotFound):
+    code = "AMORO-3007"
+
+
 class NotAllowed(AmoroError):
     """The caller may not do this."""
 

@@ -4,16 +4,17 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, UpOptions
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, SparkOptions, UpOptions
 from amoro_core import app
 from amoro_core.diagnosis import diagnose
+from amoro_core.errors import InvalidSettings, OptimizerError
 from amoro_core.logs import configure_logs
 from amoro_core.settings import load_settings
 from amoro_core.tokens import read_token
@@ -27,9 +28,9 @@ class LocalLauncher:
         configure_logs()
         settings = load_settings(options.home, options.config)
         if options.host is not None:
-            settings = replace(settings, host=options.host)
+            settings = settings.with_values("flag --host", host=options.host)
         if options.port is not None:
-            settings = replace(settings, port=options.port)
+            settings = settings.with_values("flag --port", port=options.port)
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
         stop = threading.Event()
         with (
@@ -42,17 +43,10 @@ class LocalLauncher:
 
     def optimizer(self, options: OptimizerOptions) -> None:
         configure_logs()
-        token = os.environ.get("AMORO_TOKEN") if options.token_file is None else None
-        config = OptimizerConfig(
-            address=options.address,
-            group=options.group,
-            threads=options.threads,
-            memory_bytes=options.memory_bytes,
-            enrolment_token=token or read_token(options.token_file or options.home / "enrolment.token"),
-            heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
-            labels={"pid": str(os.getpid()), "backend": "standalone"}
-            | ({"resource-id": options.resource_id} if options.resource_id else {}),
-        )
+        if options.spark is not None:
+            _optimize_on_spark(options, options.spark)
+            return
+        config = _optimizer_config(options, options.threads or os.cpu_count() or 1, {"backend": "standalone"})
         runners: list[Runner] = []
 
         def stop(again: bool) -> None:
@@ -78,6 +72,44 @@ class LocalLauncher:
         threads = os.cpu_count() or 1
         with app.running(home, settings, watch=False, lock_wait=wait, threads=threads) as coordinator:
             yield Endpoint(coordinator.address, coordinator.admin_token)
+
+
+def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
+    token = os.environ.get("AMORO_TOKEN") if options.token_file is None else None
+    return OptimizerConfig(
+        address=options.address,
+        group=options.group,
+        threads=threads,
+        memory_bytes=options.memory_bytes,
+        enrolment_token=token or read_token(options.token_file or options.home / "enrolment.token"),
+        heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
+        labels={"pid": str(os.getpid()), **labels}
+        | ({"resource-id": options.resource_id} if options.resource_id else {}),
+    )
+
+
+def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
+    """Run an optimizer in a Spark application until a signal ends it. Raises OptimizerError when that ends first."""
+    try:
+        # Only who asks for Spark needs it to be installed.
+        from amoro_optimizer.backends.spark.driver import spark_backend
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "py4j"):
+            raise
+        raise InvalidSettings(
+            "PySpark is not installed", hint="Install it with: pip install 'amoro[spark]'; it needs Java 17 too."
+        ) from error
+    config = _optimizer_config(options, options.threads or 1, {"backend": "spark"})
+    # Entered before the signals are ours: PySpark takes SIGINT when it starts.
+    with spark_backend(spark.master, dict(spark.settings), options.memory_bytes) as backend:
+        labels = {**config.labels, "application": backend.application, "master": backend.master}
+        config = replace(config, labels=labels, threads=options.threads or backend.cores())
+        runner = Runner(config, backend.execute, None if options.threads else backend.cores)
+        backend.when_lost(lambda: runner.stop(at_once=True))
+        with _on_signals(lambda again: runner.stop(at_once=again)):
+            runner.run()
+        if backend.loss:
+            raise OptimizerError(f"the Spark application {backend.application} has ended: {backend.loss}")
 
 
 @contextmanager

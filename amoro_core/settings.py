@@ -1,7 +1,9 @@
 """Settings of a coordinator: flag, then environment, then file, then default. Unknown keys are errors."""
 
 import difflib
-from dataclasses import dataclass, field, fields
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,13 +25,41 @@ class Settings:
     schedule_to_ack: timedelta = timedelta(seconds=30)
     start_to_close: timedelta = timedelta(hours=2)
     groups: tuple[str, ...] = field(default=("default",))
+    history_keep: timedelta = timedelta(days=30)
+    #: Where the values come from, by field; what is not there is a default.
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def with_values(self, origin: str, **values: object) -> "Settings":
+        """These settings with other values, which are said by `origin`."""
+        changes: dict[str, Any] = {**values, "origins": {**self.origins, **dict.fromkeys(values, origin)}}
+        return replace(self, **changes)
+
+    def described(self) -> tuple[tuple[str, str, str], ...]:
+        """Each key as it stands in `amoro.yaml`, its value as it is written there, and where that comes from."""
+        return tuple(
+            (key, _written(getattr(self, name)), self.origins.get(name, "default")) for key, name in _KEYS.items()
+        )
 
 
-def load_settings(home: Path, config: Path | None) -> Settings:
-    """The settings of a state directory: `amoro.yaml` in it, or the file that is named.
+_KEYS = {item.name.replace("_", "-"): item.name for item in fields(Settings) if item.name != "origins"}
+_KINDS = {item.name: item.type for item in fields(Settings)}
 
-    Raises InvalidSettings that names file, key and value.
+
+def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a state directory: the environment's AMORO_KEY over `amoro.yaml` in it, or the file named.
+
+    Raises InvalidSettings that names where the wrong value stands, key and value.
     """
+    settings = _from_file(home, config)
+    for key, name in _KEYS.items():
+        variable = f"AMORO_{name.upper()}"
+        if variable in environment:
+            value = _parse(f"environment variable {variable}", key, _plain(environment[variable], name), _KINDS[name])
+            settings = settings.with_values(f"environment {variable}", **{name: value})
+    return settings
+
+
+def _from_file(home: Path, config: Path | None) -> Settings:
     path = config or home / "amoro.yaml"
     if not path.exists():
         if config is not None:
@@ -41,19 +71,37 @@ def load_settings(home: Path, config: Path | None) -> Settings:
         raise InvalidSettings(f"settings file {path} can't be read: {error}") from error
     if not isinstance(content, dict):
         raise InvalidSettings(f"settings file {path} must hold keys and values")
-    known = {item.name.replace("_", "-"): item for item in fields(Settings)}
     values: dict[str, Any] = {}
     for key, value in content.items():
         name = str(key).replace("_", "-")
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(known)}."
+        if name not in _KEYS:
+            close = difflib.get_close_matches(name, _KEYS, n=1)
+            hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(_KEYS)}."
             raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
-        values[known[name].name] = _parse(path, name, value, known[name].type)
-    return Settings(**values)
+        values[_KEYS[name]] = _parse(f"settings file {path}", name, value, _KINDS[_KEYS[name]])
+    return Settings().with_values(f"file {path}", **values)
 
 
-def _parse(path: Path, key: str, value: object, kind: object) -> Any:
+def _plain(text: str, name: str) -> object:
+    """The text of a variable as a file's value: a number, names between commas, or text."""
+    if _KINDS[name] is int:
+        return int(text) if text.strip().isdecimal() else text
+    if _KINDS[name] in (str, timedelta):
+        return text
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _written(value: object) -> str:
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+            if seconds >= size and seconds % size == 0:
+                return f"{seconds / size:g}{unit}"
+        return f"{seconds:g}s"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _parse(source: str, key: str, value: object, kind: object) -> Any:
     try:
         if kind is timedelta:
             return parse_duration(str(value))
@@ -69,4 +117,4 @@ def _parse(path: Path, key: str, value: object, kind: object) -> Any:
             raise ValueError("expected a list of names")
         return tuple(value)
     except ValueError as error:
-        raise InvalidSettings(f"settings file {path}: {key} has the malformed value {value!r}: {error}") from error
+        raise InvalidSettings(f"{source}: {key} has the malformed value {value!r}: {error}") from error

@@ -174,6 +174,8 @@ def _bearer(token: str) -> tuple[tuple[str, str], ...]:
 
 def _translate(error: grpc.RpcError, address: str, *, registering: bool = False) -> AmoroError:
     status, details = error.code(), error.details() or ""
+    sent = next((item.value for item in error.trailing_metadata() or () if item.key == "amoro-hint-bin"), "")
+    hint = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else ""
     if status in _RETRIED:
         return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {details}")
     if status == grpc.StatusCode.UNAUTHENTICATED:
@@ -181,7 +183,7 @@ def _translate(error: grpc.RpcError, address: str, *, registering: bool = False)
             return NotAllowed(details, hint="Give the enrolment token of the coordinator with --token-file.")
         return UnknownToken(details)
     if status == grpc.StatusCode.NOT_FOUND and registering:
-        return GroupNotFound(details)
+        return GroupNotFound(details, hint=hint)
     if status in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.FAILED_PRECONDITION) and registering:
-        return InvalidSettings(details)
+        return InvalidSettings(details, hint=hint)
     return AmoroError(f"{status.name}: {details}")

@@ -49,11 +49,17 @@ class OptimizerConfig:
 
 
 class Runner:
-    """An optimizer: N threads, each with at most one attempt, and a heart."""
+    """An optimizer: N threads, each with at most one attempt, and a heart.
 
-    def __init__(self, config: OptimizerConfig, execute: Execute) -> None:
+    With `capacity` N is what that answers at each heartbeat; without, what the configuration says.
+    """
+
+    def __init__(self, config: OptimizerConfig, execute: Execute, capacity: Callable[[], int] | None = None) -> None:
         self._config = config
         self._execute = execute
+        self._capacity = capacity
+        self._threads = config.threads
+        self._workers: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._abandon_all = threading.Event()
         self._client = Client(config.address, stopping=self._stopping)
@@ -78,17 +84,14 @@ class Runner:
             if self._snapshot().registration is None:
                 return
             on_registered()
-            workers = [
-                threading.Thread(target=self._work, args=(number,), name=f"optimizer-{number}")
-                for number in range(1, self._config.threads + 1)
-            ]
             # The heart beats on while workers drain, so that they are not taken for lost.
             done = threading.Event()
             heart = threading.Thread(target=self._beat, args=(done,), name="optimizer-heart", daemon=True)
             heart.start()
-            for worker in workers:
-                worker.start()
+            self._resize(self._threads)
             self._stopping.wait()
+            with self._lock:
+                workers = tuple(self._workers)
             log.info("optimizer.draining", running=len(self._snapshot().running))
             deadline = time.monotonic() + self._config.drain_timeout_s
             for worker in workers:
@@ -131,8 +134,8 @@ class Runner:
         registration, adopted = self._client.register(
             self._config.enrolment_token,
             group=self._config.group,
-            threads=self._config.threads,
-            memory_bytes=self._config.memory_bytes * self._config.threads,
+            threads=self._threads,
+            memory_bytes=self._config.memory_bytes * self._threads,
             labels=self._config.labels,
             heartbeat_interval_s=self._config.heartbeat_interval_s,
             running=running,
@@ -145,7 +148,7 @@ class Runner:
             "optimizer.registered",
             optimizer=registration.optimizer_id,
             group=self._config.group,
-            threads=self._config.threads,
+            threads=self._threads,
             adopted=len(adopted),
         )
 
@@ -163,13 +166,15 @@ class Runner:
 
     def _beat(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
+            if self._capacity is not None:
+                self._resize(max(1, self._capacity()))
             session = self._snapshot()
             if session.registration is None:
                 self._renew(session.generation)
                 continue
             try:
                 abandon, draining = self._client.heartbeat(
-                    session.registration.token, session.running.values(), self._config.threads
+                    session.registration.token, session.running.values(), self._threads
                 )
             except UnknownToken:
                 self._renew(session.generation)
@@ -195,9 +200,26 @@ class Runner:
 
     # Threads
 
+    def _resize(self, threads: int) -> None:
+        """Have so many threads work: missing ones are started, those beyond finish what they run and rest."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            if threads != self._threads:
+                log.info("optimizer.resized", threads=threads, before=self._threads)
+            self._threads = threads
+            # Started under the lock, so that whoever joins the workers finds none that has not begun.
+            while len(self._workers) < threads:
+                number = len(self._workers) + 1
+                self._workers.append(threading.Thread(target=self._work, args=(number,), name=f"optimizer-{number}"))
+                self._workers[-1].start()
+
     def _work(self, thread_id: int) -> None:
         tries = 0
         while not self._stopping.is_set():
+            if thread_id > self._threads:
+                self._stopping.wait(RETRY_S[2])
+                continue
             session = self._snapshot()
             if session.registration is None:
                 self._stopping.wait(RETRY_S[1])

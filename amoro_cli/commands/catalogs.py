@@ -7,7 +7,7 @@ import typer
 
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.services import catalog_detail, catalog_list
+from amoro_cli.views.services import catalog_detail, catalog_list, catalog_removed
 from amoro_core.errors import InvalidArgument
 
 
@@ -18,28 +18,39 @@ def register(app: typer.Typer) -> None:
         "amoro catalog add sales type=sql uri=sqlite:////data/catalog.db warehouse=file:///data/warehouse",
     )(add)
     command(app, "list", "amoro catalog list")(list_catalogs)
+    command(app, "show", "amoro catalog show sales")(show)
+    command(app, "update", "amoro catalog update sales uri=http://catalog:8181 --unset token")(update)
+    command(app, "remove", "amoro catalog remove sales")(remove)
+
+
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="What the catalog is called here.", show_default=False)
+]
+PairsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Its properties, as pyiceberg calls them.", show_default=False),
+]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="KEY=VALUE", help="One property; may be repeated.", show_default=False),
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-location",
+        metavar="PREFIX",
+        help="Files may also be read under this location; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def add(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What the catalog is called here.", show_default=False)],
-    pairs: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Its properties, as pyiceberg calls them.", show_default=False),
-    ] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", metavar="KEY=VALUE", help="One property; may be repeated.", show_default=False),
-    ] = None,
-    allow_location: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-location",
-            metavar="PREFIX",
-            help="Files may also be read under this location; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    name: NameArgument,
+    pairs: PairsArgument = None,
+    properties: PropertyOption = None,
+    allow_location: AllowOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Add a catalog. Its tables are observed at first, and optimized only where somebody says so."""
@@ -52,6 +63,53 @@ def list_catalogs(session: Session, output: OutputOption = OutputFormat.TABLE) -
     """List the catalogs: those added here, and those of pyiceberg's configuration."""
     with session.connect() as connection:
         write(catalog_list(connection.client.list_catalogs()), output)
+
+
+def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show one catalog with its properties; secrets are masked."""
+    with session.connect() as connection:
+        write(catalog_detail(connection.client.get_catalog(name)), output)
+
+
+def update(
+    session: Session,
+    name: NameArgument,
+    pairs: PairsArgument = None,
+    properties: PropertyOption = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Remove this property; may be repeated.", show_default=False),
+    ] = None,
+    allow_location: AllowOption = None,
+    forbid_location: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--forbid-location",
+            metavar="PREFIX",
+            help="This location is not allowed any more; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Change a catalog that was added here. What is not named stays; the connection is tried before it is kept."""
+    parsed = parse_properties([*(pairs or ()), *(properties or ())])
+    if not (parsed or unset or allow_location or forbid_location):
+        raise InvalidArgument("Nothing is to be changed", hint="Give key=value, --unset, or a location.")
+    for key in unset or ():
+        if key in parsed:
+            raise InvalidArgument(f"The property {key!r} is both given and unset", hint="Decide for one of the two.")
+    with session.connect() as connection:
+        updated = connection.client.update_catalog(
+            name, parsed, unset or (), allow_location or (), forbid_location or ()
+        )
+        write(catalog_detail(updated), output)
+
+
+def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Forget a catalog that was added here, and what is kept about its tables, which are not touched."""
+    with session.connect() as connection:
+        write(catalog_removed(connection.client.remove_catalog(name)), output)
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:

@@ -1,13 +1,14 @@
 """amoro optimizer."""
 
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
-from amoro_cli.launcher import OptimizerOptions
+from amoro_cli.launcher import OptimizerOptions, SparkOptions
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
@@ -18,8 +19,16 @@ from amoro_cli.session import (
     memory_option,
     option_parser,
 )
-from amoro_cli.views.services import optimizer_list
+from amoro_cli.views.services import optimizer_detail, optimizer_list
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
+
+
+class Backend(StrEnum):
+    """Where an optimizer rewrites."""
+
+    STANDALONE = "standalone"
+    SPARK = "spark"
 
 
 def register(app: typer.Typer) -> None:
@@ -31,11 +40,27 @@ def register(app: typer.Typer) -> None:
         LOCAL,
     )(run)
     command(app, "list", "amoro optimizer list")(list_optimizers)
+    command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
 
 
 def _heartbeat(text: str) -> timedelta:
     """A duration; a bare number means milliseconds, as for Amoro's -hb."""
     return parse_duration(f"{text.strip()}ms" if text.strip().isdecimal() else text)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key.strip() or not equals:
+        raise ValueError(f"{text!r} is not KEY=VALUE")
+    return key.strip(), value
+
+
+def _spark_options(backend: Backend, master: str | None, settings: list[tuple[str, str]] | None) -> SparkOptions | None:
+    if backend is Backend.SPARK:
+        return SparkOptions(master, tuple(settings or ()))
+    if master is not None or settings:
+        raise InvalidArgument("--master and --spark-conf are for Spark", hint="Add --backend spark.")
+    return None
 
 
 def run(
@@ -54,7 +79,11 @@ def run(
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads", "-p", min=1, help="Tasks at a time [default: one for each core].", show_default=False
+            "--threads",
+            "-p",
+            min=1,
+            help="Tasks at a time [default: one for each core, of this machine or of the Spark cluster].",
+            show_default=False,
         ),
     ] = None,
     memory: Annotated[int, memory_option("--memory", help_="Memory of each thread.")] = "512MB",  # type: ignore[assignment]
@@ -83,20 +112,44 @@ def run(
             "--resource-id", "-id", metavar="ID", help="The resource that it was started as.", show_default=False
         ),
     ] = None,
+    backend: Annotated[
+        Backend, typer.Option("--backend", help="Where it rewrites: in its own threads, or in a Spark application.")
+    ] = Backend.STANDALONE,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="MASTER",
+            help="Spark's master, such as local[4] or spark://host:7077 [default: spark-submit's, else local[*]].",
+            show_default=False,
+        ),
+    ] = None,
+    spark_conf: Annotated[
+        list[Any] | None,
+        typer.Option(
+            "--spark-conf",
+            metavar="KEY=VALUE",
+            parser=option_parser(_setting),
+            help="A setting of Spark; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run an optimizer: it asks a coordinator for tasks and rewrites files, until Ctrl-C or SIGTERM."""
+    spark = _spark_options(backend, master, spark_conf)
     place = session.place
     named = parse_address(address) if address else place.address
     session.launcher.optimizer(
         OptimizerOptions(
             address=named or recorded_address(place.home) or DEFAULT_ADDRESS,
             group=group,
-            threads=threads or available_cores(),
+            threads=threads or (None if spark else available_cores()),
             memory_bytes=memory,
             token_file=token_file or session.options.token_file,
             home=place.home,
             heartbeat_interval=heartbeat_interval,
             resource_id=resource_id,
+            spark=spark,
         )
     )
 
@@ -105,3 +158,20 @@ def list_optimizers(session: Session, output: OutputOption = OutputFormat.TABLE)
     """List the optimizers that are registered with the coordinator."""
     with session.connect() as connection:
         write(optimizer_list(connection.client.list_optimizers()), output)
+
+
+def drain(
+    session: Session,
+    optimizer_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The optimizer, or six characters or more that only its id begins with.",
+            show_default=False,
+        ),
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Let an optimizer finish what it runs, give it nothing new, and tell it to leave."""
+    with session.connect() as connection:
+        write(optimizer_detail(connection.client.drain_optimizer(optimizer_id)), output)

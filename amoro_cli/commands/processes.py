@@ -16,6 +16,7 @@ _SHORTEST_PREFIX = 6
 def register(app: typer.Typer) -> None:
     command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
     command(app, "show", "amoro process show 01997a")(show)
+    command(app, "cancel", "amoro process cancel 01997a")(cancel)
 
 
 def list_processes(
@@ -33,18 +34,33 @@ def list_processes(
         write(process_list(connection.client.list_processes(table, status or "", limit)), output)
 
 
+ProcessArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The process, or six characters or more that only its id begins with.")
+]
+
+
 def show(
     session: Session,
-    process_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The process, or six characters or more that only its id begins with.")
-    ],
+    process_id: ProcessArgument,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one process with its tasks, and the receipt of its commit."""
+    refuse_short(process_id)
+    with session.connect() as connection:
+        write(process_detail(connection.client.get_process(process_id)), output)
+
+
+def cancel(session: Session, process_id: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """End a running process before its commit. Its tasks are abandoned, and what they wrote is removed."""
+    refuse_short(process_id)
+    with session.connect() as connection:
+        write(process_detail(connection.client.cancel_process(process_id)), output)
+
+
+def refuse_short(process_id: str) -> None:
+    """Raises InvalidArgument for what can't be told from other ids."""
     if len(process_id) < _SHORTEST_PREFIX:
         raise InvalidArgument(
             f"{process_id!r} is too short for the id of a process",
             hint=f"Give {_SHORTEST_PREFIX} characters or more. See: amoro process list",
         )
-    with session.connect() as connection:
-        write(process_detail(connection.client.get_process(process_id)), output)

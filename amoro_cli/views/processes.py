@@ -9,6 +9,7 @@ from amoro_cli.encoding import encode, encode_all
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time
 from amoro_cli.views.plans import nothing_to_do
+from amoro_cli.views.tasks import task_grid
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import parse_table
 
@@ -54,7 +55,7 @@ def process_detail(process: "pb.Process") -> Document:
     )
     blocks: list[Block] = [Pairs(pairs)]
     if process.tasks:
-        blocks += ["", _task_grid(process)]
+        blocks += ["", task_grid(process.tasks, indent=2)]
     if process.HasField("receipt"):
         blocks += ["", *receipt_blocks(process)]
     return Document("amoro.process/v1", encode(process), (process.process_id,), tuple(blocks))
@@ -143,28 +144,3 @@ def _failure(process: "pb.Process") -> str:
 
 def _took(process: "pb.Process") -> str:
     return format_duration(process.finished_ms - process.created_ms)
-
-
-def _task_grid(process: "pb.Process") -> Grid:
-    return Grid(
-        ("TASK", "STATUS", "ATTEMPT", "FILES", "SIZE", "ROWS", "TOOK", "OPTIMIZER", "PARTITION", "FAILURE"),
-        tuple(_task_row(task) for task in process.tasks),
-        frozenset({"TASK", "ATTEMPT", "FILES", "SIZE", "ROWS", "TOOK"}),
-        indent=2,
-    )
-
-
-def _task_row(task: "pb.TaskInfo") -> tuple[str, ...]:
-    finished = task.started_ms and task.finished_ms
-    return (
-        str(task.task_id),
-        task.status,
-        str(task.attempt),
-        format_count(task.input_files),
-        format_bytes(task.input_bytes),
-        f"{format_count(task.rows_done)}/{format_count(task.rows_total)}" if task.rows_total else "-",
-        format_duration(task.finished_ms - task.started_ms) if finished else "-",
-        f"{task.optimizer_id}/{task.thread_id}" if task.optimizer_id else "-",
-        task.partition or "-",
-        task.failure or "-",
-    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from amoro_cli.encoding import encode, encode_all
 from amoro_cli.launcher import Finding
 from amoro_cli.output import Document, Grid, Pairs
-from amoro_cli.quantities import format_bytes, format_time
+from amoro_cli.quantities import format_bytes, format_count, format_time
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -46,17 +46,25 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), (Pairs(pairs), observed))
 
 
+def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
+    """Schema amoro.removed/v1: `name`, `tables` that are forgotten with it."""
+    tables = f"{format_count(removed.tables)} table{'' if removed.tables == 1 else 's'}"
+    text = f"Catalog {removed.name} is removed; {tables} forgotten, none touched."
+    return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
+
+
 def optimizer_list(optimizers: "Sequence[pb.Optimizer]") -> Document:
     """Schema amoro.optimizers/v1: `optimizers`."""
     if not optimizers:
         nothing = "No optimizers are registered. Start one with: amoro optimizer run"
         return Document("amoro.optimizers/v1", {"optimizers": []}, (), (nothing,))
     grid = Grid(
-        ("OPTIMIZER", "GROUP", "THREADS", "BUSY", "MEMORY", "REGISTERED", "LAST SEEN", "LABELS"),
+        ("OPTIMIZER", "GROUP", "STATE", "THREADS", "BUSY", "MEMORY", "REGISTERED", "LAST SEEN", "LABELS"),
         tuple(
             (
                 optimizer.optimizer_id,
                 optimizer.group,
+                _state(optimizer),
                 str(optimizer.threads),
                 str(optimizer.running_tasks),
                 format_bytes(optimizer.memory_bytes),
@@ -70,6 +78,21 @@ def optimizer_list(optimizers: "Sequence[pb.Optimizer]") -> Document:
     )
     names = tuple(optimizer.optimizer_id for optimizer in optimizers)
     return Document("amoro.optimizers/v1", {"optimizers": encode_all(optimizers)}, names, (grid,))
+
+
+def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
+    """Schema amoro.optimizer/v1: the fields of the optimizer."""
+    pairs = (
+        ("optimizer", optimizer.optimizer_id),
+        ("group", optimizer.group),
+        ("state", _state(optimizer)),
+        ("threads", f"{optimizer.threads}, {optimizer.running_tasks} busy"),
+        ("memory", format_bytes(optimizer.memory_bytes)),
+        ("registered", format_time(optimizer.registered_ms)),
+        ("last seen", format_time(optimizer.touched_ms)),
+        *((f"label {key}", value) for key, value in sorted(optimizer.labels.items())),
+    )
+    return Document("amoro.optimizer/v1", encode(optimizer), (optimizer.optimizer_id,), (Pairs(pairs),))
 
 
 def findings_document(findings: Sequence[Finding]) -> Document:
@@ -88,6 +111,10 @@ def findings_document(findings: Sequence[Finding]) -> Document:
     )
     fixes = tuple(f"To mend {finding.name}: {finding.fix}" for finding in wrong if finding.fix)
     return Document("amoro.findings/v1", body, tuple(finding.name for finding in wrong), (grid, *fixes))
+
+
+def _state(optimizer: "pb.Optimizer") -> str:
+    return "draining" if optimizer.draining else "active"
 
 
 def _commits(catalog: "pb.Catalog") -> str:

@@ -53,6 +53,76 @@ def table_detail(table: "pb.Table") -> Document:
     return Document("amoro.table/v1", encode(table), (table.table,), (Pairs(pairs),))
 
 
+def table_health(answer: "pb.TableHealth") -> Document:
+    """Schema amoro.health/v1: `table`, `health_score`, the points of its three parts, `files`, `reason`."""
+    files = answer.files
+    small = f"{format_count(files.fragment_files)} fragments, {format_count(files.undersized_files)} undersized"
+    pairs = (
+        ("table", answer.table),
+        ("health", health(answer.health_score)),
+        ("small files", f"{answer.small_files}/40: {small} of {format_count(files.data_files)} files"),
+        ("equality deletes", f"{answer.equality_deletes}/40: {format_count(files.equality_delete_files)} files"),
+        ("position deletes", f"{answer.position_deletes}/20: {format_count(files.position_delete_files)} files"),
+        ("evaluation", answer.reason),
+    )
+    return Document("amoro.health/v1", encode(answer), (answer.table,), (Pairs(pairs),))
+
+
+def table_files(table: str, answer: "pb.ListTableFilesResponse") -> Document:
+    """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`. The names are paths."""
+    body = {"table": table, **encode(answer)}
+    names = tuple(file.path for file in answer.files)
+    if not answer.files:
+        return Document("amoro.files/v1", body, names, ("No files.",))
+    grid = Grid(
+        ("PARTITION", "CONTENT", "RECORDS", "SIZE", "SEQUENCE", "DELETES", "PATH"),
+        tuple(_file(file) for file in answer.files),
+        frozenset({"RECORDS", "SIZE", "SEQUENCE", "DELETES"}),
+    )
+    left = answer.total - len(answer.files)
+    rest = (f"and {format_count(left)} more: see --limit",) if left else ()
+    return Document("amoro.files/v1", body, names, (grid, *rest))
+
+
+def table_snapshots(table: str, answer: "pb.ListSnapshotsResponse") -> Document:
+    """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`. The names are snapshot ids."""
+    body = {"table": table, **encode(answer)}
+    names = tuple(str(snapshot.snapshot_id) for snapshot in answer.snapshots)
+    if not answer.snapshots:
+        return Document("amoro.snapshots/v1", body, names, ("No snapshots.",))
+    grid = Grid(
+        ("SNAPSHOT", "PARENT", "SEQUENCE", "COMMITTED", "OPERATION", "REFS", "PROCESS"),
+        tuple(
+            (
+                str(item.snapshot_id),
+                str(item.parent_snapshot_id or "-"),
+                str(item.sequence_number),
+                format_time(item.committed_ms),
+                item.operation or "-",
+                ", ".join(item.refs) or "-",
+                item.summary.get("amoro.process-id", "-"),
+            )
+            for item in answer.snapshots
+        ),
+        frozenset({"SNAPSHOT", "PARENT", "SEQUENCE"}),
+    )
+    left = answer.total - len(answer.snapshots)
+    rest = (f"and {format_count(left)} more: see --limit",) if left else ()
+    return Document("amoro.snapshots/v1", body, names, (grid, *rest))
+
+
+def _file(file: "pb.TableFile") -> tuple[str, ...]:
+    return (
+        file.partition or "-",
+        f"{file.content}, dangling" if file.dangling else file.content,
+        format_count(file.records),
+        format_bytes(file.bytes),
+        str(file.sequence_number),
+        format_count(file.deletes) if file.content == "data" else "-",
+        file.path,
+    )
+
+
 def health(score: int) -> str:
     return f"{score}/100" if score >= 0 else "not evaluated yet"
 

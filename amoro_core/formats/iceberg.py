@@ -7,6 +7,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
 from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.iceberg import commit, filters, staging
@@ -19,16 +20,17 @@ from amoro_core.iceberg.metadata import (
     equality_ids,
     partition_path,
     read_locations,
+    snapshot_facts,
     table_facts,
     write_locations,
 )
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
 #: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
@@ -124,6 +126,10 @@ class IcebergTable:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""
         return left_alone(self._table.metadata)
 
+    def snapshots(self) -> tuple[SnapshotFacts, ...]:
+        """Every snapshot that the metadata knows, the newest first."""
+        return snapshot_facts(self._table.metadata)
+
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes, read once; None for a table without snapshot.
 
@@ -187,6 +193,10 @@ class IcebergTable:
     def file_facts(self, path: str) -> FileFacts:
         """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
         return read_facts(self._access(self._newest), path)
+
+    def named_paths(self, delete: DeleteFile) -> frozenset[str]:
+        """The data files that a position delete file names, by path."""
+        return frozenset(read_positions(self._access(self._newest), delete, None, lambda: None))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches, seen now."""

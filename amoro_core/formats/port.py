@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
 
 class OpenTable(Protocol):
@@ -31,6 +31,9 @@ class OpenTable(Protocol):
 
     def left_alone(self) -> str | None:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""
+
+    def snapshots(self) -> tuple[SnapshotFacts, ...]:
+        """Every snapshot that the metadata knows, the newest first."""
 
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes; None for a table without snapshot.
@@ -57,7 +60,10 @@ class OpenTable(Protocol):
         """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
-        """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet."""
+        """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
+
+        Raises CommitConflict when the head is no longer the table's, or is not what was validated.
+        """
 
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
@@ -71,6 +77,12 @@ class OpenTable(Protocol):
 
     def file_facts(self, path: str) -> FileFacts:
         """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
+
+    def named_paths(self, delete: DeleteFile) -> frozenset[str]:
+        """The data files that a position delete file names, by path.
+
+        Raises DataFileMissing, UnreadableFile or TableRefused("format").
+        """
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches.

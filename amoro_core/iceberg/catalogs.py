@@ -4,7 +4,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -56,8 +56,8 @@ _EXTRAS = {
     "azure": "entra-auth",
 }
 _SECRET_WORDS = ("password", "secret", "token", "credential", "key")
-#: Settings of pyiceberg that are no texts; they are kept as JSON.
-_NESTED = ("auth", "ssl")
+#: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
+_NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
 _MASK = "***"
 _CACHED_PER_THREAD = 32
 
@@ -239,7 +239,7 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         raise CatalogUnavailable(f"catalog {name}: uri is missing")
     if kind == "sql":
         properties = {**_for_existing_database(name, properties["uri"]), **properties}
-    settings = {key: json.loads(value) if key in _NESTED else value for key, value in properties.items()}
+    settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
     if kind == "rest":
         return GuardedRestCatalog(name, **settings)
     # pyiceberg's load_catalog would mix in what its own configuration, the current directory's too, says of the name.

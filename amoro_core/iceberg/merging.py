@@ -75,8 +75,8 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
     by_spec: dict[int, list[ManifestFile]] = {}
     for one in manifests:
         by_spec.setdefault(one.partition_spec_id, []).append(one)
-    for spec_id in sorted(by_spec, reverse=True):
-        for some in packed(by_spec[spec_id], lambda one: one.manifest_length, settings.target_bytes):
+    for group in by_spec.values():
+        for some in packed(group, lambda one: one.manifest_length, settings.target_bytes):
             is_newest = any(one is manifests[0] for one in some)
             if is_newest and len(some) < settings.min_count:
                 yield from ((one,) for one in some)

@@ -1,6 +1,7 @@
 """What a table's metadata says, as our values."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -12,7 +13,7 @@ from amoro_core.iceberg.entries import find_in_history, is_unpartitioned, spec_s
 from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import TableFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
 _NAME_MAPPING = "schema.name-mapping.default"
 
@@ -116,3 +117,23 @@ def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedFie
             f"equality deletes name fields that no schema of the table has: {missing}", reason="equality-ids"
         )
     return [one[0] for one in found.values() if one is not None]
+
+
+def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
+    """Every snapshot of the metadata, the newest first."""
+    refs: dict[int, list[str]] = {}
+    for name, ref in sorted(metadata.refs.items()):
+        refs.setdefault(ref.snapshot_id, []).append(name)
+    known = sorted(metadata.snapshots, key=lambda item: (item.timestamp_ms, item.sequence_number or 0), reverse=True)
+    return tuple(
+        SnapshotFacts(
+            snapshot_id=item.snapshot_id,
+            parent_id=item.parent_snapshot_id,
+            sequence_number=item.sequence_number or 0,
+            committed_at=datetime.fromtimestamp(item.timestamp_ms / 1000, UTC),
+            operation=item.summary.operation.value if item.summary else "",
+            summary=dict(item.summary.additional_properties) if item.summary else {},
+            refs=tuple(refs.get(item.snapshot_id, ())),
+        )
+        for item in known
+    )

@@ -10,9 +10,10 @@ from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
-from amoro_core.scheduling.policy import PendingTable, order_pending
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.groups import GroupService
+from amoro_core.services.history import HistoryService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.planning import EVALUATION, PlanningService
@@ -24,6 +25,7 @@ EXPLORE_INTERVAL_S = 180.0
 REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
 COMMIT_SWEEP_S = 5.0
+TRIM_INTERVAL_S = 3600.0
 EXPLORE_THREADS = 10
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
@@ -41,6 +43,8 @@ class CoordinatorLoops:
         optimizing: OptimizingService,
         committing: CommittingService,
         optimizers: OptimizerService,
+        groups: GroupService,
+        history: HistoryService,
         *,
         clock: Callable[[], datetime],
         ack_timeout: timedelta,
@@ -54,6 +58,8 @@ class CoordinatorLoops:
         self._optimizing = optimizing
         self._committing = committing
         self._optimizers = optimizers
+        self._groups = groups
+        self._history = history
         self._clock = clock
         self._ack_timeout = ack_timeout
         self._start_to_close = start_to_close
@@ -68,7 +74,8 @@ class CoordinatorLoops:
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
         self._explore = Loop("explore", self._explore_step, EXPLORE_INTERVAL_S)
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
-        self._loops = [self._keep, self._commit, *([self._explore, self._refresh] if watch else [])]
+        self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
+        self._loops = [self._keep, self._commit, *([self._explore, self._refresh, self._trim] if watch else [])]
 
     def start(self) -> None:
         for loop in self._loops:
@@ -115,14 +122,9 @@ class CoordinatorLoops:
             self._refresh.wake()
 
     def _plan_pending(self, pending: list[TableRuntime], now: datetime) -> None:
-        """Plan what is pending, without waiting for a poll; in the policy's order while threads are short."""
-        waiting = [
-            PendingTable(runtime.table_id, limit=1, last_optimized_at=runtime.last_optimized_at)
-            for runtime in pending
-            if self._may_plan(runtime, now)
-        ]
-        for item in order_pending(waiting, "balanced", now):
-            self._planning.submit(item.table_id)
+        """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
+        for runtime in self._groups.in_turn([item for item in pending if self._may_plan(item, now)]):
+            self._planning.submit(runtime.table_id)
 
     def _plan_one(self, table_id: int) -> None:
         self._planned_at[table_id] = self._clock()
@@ -140,6 +142,9 @@ class CoordinatorLoops:
         for status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
             for view in self._optimizing.list_processes(status=status):
                 self._committers.submit(view.process.process_id)
+
+    def _trim_step(self) -> None:
+        self._history.trim()
 
     def _keep_step(self) -> None:
         if time.monotonic() < self._judge_from:

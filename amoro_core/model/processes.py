@@ -155,6 +155,7 @@ class CommitOutcome(StrEnum):
     CONFLICT = "conflict"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+    REFUTED = "refuted"  # unknown once; others have overtaken it since
 
 
 @dataclass(frozen=True, slots=True)

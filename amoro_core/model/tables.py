@@ -116,6 +116,19 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotFacts:
+    """One snapshot that the table's metadata knows."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    committed_at: datetime
+    operation: str
+    summary: Mapping[str, str]
+    refs: tuple[str, ...]  # branches and tags that point at it
+
+
+@dataclass(frozen=True, slots=True)
 class LastOptimized:
     """When a partition was last optimized, by type; a commit of a heavier type counts for lighter ones not."""
 

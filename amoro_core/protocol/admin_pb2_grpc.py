@@ -39,15 +39,60 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.GetSettings = channel.unary_unary(
+                '/amoro.v1.AdminService/GetSettings',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.FromString,
+                _registered_method=True)
+        self.BackupState = channel.unary_unary(
+                '/amoro.v1.AdminService/BackupState',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.BackupStateRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.BackupStateResponse.FromString,
+                _registered_method=True)
+        self.CheckState = channel.unary_unary(
+                '/amoro.v1.AdminService/CheckState',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CheckStateRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.CheckStateResponse.FromString,
+                _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/amoro.v1.AdminService/CreateToken',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Token.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/amoro.v1.AdminService/ListTokens',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/amoro.v1.AdminService/RevokeToken',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
         self.AddCatalog = channel.unary_unary(
                 '/amoro.v1.AdminService/AddCatalog',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.AddCatalogRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
+                _registered_method=True)
+        self.GetCatalog = channel.unary_unary(
+                '/amoro.v1.AdminService/GetCatalog',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
                 _registered_method=True)
         self.ListCatalogs = channel.unary_unary(
                 '/amoro.v1.AdminService/ListCatalogs',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListCatalogsRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListCatalogsResponse.FromString,
+                _registered_method=True)
+        self.UpdateCatalog = channel.unary_unary(
+                '/amoro.v1.AdminService/UpdateCatalog',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.UpdateCatalogRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
+                _registered_method=True)
+        self.RemoveCatalog = channel.unary_unary(
+                '/amoro.v1.AdminService/RemoveCatalog',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RemoveCatalogRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.RemoveCatalogResponse.FromString,
                 _registered_method=True)
         self.ListTables = channel.unary_unary(
                 '/amoro.v1.AdminService/ListTables',
@@ -58,6 +103,26 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/GetTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
+                _registered_method=True)
+        self.GetTableProperties = channel.unary_unary(
+                '/amoro.v1.AdminService/GetTableProperties',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.FromString,
+                _registered_method=True)
+        self.GetTableHealth = channel.unary_unary(
+                '/amoro.v1.AdminService/GetTableHealth',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.TableHealth.FromString,
+                _registered_method=True)
+        self.ListTableFiles = channel.unary_unary(
+                '/amoro.v1.AdminService/ListTableFiles',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesResponse.FromString,
+                _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/amoro.v1.AdminService/ListSnapshots',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
                 _registered_method=True)
         self.SetTableEnabled = channel.unary_unary(
                 '/amoro.v1.AdminService/SetTableEnabled',
@@ -84,10 +149,45 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetProcessRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Process.FromString,
                 _registered_method=True)
+        self.CancelProcess = channel.unary_unary(
+                '/amoro.v1.AdminService/CancelProcess',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Process.FromString,
+                _registered_method=True)
         self.ListOptimizers = channel.unary_unary(
                 '/amoro.v1.AdminService/ListOptimizers',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.FromString,
+                _registered_method=True)
+        self.DrainOptimizer = channel.unary_unary(
+                '/amoro.v1.AdminService/DrainOptimizer',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
+                _registered_method=True)
+        self.CreateGroup = channel.unary_unary(
+                '/amoro.v1.AdminService/CreateGroup',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
+                _registered_method=True)
+        self.ListGroups = channel.unary_unary(
+                '/amoro.v1.AdminService/ListGroups',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+                _registered_method=True)
+        self.GetGroup = channel.unary_unary(
+                '/amoro.v1.AdminService/GetGroup',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetGroupRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
+                _registered_method=True)
+        self.UpdateGroup = channel.unary_unary(
+                '/amoro.v1.AdminService/UpdateGroup',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
+                _registered_method=True)
+        self.RemoveGroup = channel.unary_unary(
+                '/amoro.v1.AdminService/RemoveGroup',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RemoveGroupRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.RemoveGroupResponse.FromString,
                 _registered_method=True)
 
 
@@ -100,13 +200,67 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSettings(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackupState(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckState(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AddCatalog(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetCatalog(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListCatalogs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateCatalog(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveCatalog(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,6 +273,30 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTableProperties(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTableHealth(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTableFiles(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListSnapshots(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,7 +332,49 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CancelProcess(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListOptimizers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DrainOptimizer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListGroups(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -168,15 +388,60 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
             ),
+            'GetSettings': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSettings,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.SerializeToString,
+            ),
+            'BackupState': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackupState,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.BackupStateRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.BackupStateResponse.SerializeToString,
+            ),
+            'CheckState': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckState,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CheckStateRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.CheckStateResponse.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CreateTokenRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Token.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTokensRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListTokensResponse.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
+            ),
             'AddCatalog': grpc.unary_unary_rpc_method_handler(
                     servicer.AddCatalog,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.AddCatalogRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Catalog.SerializeToString,
+            ),
+            'GetCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetCatalog,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Catalog.SerializeToString,
             ),
             'ListCatalogs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListCatalogs,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListCatalogsRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListCatalogsResponse.SerializeToString,
+            ),
+            'UpdateCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateCatalog,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.UpdateCatalogRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Catalog.SerializeToString,
+            ),
+            'RemoveCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveCatalog,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RemoveCatalogRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.RemoveCatalogResponse.SerializeToString,
             ),
             'ListTables': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTables,
@@ -187,6 +452,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'GetTableProperties': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTableProperties,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.SerializeToString,
+            ),
+            'GetTableHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTableHealth,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.TableHealth.SerializeToString,
+            ),
+            'ListTableFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTableFiles,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.SerializeToString,
             ),
             'SetTableEnabled': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTableEnabled,
@@ -213,10 +498,45 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetProcessRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Process.SerializeToString,
             ),
+            'CancelProcess': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelProcess,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Process.SerializeToString,
+            ),
             'ListOptimizers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOptimizers,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.SerializeToString,
+            ),
+            'DrainOptimizer': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainOptimizer,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Optimizer.SerializeToString,
+            ),
+            'CreateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateGroup,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CreateGroupRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
+            ),
+            'ListGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroups,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListGroupsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListGroupsResponse.SerializeToString,
+            ),
+            'GetGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetGroup,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetGroupRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
+            ),
+            'UpdateGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateGroup,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
+            ),
+            'RemoveGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveGroup,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RemoveGroupRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.RemoveGroupResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -257,6 +577,168 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def GetSettings(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetSettings',
+            amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackupState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/BackupState',
+            amoro_dot_v1_dot_admin__pb2.BackupStateRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.BackupStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CheckState',
+            amoro_dot_v1_dot_admin__pb2.CheckStateRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.CheckStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CreateToken',
+            amoro_dot_v1_dot_admin__pb2.CreateTokenRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Token.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListTokens',
+            amoro_dot_v1_dot_admin__pb2.ListTokensRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListTokensResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RevokeToken',
+            amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AddCatalog(request,
             target,
             options=(),
@@ -272,6 +754,33 @@ class AdminService:
             target,
             '/amoro.v1.AdminService/AddCatalog',
             amoro_dot_v1_dot_admin__pb2.AddCatalogRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetCatalog',
+            amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
             options,
             channel_credentials,
@@ -300,6 +809,60 @@ class AdminService:
             '/amoro.v1.AdminService/ListCatalogs',
             amoro_dot_v1_dot_admin__pb2.ListCatalogsRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListCatalogsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/UpdateCatalog',
+            amoro_dot_v1_dot_admin__pb2.UpdateCatalogRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RemoveCatalog',
+            amoro_dot_v1_dot_admin__pb2.RemoveCatalogRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.RemoveCatalogResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -354,6 +917,114 @@ class AdminService:
             '/amoro.v1.AdminService/GetTable',
             amoro_dot_v1_dot_admin__pb2.GetTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTableProperties(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetTableProperties',
+            amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTableHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetTableHealth',
+            amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.TableHealth.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTableFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListTableFiles',
+            amoro_dot_v1_dot_admin__pb2.ListTableFilesRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListTableFilesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListSnapshots',
+            amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -500,6 +1171,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def CancelProcess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CancelProcess',
+            amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Process.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListOptimizers(request,
             target,
             options=(),
@@ -516,6 +1214,168 @@ class AdminService:
             '/amoro.v1.AdminService/ListOptimizers',
             amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainOptimizer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/DrainOptimizer',
+            amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CreateGroup',
+            amoro_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListGroups',
+            amoro_dot_v1_dot_admin__pb2.ListGroupsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListGroupsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetGroup',
+            amoro_dot_v1_dot_admin__pb2.GetGroupRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/UpdateGroup',
+            amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RemoveGroup',
+            amoro_dot_v1_dot_admin__pb2.RemoveGroupRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.RemoveGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -34,31 +34,71 @@ class AdminServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminServiceAsyncStub: ...
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
+    GetSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSettingsRequest, _admin_pb2.GetSettingsResponse]
+    BackupState: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BackupStateRequest, _admin_pb2.BackupStateResponse]
+    CheckState: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckStateRequest, _admin_pb2.CheckStateResponse]
+    CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.Token]
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]
     AddCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddCatalogRequest, _admin_pb2.Catalog]
+    GetCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetCatalogRequest, _admin_pb2.Catalog]
     ListCatalogs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListCatalogsRequest, _admin_pb2.ListCatalogsResponse]
+    UpdateCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateCatalogRequest, _admin_pb2.Catalog]
+    RemoveCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveCatalogRequest, _admin_pb2.RemoveCatalogResponse]
     ListTables: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTablesRequest, _admin_pb2.ListTablesResponse]
     GetTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTableRequest, _admin_pb2.Table]
+    GetTableProperties: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTablePropertiesRequest, _admin_pb2.GetTablePropertiesResponse]
+    GetTableHealth: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTableHealthRequest, _admin_pb2.TableHealth]
+    ListTableFiles: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
     PlanTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]
     OptimizeTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]
     ListProcesses: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]
     GetProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetProcessRequest, _admin_pb2.Process]
+    CancelProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
+    DrainOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]
+    CreateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]
+    ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
+    GetGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]
+    UpdateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]
+    RemoveGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
+    GetSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSettingsRequest, _admin_pb2.GetSettingsResponse]  # type: ignore[assignment]
+    BackupState: _aio.UnaryUnaryMultiCallable[_admin_pb2.BackupStateRequest, _admin_pb2.BackupStateResponse]  # type: ignore[assignment]
+    CheckState: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckStateRequest, _admin_pb2.CheckStateResponse]  # type: ignore[assignment]
+    CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.Token]  # type: ignore[assignment]
+    ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensResponse]  # type: ignore[assignment]
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.RevokeTokenResponse]  # type: ignore[assignment]
     AddCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
+    GetCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
     ListCatalogs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListCatalogsRequest, _admin_pb2.ListCatalogsResponse]  # type: ignore[assignment]
+    UpdateCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
+    RemoveCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveCatalogRequest, _admin_pb2.RemoveCatalogResponse]  # type: ignore[assignment]
     ListTables: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTablesRequest, _admin_pb2.ListTablesResponse]  # type: ignore[assignment]
     GetTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTableRequest, _admin_pb2.Table]  # type: ignore[assignment]
+    GetTableProperties: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTablePropertiesRequest, _admin_pb2.GetTablePropertiesResponse]  # type: ignore[assignment]
+    GetTableHealth: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTableHealthRequest, _admin_pb2.TableHealth]  # type: ignore[assignment]
+    ListTableFiles: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]  # type: ignore[assignment]
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
     PlanTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]  # type: ignore[assignment]
     OptimizeTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]  # type: ignore[assignment]
     ListProcesses: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]  # type: ignore[assignment]
     GetProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
+    CancelProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
+    DrainOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
+    CreateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
+    ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
+    GetGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
+    UpdateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
+    RemoveGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]  # type: ignore[assignment]
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -69,9 +109,58 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.GetStatusResponse, _abc.Awaitable[_admin_pb2.GetStatusResponse]]: ...
 
     @_abc_1.abstractmethod
+    def GetSettings(
+        self,
+        request: _admin_pb2.GetSettingsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetSettingsResponse, _abc.Awaitable[_admin_pb2.GetSettingsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def BackupState(
+        self,
+        request: _admin_pb2.BackupStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.BackupStateResponse, _abc.Awaitable[_admin_pb2.BackupStateResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CheckState(
+        self,
+        request: _admin_pb2.CheckStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CheckStateResponse, _abc.Awaitable[_admin_pb2.CheckStateResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateToken(
+        self,
+        request: _admin_pb2.CreateTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Token, _abc.Awaitable[_admin_pb2.Token]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _admin_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTokensResponse, _abc.Awaitable[_admin_pb2.ListTokensResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _admin_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RevokeTokenResponse, _abc.Awaitable[_admin_pb2.RevokeTokenResponse]]: ...
+
+    @_abc_1.abstractmethod
     def AddCatalog(
         self,
         request: _admin_pb2.AddCatalogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Catalog, _abc.Awaitable[_admin_pb2.Catalog]]: ...
+
+    @_abc_1.abstractmethod
+    def GetCatalog(
+        self,
+        request: _admin_pb2.GetCatalogRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Catalog, _abc.Awaitable[_admin_pb2.Catalog]]: ...
 
@@ -81,6 +170,20 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListCatalogsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListCatalogsResponse, _abc.Awaitable[_admin_pb2.ListCatalogsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def UpdateCatalog(
+        self,
+        request: _admin_pb2.UpdateCatalogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Catalog, _abc.Awaitable[_admin_pb2.Catalog]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveCatalog(
+        self,
+        request: _admin_pb2.RemoveCatalogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RemoveCatalogResponse, _abc.Awaitable[_admin_pb2.RemoveCatalogResponse]]: ...
 
     @_abc_1.abstractmethod
     def ListTables(
@@ -95,6 +198,34 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]: ...
+
+    @_abc_1.abstractmethod
+    def GetTableProperties(
+        self,
+        request: _admin_pb2.GetTablePropertiesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.GetTablePropertiesResponse, _abc.Awaitable[_admin_pb2.GetTablePropertiesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetTableHealth(
+        self,
+        request: _admin_pb2.GetTableHealthRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TableHealth, _abc.Awaitable[_admin_pb2.TableHealth]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTableFiles(
+        self,
+        request: _admin_pb2.ListTableFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTableFilesResponse, _abc.Awaitable[_admin_pb2.ListTableFilesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _admin_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListSnapshotsResponse, _abc.Awaitable[_admin_pb2.ListSnapshotsResponse]]: ...
 
     @_abc_1.abstractmethod
     def SetTableEnabled(
@@ -132,10 +263,59 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.Process, _abc.Awaitable[_admin_pb2.Process]]: ...
 
     @_abc_1.abstractmethod
+    def CancelProcess(
+        self,
+        request: _admin_pb2.CancelProcessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Process, _abc.Awaitable[_admin_pb2.Process]]: ...
+
+    @_abc_1.abstractmethod
     def ListOptimizers(
         self,
         request: _admin_pb2.ListOptimizersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListOptimizersResponse, _abc.Awaitable[_admin_pb2.ListOptimizersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def DrainOptimizer(
+        self,
+        request: _admin_pb2.DrainOptimizerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Optimizer, _abc.Awaitable[_admin_pb2.Optimizer]]: ...
+
+    @_abc_1.abstractmethod
+    def CreateGroup(
+        self,
+        request: _admin_pb2.CreateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def ListGroups(
+        self,
+        request: _admin_pb2.ListGroupsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListGroupsResponse, _abc.Awaitable[_admin_pb2.ListGroupsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetGroup(
+        self,
+        request: _admin_pb2.GetGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def UpdateGroup(
+        self,
+        request: _admin_pb2.UpdateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def RemoveGroup(
+        self,
+        request: _admin_pb2.RemoveGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RemoveGroupResponse, _abc.Awaitable[_admin_pb2.RemoveGroupResponse]]: ...
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

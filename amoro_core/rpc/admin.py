@@ -1,65 +1,27 @@
 """AdminService over gRPC: the same services beneath as everything else."""
 
-import asyncio
 import os
 import time
-from collections.abc import Callable
-from concurrent.futures import Executor
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 
-from amoro_core.errors import InvalidArgument, UnknownToken
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer
 from amoro_core.rpc import views
-from amoro_core.rpc.calls import Changes, bearer, off_loop, same_secret, wait_for
-from amoro_core.rpc.errors import abort
-from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.optimizers import OptimizerService, hash_token
-from amoro_core.services.optimizing import OptimizingService
-from amoro_core.services.planning import PlanningService
-from amoro_core.services.tables import TableService
+from amoro_core.rpc.administering import word
+from amoro_core.rpc.calls import wait_for
+from amoro_core.rpc.resources import ResourceCalls
 
 MAX_WAIT_S = 20.0
+MAX_LISTED = 1000
 
 T = TypeVar("T")
 
 
-class AdminServicer(AdminServiceServicer):
+class AdminServicer(ResourceCalls):
     """Translates calls of people and their tools."""
-
-    def __init__(
-        self,
-        catalogs: CatalogService,
-        tables: TableService,
-        planning: PlanningService,
-        optimizing: OptimizingService,
-        optimizers: OptimizerService,
-        *,
-        admin_hash: str,
-        version: str,
-        started: datetime,
-        address: Callable[[], str],
-        explore: Callable[[], None],
-        changes: Changes,
-        pool: Executor,
-    ) -> None:
-        self._catalogs = catalogs
-        self._tables = tables
-        self._planning = planning
-        self._optimizing = optimizing
-        self._optimizers = optimizers
-        self._admin_hash = admin_hash
-        self._version = version
-        self._started = started
-        self._address = address
-        self._explore = explore
-        self._changes = changes
-        self._pool = pool
 
     async def GetStatus(
         self,
@@ -79,33 +41,50 @@ class AdminServicer(AdminServiceServicer):
             ),
         )
 
-    async def AddCatalog(
+    async def GetSettings(
         self,
-        request: pb.AddCatalogRequest,
-        context: grpc.aio.ServicerContext[pb.AddCatalogRequest, pb.Catalog],
-    ) -> pb.Catalog:
-        config = CatalogConfig(
-            request.name, tuple(sorted(request.properties.items())), tuple(request.allowed_locations)
+        request: pb.GetSettingsRequest,
+        context: grpc.aio.ServicerContext[pb.GetSettingsRequest, pb.GetSettingsResponse],
+    ) -> pb.GetSettingsResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.GetSettingsResponse(
+                settings=[pb.Setting(key=key, value=value, origin=origin) for key, value, origin in self._settings]
+            ),
         )
 
-        def work() -> pb.Catalog:
-            added = self._catalogs.add(config)
-            self._explore()
-            return self._catalog(added)
+    async def GetTableProperties(
+        self,
+        request: pb.GetTablePropertiesRequest,
+        context: grpc.aio.ServicerContext[pb.GetTablePropertiesRequest, pb.GetTablePropertiesResponse],
+    ) -> pb.GetTablePropertiesResponse:
+        def work() -> pb.GetTablePropertiesResponse:
+            identifier = self._catalogs.resolve(request.table)
+            return views.table_properties(identifier, *self._inspection.properties(identifier))
 
         return await self._as_admin(context, work)
 
-    async def ListCatalogs(
+    async def GetTableHealth(
         self,
-        request: pb.ListCatalogsRequest,
-        context: grpc.aio.ServicerContext[pb.ListCatalogsRequest, pb.ListCatalogsResponse],
-    ) -> pb.ListCatalogsResponse:
-        return await self._as_admin(
-            context,
-            lambda: pb.ListCatalogsResponse(
-                catalogs=[self._catalog(config) for config in self._catalogs.list_catalogs()]
-            ),
-        )
+        request: pb.GetTableHealthRequest,
+        context: grpc.aio.ServicerContext[pb.GetTableHealthRequest, pb.TableHealth],
+    ) -> pb.TableHealth:
+        def work() -> pb.TableHealth:
+            identifier = self._catalogs.resolve(request.table)
+            return views.table_health(identifier, self._inspection.health(identifier))
+
+        return await self._as_admin(context, work)
+
+    async def ListTableFiles(
+        self,
+        request: pb.ListTableFilesRequest,
+        context: grpc.aio.ServicerContext[pb.ListTableFilesRequest, pb.ListTableFilesResponse],
+    ) -> pb.ListTableFilesResponse:
+        def work() -> pb.ListTableFilesResponse:
+            identifier = self._catalogs.resolve(request.table)
+            return views.table_files(self._inspection.files(identifier, request.limit or MAX_LISTED))
+
+        return await self._as_admin(context, work)
 
     async def ListTables(
         self,
@@ -115,7 +94,7 @@ class AdminServicer(AdminServiceServicer):
         def work() -> pb.ListTablesResponse:
             if request.catalog:
                 self._catalogs.get(request.catalog)
-            status = _word(OptimizingStatus, request.status, "status")
+            status = word(OptimizingStatus, request.status, "status")
             listed = self._tables.list_tables(request.catalog or None, status)
             return pb.ListTablesResponse(tables=[self._table(runtime) for runtime in listed])
 
@@ -129,6 +108,34 @@ class AdminServicer(AdminServiceServicer):
         return await self._as_admin(
             context, lambda: self._table(self._tables.find(self._catalogs.resolve(request.table)))
         )
+
+    async def ListSnapshots(
+        self,
+        request: pb.ListSnapshotsRequest,
+        context: grpc.aio.ServicerContext[pb.ListSnapshotsRequest, pb.ListSnapshotsResponse],
+    ) -> pb.ListSnapshotsResponse:
+        def work() -> pb.ListSnapshotsResponse:
+            found = self._inspection.snapshots(self._catalogs.resolve(request.table))
+            shown = found[: request.limit or MAX_LISTED]
+            return pb.ListSnapshotsResponse(snapshots=[views.snapshot(item) for item in shown], total=len(found))
+
+        return await self._as_admin(context, work)
+
+    async def BackupState(
+        self,
+        request: pb.BackupStateRequest,
+        context: grpc.aio.ServicerContext[pb.BackupStateRequest, pb.BackupStateResponse],
+    ) -> pb.BackupStateResponse:
+        return await self._as_admin(
+            context, lambda: pb.BackupStateResponse(path=request.path, bytes=self._state.backup(request.path))
+        )
+
+    async def CheckState(
+        self,
+        request: pb.CheckStateRequest,
+        context: grpc.aio.ServicerContext[pb.CheckStateRequest, pb.CheckStateResponse],
+    ) -> pb.CheckStateResponse:
+        return await self._as_admin(context, lambda: pb.CheckStateResponse(problems=self._state.check()))
 
     async def SetTableEnabled(
         self,
@@ -146,7 +153,7 @@ class AdminServicer(AdminServiceServicer):
         context: grpc.aio.ServicerContext[pb.PlanTableRequest, pb.Plan],
     ) -> pb.Plan:
         def work() -> pb.Plan:
-            requested = _word(OptimizingType, request.type, "type")
+            requested = word(OptimizingType, request.type, "type")
             identifier = self._catalogs.resolve(request.table)
             return views.plan(self._tables.preview(identifier, requested, request.force, self._threads()))
 
@@ -158,7 +165,7 @@ class AdminServicer(AdminServiceServicer):
         context: grpc.aio.ServicerContext[pb.OptimizeTableRequest, pb.OptimizeTableResponse],
     ) -> pb.OptimizeTableResponse:
         def work() -> pb.OptimizeTableResponse:
-            requested = _word(OptimizingType, request.type, "type")
+            requested = word(OptimizingType, request.type, "type")
             runtime = self._tables.wished(self._catalogs.resolve(request.table))
             begun = self._planning.begin(runtime.table_id, trigger="request", requested=requested, force=request.force)
             return pb.OptimizeTableResponse(
@@ -173,7 +180,7 @@ class AdminServicer(AdminServiceServicer):
         context: grpc.aio.ServicerContext[pb.ListProcessesRequest, pb.ListProcessesResponse],
     ) -> pb.ListProcessesResponse:
         def work() -> pb.ListProcessesResponse:
-            status = _word(ProcessStatus, request.status, "status")
+            status = word(ProcessStatus, request.status, "status")
             table_id = self._tables.find(self._catalogs.resolve(request.table)).table_id if request.table else None
             listed = self._optimizing.list_processes(table_id, status, request.limit or 100)
             progress = self._optimizers.progress()
@@ -201,51 +208,14 @@ class AdminServicer(AdminServiceServicer):
                 return answer
             await wait_for(changed, left)
 
-    async def ListOptimizers(
+    async def CancelProcess(
         self,
-        request: pb.ListOptimizersRequest,
-        context: grpc.aio.ServicerContext[pb.ListOptimizersRequest, pb.ListOptimizersResponse],
-    ) -> pb.ListOptimizersResponse:
+        request: pb.CancelProcessRequest,
+        context: grpc.aio.ServicerContext[pb.CancelProcessRequest, pb.Process],
+    ) -> pb.Process:
         return await self._as_admin(
             context,
-            lambda: pb.ListOptimizersResponse(
-                optimizers=[
-                    views.optimizer(item, life, self._optimizing.running_tasks(item.optimizer_id))
-                    for item, life in self._optimizers.list_optimizers()
-                ]
+            lambda: views.process(
+                self._optimizing.cancel(request.process_id, "somebody cancelled it"), self._optimizers.progress(), False
             ),
         )
-
-    def _catalog(self, config: CatalogConfig) -> pb.Catalog:
-        return views.catalog(config, self._catalogs.commits_refused(config), self._catalogs.shown(config))
-
-    def _table(self, runtime: TableRuntime) -> pb.Table:
-        active = self._optimizing.active_process(runtime.table_id)
-        return views.table(runtime, active.process_id if active else None)
-
-    def _threads(self) -> int:
-        return max(1, sum(item.threads for item, _ in self._optimizers.list_optimizers()))
-
-    async def _as_admin(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], T]) -> T:
-        """Run work for a caller with the admin token; errors end the call with their status."""
-        try:
-            if not same_secret(hash_token(bearer(context)), self._admin_hash):
-                raise UnknownToken("the admin token is wrong", hint="It is in admin.token of the state directory.")
-            return await off_loop(self._pool, work)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            await abort(context, error)
-
-
-W = TypeVar("W", OptimizingStatus, OptimizingType, ProcessStatus)
-
-
-def _word(kind: type[W], text: str, name: str) -> W | None:
-    if not text:
-        return None
-    try:
-        return kind(text.lower())
-    except ValueError as error:
-        known = ", ".join(item.value for item in kind)
-        raise InvalidArgument(f"{text!r} is not a {name}", hint=f"One of: {known}.") from error

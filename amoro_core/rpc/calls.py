@@ -1,7 +1,6 @@
 """What every servicer method does around its work: authenticate, run off the event loop, translate errors."""
 
 import asyncio
-import hmac
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -59,8 +58,3 @@ def bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
             if text.startswith("Bearer "):
                 return text.removeprefix("Bearer ")
     raise UnknownToken("the call carries no token", hint="Send the metadata authorization: Bearer TOKEN.")
-
-
-def same_secret(given: str, wanted: str) -> bool:
-    """Compare without telling by time where they differ."""
-    return hmac.compare_digest(given.encode(), wanted.encode())

@@ -14,9 +14,9 @@ from amoro_core.model.processes import Optimizer
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
-from amoro_core.rpc.calls import Changes, bearer, off_loop, same_secret, wait_for
+from amoro_core.rpc.calls import Changes, bearer, off_loop, wait_for
 from amoro_core.rpc.errors import abort
-from amoro_core.services.optimizers import OptimizerService, hash_token
+from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, OptimizingService
 
 PROTOCOL_VERSION = 1
@@ -33,7 +33,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         optimizing: OptimizingService,
         optimizers: OptimizerService,
         *,
-        enrolment_hash: str,
+        may_enrol: Callable[[str], bool],
         heartbeat_interval: timedelta,
         heartbeat_timeout: timedelta,
         start_to_close: timedelta,
@@ -42,7 +42,7 @@ class OptimizingServicer(OptimizingServiceServicer):
     ) -> None:
         self._optimizing = optimizing
         self._optimizers = optimizers
-        self._enrolment_hash = enrolment_hash
+        self._may_enrol = may_enrol
         self._heartbeat_interval = heartbeat_interval
         self._heartbeat_timeout = heartbeat_timeout
         self._start_to_close = start_to_close
@@ -55,7 +55,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.RegisterRequest, pb.RegisterResponse],
     ) -> pb.RegisterResponse:
         try:
-            if not same_secret(hash_token(bearer(context)), self._enrolment_hash):
+            token = bearer(context)
+            if not await off_loop(self._pool, lambda: self._may_enrol(token)):
                 raise UnknownToken("the enrolment token is wrong")
             if request.protocol_version != PROTOCOL_VERSION:
                 raise InvalidArgument(
@@ -97,7 +98,10 @@ class OptimizingServicer(OptimizingServiceServicer):
             }
             self._optimizers.touch(optimizer.optimizer_id, request.threads, progress)
             abandon = self._optimizing.abandoned(optimizer.optimizer_id, progress)
-            return pb.HeartbeatResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
+            return pb.HeartbeatResponse(
+                abandon=[codec.encode_attempt(attempt) for attempt in abandon],
+                draining=self._optimizers.is_draining(optimizer.optimizer_id),
+            )
 
         return await self._as_optimizer(context, work)
 
@@ -107,6 +111,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
     ) -> pb.PollTaskResponse:
         def work(optimizer: Optimizer) -> pb.PollTaskResponse:
+            if self._optimizers.is_draining(optimizer.optimizer_id):
+                return pb.PollTaskResponse()
             handed = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
             return pb.PollTaskResponse(
                 tasks=[

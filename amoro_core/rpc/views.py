@@ -1,14 +1,20 @@
 """Values of the services as messages of the AdminService."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError
-from amoro_core.model.plans import Evaluation, PartitionVerdict
+from amoro_core.model.config import EffectiveProperty, Enabled
+from amoro_core.model.files import DeleteFile
+from amoro_core.model.plans import Evaluation, HealthParts, PartitionVerdict
 from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, ProcessStatus, Receipt
-from amoro_core.model.tables import FileSummary, TableRuntime
+from amoro_core.model.tables import FileSummary, SnapshotFacts, TableIdentifier, TableRuntime
+from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.groups import GroupView
+from amoro_core.services.inspecting import ShownFiles
 from amoro_core.services.optimizers import Life
 from amoro_core.services.optimizing import ProcessView
 from amoro_core.services.tables import Preview
@@ -49,6 +55,67 @@ def table(runtime: TableRuntime, process_id: str | None) -> pb.Table:
         process_id=process_id or "",
         evaluated_ms=milliseconds(runtime.evaluated_at),
         health_score=runtime.summary.health_score,
+    )
+
+
+def table_properties(
+    identifier: TableIdentifier, properties: Sequence[EffectiveProperty], enabled: Enabled
+) -> pb.GetTablePropertiesResponse:
+    return pb.GetTablePropertiesResponse(
+        table=str(identifier),
+        properties=[pb.Setting(key=item.key, value=item.value, origin=item.origin.value) for item in properties],
+        enabled=enabled.value,
+        enabled_origin=enabled.origin,
+    )
+
+
+def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.TableHealth:
+    parts = evaluation.health or HealthParts(40, 40, 20)  # without snapshot nothing is wrong
+    return pb.TableHealth(
+        table=str(identifier),
+        health_score=parts.score,
+        small_files=parts.small_files,
+        equality_deletes=parts.equality_deletes,
+        position_deletes=parts.position_deletes,
+        files=files(evaluation.summary),
+        reason=evaluation.reason,
+    )
+
+
+def table_files(shown: ShownFiles) -> pb.ListTableFilesResponse:
+    return pb.ListTableFilesResponse(
+        snapshot_id=shown.snapshot_id or 0,
+        total=shown.total,
+        files=[
+            pb.TableFile(
+                path=item.file.path,
+                content=f"{item.file.kind.value}-deletes" if isinstance(item.file, DeleteFile) else "data",
+                partition=item.partition,
+                spec_id=item.file.spec_id,
+                records=item.file.record_count,
+                bytes=item.file.size_bytes,
+                sequence_number=item.file.sequence_number,
+                deletes=item.deletes,
+                dangling=item.is_dangling,
+            )
+            for item in shown.files
+        ],
+    )
+
+
+def token(item: AccessToken, secret: str = "") -> pb.Token:
+    return pb.Token(name=item.name, kind=item.kind.value, created_ms=milliseconds(item.created_at), token=secret)
+
+
+def snapshot(facts: SnapshotFacts) -> pb.Snapshot:
+    return pb.Snapshot(
+        snapshot_id=facts.snapshot_id,
+        parent_snapshot_id=facts.parent_id or 0,
+        sequence_number=facts.sequence_number,
+        committed_ms=milliseconds(facts.committed_at),
+        operation=facts.operation,
+        summary=facts.summary,
+        refs=facts.refs,
     )
 
 
@@ -139,6 +206,10 @@ def process(view: ProcessView, progress: Mapping[Attempt, tuple[int, int]], reve
                 finished_ms=milliseconds(task.finished_at),
                 rows_done=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[0],
                 rows_total=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[1],
+                scheduled_ms=milliseconds(task.scheduled_at),
+                failed_runs=task.failed_runs,
+                lost_attempts=task.lost_attempts,
+                failure_code=task.failure_code,
             )
             for task in view.tasks
         ],
@@ -167,7 +238,31 @@ def receipt(made: Receipt, revertible: bool) -> pb.Receipt:
     )
 
 
-def optimizer(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
+def group(view: GroupView, *, uses: bool) -> pb.Group:
+    return pb.Group(
+        name=view.group.name,
+        scheduling_policy=view.group.scheduling_policy,
+        properties=dict(view.group.properties),
+        optimizers=view.optimizers,
+        threads=view.threads,
+        tables=view.tables,
+        running_tasks=view.running_tasks,
+        uses=[
+            pb.GroupUse(
+                table=str(use.table),
+                quota=use.quota,
+                limit=use.limit,
+                running_tasks=use.running_tasks,
+                occupation=use.occupation if isfinite(use.occupation) else -1,
+            )
+            for use in view.uses
+        ]
+        if uses
+        else [],
+    )
+
+
+def optimizer(item: Optimizer, life: Life, running: int, draining: bool) -> pb.Optimizer:
     return pb.Optimizer(
         optimizer_id=item.optimizer_id,
         group=item.group,
@@ -177,6 +272,7 @@ def optimizer(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
         touched_ms=milliseconds(life.touched_at),
         running_tasks=running,
         labels=dict(item.labels),
+        draining=draining,
     )
 
 

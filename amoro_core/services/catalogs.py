@@ -2,13 +2,28 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from amoro_core.errors import AlreadyExists, CatalogNotFound, InvalidArgument
+import structlog
+
+from amoro_core.errors import AlreadyExists, CatalogNotFound, Conflict, InvalidArgument
 from amoro_core.formats.port import TableFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier, parse_table
-from amoro_core.store import catalogs
-from amoro_core.store.database import Store
+from amoro_core.store import catalogs, tables
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.catalogs")
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChange:
+    """What is to be different about a catalog; whatever is not named stays."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)  # replaced or added
+    removed_properties: frozenset[str] = frozenset()
+    allowed_locations: tuple[str, ...] = ()  # added
+    removed_locations: frozenset[str] = frozenset()
 
 
 class CatalogService:
@@ -58,6 +73,53 @@ class CatalogService:
         self._store.write(lambda db: catalogs.add(db, config))
         return config
 
+    def update(self, name: str, change: CatalogChange) -> CatalogConfig:
+        """Keep a catalog changed, after the connection it describes was tried.
+
+        Raises CatalogNotFound, InvalidArgument (a catalog that pyiceberg configures, a removal of what is not there),
+        CatalogUnavailable; nothing is changed then.
+        """
+        before = self._own(name, "changed")
+        after = _changed(before, change)
+        self._format.check(after)
+
+        def keep(db: Database) -> CatalogConfig:
+            if catalogs.find(db, name) != before:
+                raise Conflict(f"somebody else changed catalog {name!r} meanwhile", hint="Look at it and try again.")
+            return catalogs.save(db, after)
+
+        self._store.write(keep)
+        log.info("catalog.updated", catalog=name)
+        return after
+
+    def remove(self, name: str) -> int:
+        """Forget a catalog and what is kept about its tables, which are not touched; how many tables these were.
+
+        Raises CatalogNotFound, InvalidArgument (a catalog that pyiceberg configures), and TableBusy while a process
+        is active on any of its tables; nothing is changed then.
+        """
+        self._own(name, "removed")
+
+        def forget(db: Database) -> int:
+            forgotten = tables.remove_all(db, name)
+            catalogs.remove(db, name)
+            return forgotten
+
+        forgotten = self._store.write(forget)
+        log.info("catalog.removed", catalog=name, tables=forgotten)
+        return forgotten
+
+    def _own(self, name: str, verb: str) -> CatalogConfig:
+        """The catalog if it was added here; only such a one can be changed or removed."""
+        config = self._store.read(lambda db: catalogs.find(db, name))
+        if config is not None:
+            return config
+        self.get(name)
+        raise InvalidArgument(
+            f"catalog {name!r} stands in pyiceberg's own configuration and can't be {verb} here",
+            hint="Edit ~/.pyiceberg.yaml or the PYICEBERG_CATALOG__… variables of the coordinator.",
+        )
+
     def commits_refused(self, config: CatalogConfig) -> str | None:
         """Why nothing can be committed there; None when it can."""
         return self._format.commits_refused(config)
@@ -79,3 +141,21 @@ class CatalogService:
             identifier = TableIdentifier(only, (identifier.catalog, *identifier.namespace), identifier.name)
         self.get(identifier.catalog)
         return identifier
+
+
+def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
+    """The catalog with the change. Raises InvalidArgument for a removal of what is not there."""
+    before = dict(config.properties)
+    for kind, removed, known in (
+        ("property", change.removed_properties, frozenset(before)),
+        ("allowed location", change.removed_locations, frozenset(config.allowed_locations)),
+    ):
+        for item in sorted(removed - known):
+            raise InvalidArgument(f"catalog {config.name!r} has no {kind} {item!r} to remove")
+    kept = {key: value for key, value in before.items() if key not in change.removed_properties}
+    locations = [item for item in config.allowed_locations if item not in change.removed_locations]
+    return replace(
+        config,
+        properties=tuple(sorted({**kept, **change.properties}.items())),
+        allowed_locations=tuple(dict.fromkeys((*locations, *change.allowed_locations))),
+    )

@@ -18,6 +18,7 @@ from amoro_core.errors import (
     UnreadableFile,
 )
 from amoro_core.failpoints import failpoint
+from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
@@ -40,7 +41,7 @@ from amoro_core.state.backoff import backed_off
 from amoro_core.store import commits, partitions, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 from amoro_core.validating.check import check
-from amoro_core.validating.rules import validate
+from amoro_core.validating.rules import ambiguous_deletes, validate
 
 log = structlog.get_logger("amoro.committing")
 
@@ -85,13 +86,12 @@ class CommittingService:
         if case.process.status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
             return case.process.status
         try:
-            table = self._load(case.runtime.identifier)
+            table, known = self._load(case.runtime.identifier), KnownFiles()
             if self._reconciled(case, table):
                 return self._status(process_id)
             for _ in range(MAX_ATTEMPTS):
-                if self._attempt(self._case(process_id), table):
+                if self._attempt(self._case(process_id), table, known):
                     return self._status(process_id)
-                table = self._load(case.runtime.identifier)
             self._fail(case, CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row"))
         except (CommitConflict, CommitRefused, CheckFailed, TableRefused) as error:
             self._fail(case, error)
@@ -137,16 +137,16 @@ class CommittingService:
 
     # A new attempt
 
-    def _attempt(self, case: _Case, table: OpenTable) -> bool:
+    def _attempt(self, case: _Case, table: OpenTable, known: KnownFiles) -> bool:
         """Validate, check, stage, write down, send. False: somebody else was first, and it may be tried again."""
         head = table.head(case.process.snapshot_id)
-        validation = validate(case.record, head)
+        validation = validate(case.record, head, known.named(table, ambiguous_deletes(case.record, head)))
         if validation.conflict is not None:
             raise CommitConflict(validation.conflict, hint="The next round plans it anew.")
         if validation.content is None:
             raise CommitConflict("; ".join(validation.dropped.values()), hint="The next round plans it anew.")
         content = validation.content
-        _check(case.record, content, head, table)
+        _check(case.record, content, head, table, known)
         failpoint("commit.before_intent")
         staged = table.stage(head, content, _summary(case.process))
         attempt = _written_down(case, content, head, staged, self._clock())
@@ -166,14 +166,14 @@ class CommittingService:
             self._store.write(
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
             )
-            self._clean(case.runtime.identifier, attempt.metadata_files)
+            self._clean(case, attempt.metadata_files)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
         except CommitRefused:
             self._store.write(
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
             )
-            self._clean(case.runtime.identifier, attempt.metadata_files)
+            self._clean(case, attempt.metadata_files)
             raise
         except CommitUnknown as error:
             self._unclear(case, attempt, error.message)
@@ -223,7 +223,7 @@ class CommittingService:
         self._changed()
         if partial:
             dropped = [group for group in case.record.groups if group.number not in attempt.groups]
-            self._clean(case.runtime.identifier, _outputs(dropped))
+            self._clean(case, _outputs(dropped))
 
     def _unclear(self, case: _Case, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Database) -> None:
@@ -239,13 +239,13 @@ class CommittingService:
 
     def _refuted(self, case: _Case, attempt: CommitAttempt) -> None:
         def keep(db: Database) -> None:
-            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
+            commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
             process = processes.get(db, attempt.process_id)
             if process.status is ProcessStatus.COMMIT_UNKNOWN:
                 processes.save(db, process_machine.advance(process, process_machine.CommitRefuted(), self._clock()))
 
         self._store.write(keep)
-        self._clean(case.runtime.identifier, attempt.metadata_files)
+        self._clean(case, attempt.metadata_files)
 
     def _fail(self, case: _Case, error: AmoroError) -> None:
         def finish(db: Database) -> None:
@@ -278,10 +278,13 @@ class CommittingService:
             return ()
         if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
             return ()
-        return self._clean(case.runtime.identifier, _outputs(case.record.groups))
+        return self._clean(case, _outputs(case.record.groups))
 
-    def _clean(self, identifier: TableIdentifier, paths: Iterable[str]) -> tuple[str, ...]:
-        wanted = tuple(paths)
+    def _clean(self, case: _Case, paths: Iterable[str]) -> tuple[str, ...]:
+        identifier = case.runtime.identifier
+        attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
+        needed = {path for attempt in attempts if _may_come_back(attempt) for path in _named_by(attempt)}
+        wanted = tuple(path for path in paths if path not in needed)
         if not wanted:
             return ()
         try:
@@ -328,7 +331,7 @@ def _read_case(db: Database, process_id: str) -> _Case:
     return _Case(process, tables.get(db, process.table_id), record, attempts, len(listed))
 
 
-def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTable) -> None:
+def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTable, known: KnownFiles) -> None:
     """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
     kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
     matched: dict[str, ScannedFile] = {file.data.path: file for file in head.scan.files}
@@ -341,7 +344,7 @@ def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTa
     facts: dict[str, FileFacts] = {}
     for path in _outputs(kept.groups):
         try:
-            facts[path] = table.file_facts(path)
+            facts[path] = known.facts(table, path)
         except (DataFileMissing, UnreadableFile) as error:
             raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
     check(kept, inputs, facts)
@@ -415,6 +418,18 @@ def _key(group: Group) -> PartitionKey:
 
 def _trace(table: OpenTable, attempt: CommitAttempt) -> Trace:
     return table.trace(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number, attempt.files)
+
+
+def _may_come_back(attempt: CommitAttempt) -> bool:
+    """Whether a refuted attempt that is still under way would land after all, should main go back to its parent.
+
+    Only without sequence numbers, so in format 1: elsewhere catalogs refuse a snapshot that is not the newest.
+    """
+    return attempt.outcome is CommitOutcome.REFUTED and attempt.sequence_number == 0
+
+
+def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
+    return (*attempt.files, *attempt.metadata_files)
 
 
 def _is_open(attempt: CommitAttempt) -> bool:

@@ -1,6 +1,5 @@
 """Optimizers: who is registered, who is alive."""
 
-import hashlib
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +8,14 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from amoro_core.errors import GroupNotFound, InvalidArgument, UnknownToken
+from amoro_core.errors import GroupNotFound, InvalidArgument, OptimizerNotFound, UnknownToken
 from amoro_core.model.ids import uuid7
 from amoro_core.model.processes import Attempt, Optimizer
+from amoro_core.model.tokens import hash_token
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Database, Store
+
+PREFIX_LENGTH = 6
 
 log = structlog.get_logger("amoro.optimizers")
 
@@ -57,6 +59,8 @@ class OptimizerService:
         self._timeout = heartbeat_timeout
         self._lock = threading.Lock()
         self._lives: dict[str, Life] = {}
+        # In memory only: an optimizer that heard of it remembers, one that did not is asked again after a restart.
+        self._draining: set[str] = set()
         self._by_hash: dict[str, Optimizer] = {}
         for optimizer in store.read(optimizers.list_optimizers):
             # Nobody is judged before one whole timeout since the start.
@@ -137,6 +141,33 @@ class OptimizerService:
                 if changed.token_hash in self._by_hash:
                     self._by_hash[changed.token_hash] = changed
 
+    def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
+        """Give an optimizer nothing more and tell it so: it finishes what it runs and leaves. Twice is as once.
+
+        The id may be a unique prefix of six characters or more. Raises OptimizerNotFound, InvalidArgument.
+        """
+        if len(optimizer_id) < PREFIX_LENGTH:
+            raise InvalidArgument(
+                f"{optimizer_id!r} is too short for an optimizer: give {PREFIX_LENGTH} characters or more"
+            )
+        found = [pair for pair in self.list_optimizers() if pair[0].optimizer_id.startswith(optimizer_id)]
+        if not found:
+            raise OptimizerNotFound(
+                f"optimizer {optimizer_id} is not registered", hint="`amoro optimizer list` shows the registered ones."
+            )
+        if len(found) > 1:
+            raise InvalidArgument(f"more than one optimizer begins with {optimizer_id!r}", hint="Give more characters.")
+        optimizer = found[0][0]
+        with self._lock:
+            self._draining.add(optimizer.optimizer_id)
+        log.info("optimizer.draining", optimizer=optimizer.optimizer_id)
+        return found[0]
+
+    def is_draining(self, optimizer_id: str) -> bool:
+        """Whether the optimizer is to take nothing more."""
+        with self._lock:
+            return optimizer_id in self._draining
+
     def remove(self, optimizer_id: str) -> None:
         """End a registration. Raises IllegalState while it holds tasks."""
         self._store.write(lambda db: optimizers.remove(db, optimizer_id))
@@ -145,6 +176,7 @@ class OptimizerService:
         """Let an optimizer's token count no more; what it holds is to be taken back, then it is removed."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
+            self._draining.discard(optimizer_id)
             self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
 
     def silent(self) -> list[str]:
@@ -173,8 +205,3 @@ class OptimizerService:
         with self._lock:
             self._lives[optimizer.optimizer_id] = Life(self._monotonic(), self._clock(), {})
             self._by_hash[optimizer.token_hash] = optimizer
-
-
-def hash_token(token: str) -> str:
-    """How a token is kept: its SHA-256 in hexadecimal; tokens are long and random, so no salt is needed."""
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -1,7 +1,7 @@
 """Optimizing processes from their first task to their last: handing out, taking results, taking back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -33,6 +33,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import backed_off
+from amoro_core.state.taking_back import overdue, refuse_cancelling
 from amoro_core.store import optimizers, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 
@@ -278,17 +279,17 @@ class OptimizingService:
         which the caller sees to.
         """
         now = self._clock()
-        overdue = [
+        late = [
             (task, reason)
             for task in self._store.read(lambda db: tasks.list_held(db))
-            if (reason := _overdue(task, known, now, ack_timeout, close_timeout)) is not None
+            if (reason := overdue(task, known, now, ack_timeout, close_timeout)) is not None
         ]
-        if not overdue:
+        if not late:
             return
         effects = _Effects()
 
         def take_back(db: Database) -> None:
-            for task, reason in overdue:
+            for task, reason in late:
                 if tasks.get(db, task.task_id) == task:
                     self._take_back(db, task, reason, effects, lost=True)
 
@@ -341,9 +342,7 @@ class OptimizingService:
     def _fail(self, db: Database, process: OptimizingProcess, code: str, reason: str) -> None:
         now = self._clock()
         processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
-        for task in tasks.list_for_process(db, process.process_id):
-            if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
-                tasks.save(db, task_machine.advance(task, task_machine.Cancel("the process failed"), now))
+        _cancel_open_tasks(db, process.process_id, "the process failed", now)
         runtime = tables.get(db, process.table_id)
         ended = table_machine.advance(runtime, table_machine.ProcessEnded(f"{process.type} failed: {reason}"), now)
         tables.save(db, backed_off(ended, now))
@@ -356,6 +355,33 @@ class OptimizingService:
             self._signals.commit_due(process_id)
         for process_id in effects.left_over:
             self._signals.left_over(process_id)
+
+    # Taking back
+
+    def cancel(self, process_id: str, reason: str) -> ProcessView:
+        """End a running process before its commit: its tasks are cancelled, optimizers abandon them, outputs go.
+
+        The id may be a unique prefix. The table is evaluated again at its next refresh. Raises ProcessNotFound;
+        IllegalState once the process commits, is unknown, or has ended: nothing is changed then.
+        """
+
+        def close(db: Database) -> ProcessView:
+            process = processes.find_by_prefix(db, process_id)
+            refuse_cancelling(process)
+            now = self._clock()
+            processes.save(db, process_machine.advance(process, process_machine.ProcessClosed(reason), now))
+            _cancel_open_tasks(db, process.process_id, reason, now)
+            runtime = tables.get(db, process.table_id)
+            event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
+            ended = table_machine.advance(runtime, event, now)
+            tables.save(db, replace(ended, evaluated_snapshot_id=None))
+            return _view(db, processes.get(db, process.process_id))
+
+        view = self._store.write(close)
+        log.info("process.cancelled", process=view.process.process_id, table=str(view.table), reason=reason)
+        self._signals.left_over(view.process.process_id)
+        self._signals.changed()
+        return view
 
     # Reading
 
@@ -418,18 +444,10 @@ def _view(db: Database, process: OptimizingProcess) -> ProcessView:
     )
 
 
-def _overdue(
-    task: OptimizingTask, known: frozenset[str], now: datetime, ack_timeout: timedelta, close_timeout: timedelta
-) -> str | None:
-    if task.thread is None:
-        return None
-    if task.thread.optimizer_id not in known:
-        return f"optimizer {task.thread.optimizer_id} is gone"
-    if task.status is TaskStatus.SCHEDULED and task.scheduled_at is not None and now - task.scheduled_at > ack_timeout:
-        return f"not acknowledged within {ack_timeout.total_seconds():g} s"
-    if task.status is TaskStatus.ACKED and task.acked_at is not None and now - task.acked_at > close_timeout:
-        return f"not completed within {close_timeout.total_seconds():g} s"
-    return None
+def _cancel_open_tasks(db: Database, process_id: str, reason: str, now: datetime) -> None:
+    for task in tasks.list_for_process(db, process_id):
+        if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
+            tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
 
 
 def _may_hand_out(db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:

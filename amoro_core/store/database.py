@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar
 
 from sqlite_utils import Database
 
-from amoro_core.errors import Fenced, StorageFull, StoreFailed
+from amoro_core.errors import AlreadyExists, Fenced, StorageFull, StoreFailed
 from amoro_core.store.migrations import migrate
 from amoro_core.store.rows import execute, select_one
 
@@ -116,6 +116,48 @@ class Store:
             if db.conn.in_transaction:
                 db.conn.execute("ROLLBACK")
             self._give_back(db)
+
+    def backup(self, target: Path) -> None:
+        """Write a copy of one moment, compacted, to a file that does not exist yet; others go on meanwhile.
+
+        Raises AlreadyExists, StoreFailed; no half-written file is left behind.
+        """
+        with self._gate:
+            self._refuse_closed()
+        # Named so that nobody takes it for a backup, and on the same file system, so that the rename is atomic.
+        draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+        try:
+            if target.exists():
+                raise FileExistsError(target)
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            db = _connect(self._path, "ro", ())
+            try:
+                db.conn.execute("VACUUM INTO ?", (str(draft),))
+            finally:
+                db.close()
+            _sync(draft)
+            os.link(draft, target)
+        except FileExistsError as error:
+            raise AlreadyExists(f"{target} exists already; a backup never replaces a file") from error
+        except OSError as error:
+            raise StoreFailed(f"the backup {target} can't be written: {error.strerror}") from error
+        except sqlite3.Error as error:
+            raise _ours(error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
+
+    def check(self) -> list[str]:
+        """What is wrong with the file: SQLite's own findings and references that lead nowhere; nothing when sound."""
+
+        def look(db: Database) -> list[str]:
+            found = [row[0] for row in db.conn.execute("PRAGMA integrity_check").fetchall()]
+            lost = db.conn.execute("PRAGMA foreign_key_check").fetchall()
+            return [text for text in found if text != "ok"] + [
+                f"row {row[1]} of {row[0]} refers to a row of {row[2]} that does not exist" for row in lost
+            ]
+
+        return self.read(look)
 
     def close(self) -> None:
         """Finish the writes that wait and close every connection; a second call does nothing."""
@@ -301,6 +343,14 @@ def _not_opened(path: Path, error: Exception) -> StoreFailed:
         f"the state database {path} cannot be opened: {error}",
         hint="Check the state directory (--home), its rights, and the room on its disk.",
     )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _connect(path: Path, mode: str, pragmas: tuple[str, ...]) -> Database:

@@ -2,21 +2,66 @@
 
 from sqlite_utils import Database
 
+from amoro_core.errors import GroupNotFound, IllegalState
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.store.rows import Row, execute, insert_into, pairs_from_json, pairs_to_json, select, select_one
+from amoro_core.store.rows import (
+    Row,
+    execute,
+    insert_into,
+    pairs_from_json,
+    pairs_to_json,
+    select,
+    select_one,
+    update_of,
+)
 
-_INSERT = insert_into("resource_group", ("group_name", "scheduling_policy", "properties_json"))
+_COLUMNS = ("group_name", "scheduling_policy", "properties_json")
+_INSERT = insert_into("resource_group", _COLUMNS)
+_UPDATE = update_of("resource_group", _COLUMNS, ("group_name",))
+_USERS = (
+    ("optimizer", "SELECT count(*) AS used FROM optimizer WHERE group_name = ?"),
+    ("table", "SELECT count(*) AS used FROM table_runtime WHERE group_name = ?"),
+    # Held by a process planned before its table changed the group.
+    (
+        "open task",
+        "SELECT count(*) AS used FROM task_runtime WHERE group_name = ? AND finished_at_ms IS NULL",
+    ),
+)
 
 
 def add(db: Database, group: ResourceGroup) -> ResourceGroup:
     """The group as it is kept: a second call changes nothing, whatever it says of a group that exists."""
-    row = {
-        "group_name": group.name,
-        "scheduling_policy": group.scheduling_policy,
-        "properties_json": pairs_to_json(group.properties),
-    }
-    execute(db, f"{_INSERT} ON CONFLICT (group_name) DO NOTHING", row)
+    execute(db, f"{_INSERT} ON CONFLICT (group_name) DO NOTHING", _to_row(group))
     return find(db, group.name) or group
+
+
+def get(db: Database, name: str) -> ResourceGroup:
+    """Raises GroupNotFound."""
+    group = find(db, name)
+    if group is None:
+        known = ", ".join(item.name for item in list_groups(db))
+        raise GroupNotFound(f"optimizer group {name!r} does not exist", hint=f"Known groups: {known}.")
+    return group
+
+
+def save(db: Database, group: ResourceGroup) -> ResourceGroup:
+    """Replace what is kept under the name. Raises GroupNotFound."""
+    if not execute(db, _UPDATE, _to_row(group)):
+        get(db, group.name)
+    return group
+
+
+def remove(db: Database, name: str) -> None:
+    """Raises GroupNotFound; IllegalState while optimizers are registered in it or tables name it."""
+    get(db, name)
+    for what, statement in _USERS:
+        used = select(db, statement, (name,))[0]["used"]
+        if used:
+            raise IllegalState(
+                f"optimizer group {name!r} is used by {used} {what}{'' if used == 1 else 's'}; it stays",
+                hint="Drain its optimizers, and give its tables another self-optimizing.group.",
+            )
+    execute(db, "DELETE FROM resource_group WHERE group_name = ?", (name,))
 
 
 def find(db: Database, name: str) -> ResourceGroup | None:
@@ -27,6 +72,14 @@ def find(db: Database, name: str) -> ResourceGroup | None:
 def list_groups(db: Database) -> list[ResourceGroup]:
     """All of them, in order of their names."""
     return [_from_row(row) for row in select(db, "SELECT * FROM resource_group ORDER BY group_name")]
+
+
+def _to_row(group: ResourceGroup) -> Row:
+    return {
+        "group_name": group.name,
+        "scheduling_policy": group.scheduling_policy,
+        "properties_json": pairs_to_json(group.properties),
+    }
 
 
 def _from_row(row: Row) -> ResourceGroup:

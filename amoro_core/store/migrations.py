@@ -242,7 +242,7 @@ _CREATE_TABLES = (
         groups_json TEXT NOT NULL,
         files_json TEXT NOT NULL,
         metadata_files_json TEXT NOT NULL,
-        outcome TEXT NOT NULL CHECK (outcome IN ('sent', 'done', 'conflict', 'refused', 'unknown')),
+        outcome TEXT NOT NULL CHECK (outcome IN ('sent', 'done', 'conflict', 'refused', 'unknown', 'refuted')),
         created_at_ms INTEGER NOT NULL,
         receipt_json TEXT NOT NULL,
         PRIMARY KEY (process_id, attempt_number)
@@ -252,5 +252,35 @@ _CREATE_TABLES = (
     "CREATE UNIQUE INDEX commit_attempt_done ON commit_attempt (process_id) WHERE outcome = 'done'",
 )
 
+
+def index_ended_tasks(db: Database) -> None:
+    """Occupation is counted from the tasks of the last hour, whatever the length of the history."""
+    execute(db, "CREATE INDEX task_runtime_ended ON task_runtime (finished_at_ms) WHERE finished_at_ms IS NOT NULL")
+
+
+def index_ended_processes(db: Database) -> None:
+    """The history is cut by when processes ended."""
+    execute(db, "CREATE INDEX table_process_ended ON table_process (finished_at_ms) WHERE finished_at_ms IS NOT NULL")
+
+
+def create_access_tokens(db: Database) -> None:
+    execute(
+        db,
+        """
+        CREATE TABLE access_token (
+            token_name TEXT PRIMARY KEY CHECK (token_name <> ''),
+            kind TEXT NOT NULL CHECK (kind IN ('admin', 'enrolment')),
+            token_hash TEXT NOT NULL UNIQUE CHECK (token_hash <> ''),
+            created_at_ms INTEGER NOT NULL
+        ) STRICT
+        """,
+    )
+
+
 #: Append only.
-MIGRATIONS: tuple[Migration, ...] = (create_tables,)
+MIGRATIONS: tuple[Migration, ...] = (
+    create_tables,
+    index_ended_tasks,
+    index_ended_processes,
+    create_access_tokens,
+)

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime
 
 from sqlite_utils import Database
 
@@ -138,6 +139,19 @@ def list_active(db: Database) -> list[OptimizingProcess]:
     """Every process that holds a table, oldest first."""
     rows = select(db, f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")  # noqa: S608
     return [_from_row(row) for row in rows]
+
+
+def remove_ended(db: Database, before: datetime, limit: int) -> int:
+    """Forget processes that ended before that moment, with tasks, payloads and attempts; how many, at most `limit`.
+
+    The longest ended go first; an active process never goes.
+    """
+    return execute(
+        db,
+        "DELETE FROM table_process WHERE process_id IN (SELECT process_id FROM table_process "
+        "WHERE finished_at_ms < ? ORDER BY finished_at_ms, process_id LIMIT ?)",
+        (to_ms(before), limit),
+    )
 
 
 def _find(db: Database, process_id: str) -> OptimizingProcess | None:

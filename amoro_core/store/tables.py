@@ -61,6 +61,11 @@ _SELECT = "SELECT * FROM table_identifier JOIN table_runtime USING (table_id)"
 _BY_ID = f"{_SELECT} WHERE table_id = ?"
 _BY_NAME = f"{_SELECT} WHERE catalog_name = ? AND namespace_json = ? AND table_name = ?"
 _BY_UUID = f"{_SELECT} WHERE table_uuid = ? ORDER BY table_id"
+_ACTIVE_IN_CATALOG = (
+    "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
+    "WHERE status IN ('running', 'committing', 'commit_unknown') AND catalog_name = ? "
+    "ORDER BY created_at_ms, process_id LIMIT 1"
+)
 _LIST = (
     f"{_SELECT} WHERE (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
     "ORDER BY catalog_name, namespace_json, table_name"
@@ -126,6 +131,18 @@ def remove(db: Database, table_id: int) -> None:
         raise TableBusy(f"process {row['process_id']} on table {table_id} is {row['status']}; the table stays")
     if not execute(db, "DELETE FROM table_identifier WHERE table_id = ?", (table_id,)):
         raise _missing(table_id)
+
+
+def remove_all(db: Database, catalog: str) -> int:
+    """Forget every table of the catalog; how many there were. Raises TableBusy while a process is active on one."""
+    row = select_one(db, _ACTIVE_IN_CATALOG, (catalog,))
+    if row is not None:
+        name = TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"])
+        raise TableBusy(
+            f"process {row['process_id']} on table {name} is {row['status']}; the catalog stays",
+            hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {row['process_id']}",
+        )
+    return execute(db, "DELETE FROM table_identifier WHERE catalog_name = ?", (catalog,))
 
 
 def _missing(table_id: int) -> TableNotFound:

@@ -1,6 +1,7 @@
 """Optimizing tasks in `task_runtime`, their inputs and outputs in `task_payload`."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlite_utils import Database
 
@@ -14,6 +15,7 @@ from amoro_core.store.rows import (
     select,
     select_one,
     to_json,
+    to_ms,
     to_ms_or_none,
     tuple_from_json,
     update_of,
@@ -112,6 +114,12 @@ def list_held(db: Database, optimizer_id: str | None = None) -> list[OptimizingT
         rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")  # noqa: S608
     else:
         rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id = ? {_IN_ORDER}", (optimizer_id,))  # noqa: S608
+    return [_from_row(row) for row in rows]
+
+
+def list_ended_since(db: Database, since: datetime) -> list[OptimizingTask]:
+    """Tasks that ended after that moment, however they ended; by process and number."""
+    rows = select(db, f"SELECT * FROM task_runtime WHERE finished_at_ms > ? {_IN_ORDER}", (to_ms(since),))  # noqa: S608
     return [_from_row(row) for row in rows]
 
 

@@ -19,6 +19,8 @@ from amoro_core.validating.removal import removable_deletes
 #: Position delete files are added to a file and never replaced in this format only; later ones have vectors.
 _FORMAT_WITH_POSITION_DELETE_FILES = 2
 _NONE: frozenset[tuple[str, int]] = frozenset()
+#: What position deletes name that were read: their path to the paths of data files.
+Named = Mapping[str, frozenset[str]]
 
 WholeRule = Callable[[PlanRecord, Head], str | None]
 GroupRule = Callable[[Group, "Sight"], str | None]
@@ -32,14 +34,19 @@ class Sight:
     head: Head
     files: Mapping[str, tuple[ScannedFile, ...]]  # by normalised path; more than one where a file is live twice
     newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, dangling ones too
+    named: Named  # normalised paths
 
 
-def validate(record: PlanRecord, head: Head) -> Validation:
-    """What of the process may be committed on that head, with the reasons for what may not."""
+def validate(record: PlanRecord, head: Head, named: Named | None = None) -> Validation:
+    """What of the process may be committed on that head, with the reasons for what may not.
+
+    `named` has what some of `ambiguous_deletes` name, by the delete's path; the others count as if they named all
+    that their bounds admit.
+    """
     for whole_rule in WHOLE_RULES:
         if reason := whole_rule(record, head):
             return Validation(conflict=reason)
-    sight = _look(record, head)
+    sight = _look(record, head, named or {})
     dropped: dict[int, str] = {}
     kept: list[Group] = []
     for group in record.groups:
@@ -58,7 +65,30 @@ def _reasons(group: Group, sight: Sight) -> Iterator[str]:
     return (reason for rule in GROUP_RULES if (reason := rule(group, sight)))
 
 
-def _look(record: PlanRecord, head: Head) -> Sight:
+def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
+    """Position deletes newer than the plan that may, by partition and bounds alone, name a file that is rewritten.
+
+    Only what they name can tell; ordered by path.
+    """
+    inputs = {normalise(given.data.path) for group in record.groups for given in group.work.rewritten}
+    found = {
+        _identity(delete): delete
+        for scanned in head.scan.files
+        if normalise(scanned.data.path) in inputs
+        for delete in scanned.deletes
+        if _is_ambiguous(delete, record)
+    }
+    return tuple(found[key] for key in sorted(found))
+
+
+def _is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
+    if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
+        return False
+    bounds = delete.path_bounds
+    return bounds is None or bounds[0] != bounds[1]
+
+
+def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
     files: dict[str, tuple[ScannedFile, ...]] = {}
     newer: dict[tuple[str, int], DeleteFile] = {}
     for scanned in head.scan.files:
@@ -66,7 +96,8 @@ def _look(record: PlanRecord, head: Head) -> Sight:
         files[place] = (*files.get(place, ()), scanned)
         newer |= {_identity(delete): delete for delete in scanned.deletes if _is_newer_equality(delete, record)}
     newer |= {_identity(delete): delete for delete in head.scan.dangling if _is_newer_equality(delete, record)}
-    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)))
+    normal = {path: frozenset(map(normalise, paths)) for path, paths in named.items()}
+    return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), normal)
 
 
 def _is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
@@ -192,9 +223,18 @@ def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> st
     """A position names a row of the old file and hits nothing in the new one: the deleted row would come back."""
     for given in group.work.rewritten:
         for delete in _new_deletes(group, given, sight):
-            if delete.kind is DeleteKind.POSITION:
+            if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
                 return f"the position delete {delete.path} came after the plan and may apply to {given.data.path}"
     return None
+
+
+def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
+    """Whether the delete was read and does not name the file. Nor does it name outputs, which nobody has seen yet."""
+    return (
+        _is_ambiguous(delete, sight.record)
+        and delete.path in sight.named
+        and normalise(given.data.path) not in sight.named[delete.path]
+    )
 
 
 def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:

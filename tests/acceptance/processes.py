@@ -28,7 +28,7 @@ PATIENCE_S = 90.0
 SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
 
 
-def wait_until(condition: Callable[[], T], what: str, seconds: float = PATIENCE_S) -> T:
+def wait_until(condition: Callable[[], T | None], what: str, seconds: float = PATIENCE_S) -> T:
     """The first true value of the condition, asked again and again; fails when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:
@@ -90,9 +90,7 @@ class Process:
                 raise AssertionError(f"{self.name} ended with {self.popen.returncode} before it said {text!r}")
             return line
 
-        line = wait_until(found, f"{self.name} says {text!r}")
-        assert line is not None
-        return line
+        return wait_until(found, f"{self.name} says {text!r}")
 
     def wait(self) -> int:
         """How the process ended; minus the signal that killed it."""

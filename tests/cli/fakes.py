@@ -15,7 +15,7 @@ from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 
-TOKEN = "the-admin-token"  # noqa: S105
+TOKEN = "the-admin-token"
 
 
 @dataclass

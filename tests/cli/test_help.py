@@ -21,12 +21,34 @@ COMMANDS = [
     ("table", "show"),
     ("table", "enable"),
     ("table", "disable"),
+    ("table", "properties"),
+    ("table", "health"),
+    ("table", "files"),
+    ("table", "snapshots"),
     ("process", "list"),
     ("process", "show"),
+    ("process", "cancel"),
+    ("task", "list"),
+    ("task", "show"),
     ("optimizer", "run"),
     ("optimizer", "list"),
+    ("optimizer", "drain"),
+    ("group", "create"),
+    ("group", "list"),
+    ("group", "show"),
+    ("group", "update"),
+    ("group", "remove"),
     ("catalog", "add"),
     ("catalog", "list"),
+    ("catalog", "show"),
+    ("catalog", "update"),
+    ("catalog", "remove"),
+    ("config", "show"),
+    ("token", "create"),
+    ("token", "list"),
+    ("token", "revoke"),
+    ("state", "backup"),
+    ("state", "check"),
 ]
 
 
@@ -43,7 +65,10 @@ def test_the_tree_has_exactly_these_commands() -> None:
     assert list(_leaves(typer.main.get_command(build(FakeLauncher())))) == COMMANDS
 
 
-@pytest.mark.parametrize("path", [(), ("table",), ("process",), ("optimizer",), ("catalog",), *COMMANDS])
+GROUPS = [(name,) for name in ("table", "process", "task", "optimizer", "group", "catalog", "config", "token", "state")]
+
+
+@pytest.mark.parametrize("path", [(), *GROUPS, *COMMANDS])
 def test_every_help_has_an_example_of_its_own(bare_cli: Cli, path: tuple[str, ...]) -> None:
     result = bare_cli(*path, "--help")
     assert (result.status, result.err) == (0, "")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_cli.launcher import DemoOptions, Finding, OptimizerOptions, UpOptions
+from amoro_cli.launcher import DemoOptions, Finding, OptimizerOptions, SparkOptions, UpOptions
 from amoro_cli.session import available_cores
 from tests.cli.conftest import Cli, record
 from tests.cli.fakes import FakeLauncher
@@ -147,3 +147,41 @@ def test_a_recorded_coordinator_that_is_gone_does_not_give_an_optimizer_its_addr
     record(home, dead_pid, "127.0.0.1:9")
     bare_cli("optimizer", "run", "--home", str(home))
     assert launcher.calls == [optimizer_options(home)]
+
+
+def test_an_optimizer_on_spark_has_as_many_threads_as_spark_has_cores(
+    bare_cli: Cli, launcher: FakeLauncher, home: Path
+) -> None:
+    bare_cli("optimizer", "run", "--backend", "spark", "--home", str(home))
+    bare_cli(
+        "optimizer", "run", "--backend", "spark", "--master", "spark://m:7077", "--threads", "3",
+        "--spark-conf", "spark.executor.memory=2g", "--spark-conf", "a=b=c", "--home", str(home),
+    )  # fmt: skip
+    assert launcher.calls == [
+        optimizer_options(home, threads=None, spark=SparkOptions(None)),
+        optimizer_options(
+            home,
+            threads=3,
+            spark=SparkOptions("spark://m:7077", (("spark.executor.memory", "2g"), ("a", "b=c"))),
+        ),
+    ]
+
+
+@pytest.mark.parametrize("option", [("--master", "local[2]"), ("--spark-conf", "a=b")])
+def test_options_of_spark_need_its_backend(bare_cli: Cli, launcher: FakeLauncher, option: tuple[str, str]) -> None:
+    result = bare_cli("optimizer", "run", *option)
+    assert (result.status, result.err) == (
+        2,
+        "Error: --master and --spark-conf are for Spark [AMORO-2001]\nHint: Add --backend spark.\n",
+    )
+    assert launcher.calls == []
+
+
+@pytest.mark.parametrize("setting", ["spark.executor.memory", "=2g", " =2g"])
+def test_a_setting_of_spark_without_key_or_value_is_wrong_usage(
+    bare_cli: Cli, launcher: FakeLauncher, setting: str
+) -> None:
+    result = bare_cli("optimizer", "run", "--backend", "spark", "--spark-conf", setting)
+    assert result.status == 2
+    assert f"'{setting}' is not KEY=VALUE" in result.err
+    assert launcher.calls == []

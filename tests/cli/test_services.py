@@ -83,6 +83,66 @@ def test_catalogs_are_listed_with_why_nothing_is_committed(cli: Cli, admin: Fake
     assert cli("catalog", "list", "-o", "name").out == "sales\nh\n"
 
 
+def test_a_catalog_is_shown(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetCatalog", CATALOG)
+    assert cli("catalog", "show", "sales").out.startswith("catalog           sales\nfrom              amoro\n")
+    assert admin.asked("GetCatalog") == [pb.GetCatalogRequest(name="sales")]
+    assert json.loads(cli("catalog", "show", "sales", "-o", "json").out) == {
+        "schema": "amoro.catalog/v1",
+        **CATALOG_JSON,
+    }
+
+
+def test_a_catalog_is_updated_by_what_is_named(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("UpdateCatalog", CATALOG)
+    result = cli(
+        "catalog", "update", "sales", "uri=http://c:8181", "--property", "type=rest", "--unset", "token",
+        "--allow-location", "s3://old/", "--forbid-location", "s3://older/",
+    )  # fmt: skip
+    assert (result.status, result.err) == (0, "")
+    assert result.out.startswith("catalog           sales\n")
+    assert admin.asked("UpdateCatalog") == [
+        pb.UpdateCatalogRequest(
+            name="sales",
+            properties={"type": "rest", "uri": "http://c:8181"},
+            removed_properties=["token"],
+            allowed_locations=["s3://old/"],
+            removed_locations=["s3://older/"],
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Nothing is to be changed"),
+        (["a=1", "--unset", "a"], "The property 'a' is both given and unset"),
+    ],
+)
+def test_an_update_that_says_nothing_or_two_things_is_wrong_usage(
+    cli: Cli, admin: FakeAdmin, arguments: list[str], message: str
+) -> None:
+    result = cli("catalog", "update", "sales", *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"Error: {message} [AMORO-2001]\nHint: ")
+    assert admin.requests == []
+
+
+def test_a_catalog_is_removed_and_what_is_forgotten_is_said(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("RemoveCatalog", pb.RemoveCatalogResponse(name="sales", tables=2))
+    result = cli("catalog", "remove", "sales")
+    assert (result.status, result.out, result.err) == (
+        0,
+        "Catalog sales is removed; 2 tables forgotten, none touched.\n",
+        "",
+    )
+    assert json.loads(cli("catalog", "remove", "sales", "-o", "json").out) == {
+        "schema": "amoro.removed/v1",
+        "name": "sales",
+        "tables": 2,
+    }
+
+
 def test_no_catalogs_are_said_with_the_way_to_one(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListCatalogs", pb.ListCatalogsResponse())
     assert cli("catalog", "list").out == (
@@ -105,8 +165,8 @@ def test_optimizers_are_listed(cli: Cli, admin: FakeAdmin) -> None:
     result = cli("optimizer", "list")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "OPTIMIZER  GROUP    THREADS  BUSY  MEMORY  REGISTERED            LAST SEEN             LABELS\n"
-        "o-1        default        4     3  2.0 GB  2026-09-21 14:13:20Z  2026-09-21 14:13:21Z  "
+        "OPTIMIZER  GROUP    STATE   THREADS  BUSY  MEMORY  REGISTERED            LAST SEEN             LABELS\n"
+        "o-1        default  active        4     3  2.0 GB  2026-09-21 14:13:20Z  2026-09-21 14:13:21Z  "
         "host=w1, version=0.1.0\n"
     )
     assert json.loads(cli("optimizer", "list", "-o", "json").out) == {
@@ -121,6 +181,7 @@ def test_optimizers_are_listed(cli: Cli, admin: FakeAdmin) -> None:
                 "touched_at": "2026-09-21T14:13:21.123Z",
                 "running_tasks": 3,
                 "labels": {"host": "w1", "version": "0.1.0"},
+                "draining": False,
             }
         ],
     }
@@ -130,3 +191,26 @@ def test_no_optimizers_are_said_with_the_way_to_one_and_yaml_has_an_empty_list(c
     admin.script("ListOptimizers", pb.ListOptimizersResponse())
     assert cli("optimizer", "list").out == "No optimizers are registered. Start one with: amoro optimizer run\n"
     assert cli("optimizer", "list", "-o", "yaml").out == "schema: amoro.optimizers/v1\noptimizers: []\n"
+
+
+def test_an_optimizer_is_drained_and_shown(cli: Cli, admin: FakeAdmin) -> None:
+    draining = pb.Optimizer(
+        optimizer_id="o-1", group="default", threads=4, running_tasks=3, memory_bytes=2**31, registered_ms=NOON,
+        touched_ms=NOON + 1000, labels={"host": "w1"}, draining=True,
+    )  # fmt: skip
+    admin.script("DrainOptimizer", draining)
+    result = cli("optimizer", "drain", "o-1")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "optimizer   o-1\n"
+        "group       default\n"
+        "state       draining\n"
+        "threads     4, 3 busy\n"
+        "memory      2.0 GB\n"
+        "registered  2026-09-21 14:13:20Z\n"
+        "last seen   2026-09-21 14:13:21Z\n"
+        "label host  w1\n"
+    )
+    assert admin.asked("DrainOptimizer") == [pb.DrainOptimizerRequest(optimizer_id="o-1")]
+    body = json.loads(cli("optimizer", "drain", "o-1", "-o", "json").out)
+    assert (body["schema"], body["draining"]) == ("amoro.optimizer/v1", True)

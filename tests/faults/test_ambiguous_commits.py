@@ -14,11 +14,11 @@ from amoro_core.errors import CatalogUnavailable, TableBusy
 from amoro_core.iceberg import guards
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from tests.engine import writer
+from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART
 from tests.faults.proxy import Applied, Cut, Fault, Proxy
 from tests.faults.system import System
-from tests.faults.world import World
+from tests.faults.world import World, missing
 
 NOW, NEVER, LATE = Applied.NOW, Applied.NEVER, Applied.LATE
 UNCLEAR: list[int | Cut] = [500, 501, 502, 503, 504, 507, *Cut]
@@ -138,7 +138,7 @@ def test_unknown_commit_that_another_writer_overtook_is_refuted_and_made_anew(
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     world.append()
     assert system.commit(process_id) is ProcessStatus.SUCCESS
-    assert outcomes(system, process_id) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
+    assert outcomes(system, process_id) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert proxy.release() == 1
     assert proxy.applied == [200, 409]
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
@@ -157,6 +157,27 @@ def test_unknown_commit_in_format_1_that_another_writer_overtook_is_refuted_and_
     proxy.release()
     assert proxy.applied.count(200) == 1
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+
+
+def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its_parent(
+    catalog: SqlCatalog, system: System, proxy: Proxy
+) -> None:
+    world = World(catalog, version=1)
+    world.fill()
+    process_id = rewritten(system)
+    proxy.plan(Fault(LATE, 502, 1000))
+    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    rows = world.rows
+    world.delete(0)
+    assert system.commit(process_id) is ProcessStatus.FAILED
+    assert outcomes(system, process_id) == [CommitOutcome.REFUTED]
+    (attempt,) = system.attempts(process_id)
+    assert missing((*attempt.files, *attempt.metadata_files)) == []
+    assert system.committing.clean_up(process_id) == ()
+    writer.rollback(world.table, attempt.parent_snapshot_id)
+    assert proxy.release() == 1
+    assert proxy.applied == [200]
+    assert oracle.live_rows(world.table) == rows
 
 
 def test_refuted_commit_can_not_be_applied_even_when_main_is_set_back_to_its_parent(

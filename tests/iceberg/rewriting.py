@@ -9,7 +9,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
 from amoro_core.iceberg import commit
+from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import context, data_location, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord, StagedCommit, Validation
@@ -24,9 +26,9 @@ from tests.engine.parquet_rows import local_path
 PROCESS = "0197c0de"
 
 
-def scanned(table: Table) -> TableScan:
+def scanned(table: Table, read: ManifestReader = read_manifest) -> TableScan:
     """The scan of the table as it was loaded, which has a snapshot."""
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, ()), read)
     assert found is not None
     return found
 

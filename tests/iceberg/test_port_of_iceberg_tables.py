@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,20 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import CatalogUnavailable, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.formats.known import MAX_NAMING_BYTES, MAX_NAMING_ROWS, KnownFiles
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.iceberg.manifests import read_list
+from amoro_core.iceberg.merging import MIN_COUNT_KEY
 from amoro_core.model.commits import CommitContent, FileFacts, Trace
+from amoro_core.model.files import DeleteFile
+from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import TableFacts, TableIdentifier
-from tests.engine.writer import append, make_catalog, make_table, row_delta
+from tests.engine.oracle import live_rows_with_positions
+from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -222,6 +229,23 @@ def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatal
     assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")  # type: ignore
 
 
+def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
+    config: CatalogConfig, catalog: SqlCatalog
+) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA, properties={MIN_COUNT_KEY: "2"})
+    for at in range(3):
+        append(table, [{"id": at}])
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    content = CommitContent((1,), (scanned.files[0].data,), (), (), ())
+    head = found.head(scanned.snapshot_id)
+    for manifest in table.refresh().current_snapshot().manifests(table.io):  # type: ignore[union-attr]
+        Path(manifest.manifest_path.removeprefix("file://")).unlink()
+    lists = [found.stage(head, content, {}).manifest_list for _ in range(2)]
+    assert [len(read_list(table.io, one)) for one in lists] == [1, 3]
+
+
 def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
     append(table, [{"id": 1}, {"id": None}])
@@ -232,6 +256,46 @@ def test_a_files_facts_come_from_its_footer(config: CatalogConfig, catalog: SqlC
     assert found.file_facts(file.data.path) == FileFacts(
         file.data.size_bytes, 2, {1: 2, 2: 2, 3: 2}, {1: 1, 2: 2, 3: 2}
     )
+
+
+def deletes_of(table: OpenTable) -> list[DeleteFile]:
+    scanned = table.scan()
+    assert scanned is not None
+    return sorted({one for file in scanned.files for one in file.deletes}, key=lambda one: one.path)
+
+
+def test_what_a_position_delete_names_is_read_from_its_file(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}, {"id": 2}, {"id": 3}], files=3)
+    delete_where(table, lambda item: item["id"] != 2, with_bounds=False)
+    found = opened(config)
+    scanned = found.scan()
+    assert scanned is not None
+    named = {file.data.path for file in scanned.files} - {
+        one.path for one in live_rows_with_positions(table) if one.record["id"] == 2
+    }
+    [delete] = deletes_of(found)
+    assert found.named_paths(delete) == {normalise(path) for path in named}
+    assert len(named) == 2
+
+
+def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.t", SCHEMA)
+    append(table, [{"id": 1}])
+    delete_where(table, lambda item: item["id"] == 1, with_bounds=False)
+    found, known = opened(config), KnownFiles()
+    scanned = found.scan()
+    assert scanned is not None
+    [data] = [file.data for file in scanned.files]
+    [delete] = deletes_of(found)
+    beyond = [replace(delete, size_bytes=MAX_NAMING_BYTES + 1), replace(delete, record_count=MAX_NAMING_ROWS + 1)]
+    gone = replace(delete, path=f"{delete.path}.gone")
+    assert known.named(found, [*beyond, gone]) == {}
+    once = known.facts(found, data.path), known.named(found, [delete])
+    assert once[1] == {delete.path: frozenset({normalise(data.path)})}
+    for path in (data.path, delete.path):
+        Path(path.removeprefix("file://")).unlink()
+    assert (known.facts(found, data.path), known.named(found, [delete, gone])) == once
 
 
 def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, catalog: SqlCatalog) -> None:

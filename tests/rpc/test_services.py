@@ -14,6 +14,7 @@ from amoro_core.app import Coordinator
 from amoro_core.errors import GroupNotFound, InvalidSettings, NotAllowed, UnknownToken
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.tables import parse_table
+from amoro_core.model.tokens import TokenKind
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
@@ -128,6 +129,40 @@ def test_leaving_gives_the_work_back(coordinator: Coordinator, client: Client, c
     assert (task.status.value, task.lost_attempts) == ("planned", 0)
     (again,) = client.poll(register(coordinator, client).token, [1], 0)
     assert (again.attempt.task_id, again.attempt.number) == (handed.attempt.task_id, 2)
+
+
+def test_created_tokens_let_in_what_they_are_for(coordinator: Coordinator, client: Client) -> None:
+    admin, enrolment = (coordinator.tokens.create(kind.value + "-2", kind)[1] for kind in TokenKind)
+    assert register(coordinator, client, token=enrolment).optimizer_id
+    with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
+        register(coordinator, client, token=admin)
+    with grpc.insecure_channel(coordinator.address) as channel:
+        stub, metadata = AdminServiceStub(channel), [("authorization", f"Bearer {admin}")]
+        listed = stub.ListTokens(admin_pb2.ListTokensRequest(), metadata=metadata, timeout=10)
+        assert [(item.name, item.kind, item.token) for item in listed.tokens] == [
+            ("admin-2", "admin", ""),
+            ("enrolment-2", "enrolment", ""),
+        ]
+        stub.RevokeToken(admin_pb2.RevokeTokenRequest(name="admin-2"), metadata=metadata, timeout=10)
+        with pytest.raises(grpc.RpcError) as error:
+            stub.ListTokens(admin_pb2.ListTokensRequest(), metadata=metadata, timeout=10)
+    assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_a_draining_optimizer_is_told_so_and_gets_nothing(
+    coordinator: Coordinator, client: Client, catalog: SqlCatalog
+) -> None:
+    small_files(catalog)
+    begin(coordinator)
+    registration = register(coordinator, client)
+    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        request = admin_pb2.DrainOptimizerRequest(optimizer_id=registration.optimizer_id)
+        answer = AdminServiceStub(channel).DrainOptimizer(request, metadata=metadata, timeout=10)
+    assert answer.draining
+    assert client.heartbeat(registration.token, [], 1) == ((), True)
+    assert client.poll(registration.token, [1], 0) == ()
+    assert len(client.poll(register(coordinator, client).token, [1], 0)) == 1
 
 
 @pytest.mark.parametrize("token", [None, "amo_wrong", "enrolment"])

@@ -8,6 +8,7 @@ from pyarrow import parquet
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.commits import FileFacts
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.store import commits
@@ -106,6 +107,44 @@ def test_a_concurrent_position_delete_drops_its_group_and_commits_the_other(worl
     assert data_files(world) == referenced(world)
 
 
+@pytest.mark.parametrize("hit", [False, True], ids=["another file", "an input"])
+def test_a_position_delete_without_bounds_drops_a_group_only_when_it_names_one_of_its_files(
+    world: World, process: str, hit: bool
+) -> None:
+    table = world.catalog.load_table("db.t")
+    writer.append(table, [row(62, "a"), row(63, "a")])
+    wanted = {62, 3} if hit else {62}
+    writer.delete_where(table, lambda item: item["id"] in wanted, with_bounds=False)
+    before = rows(world)
+    assert world.committing.commit(process) is (ProcessStatus.PARTIAL if hit else ProcessStatus.SUCCESS)
+    oracle.assert_same_rows(before, rows(world))
+    assert data_files(world) == referenced(world)
+
+
+def test_no_footer_is_read_again_when_another_writer_was_faster(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    facts, calls = IcebergTable.file_facts, 0
+
+    def counted(self: IcebergTable, path: str) -> FileFacts:
+        read.append(path)
+        return facts(self, path)
+
+    def late(self: IcebergTable, payload: bytes) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            writer.append(world.catalog.load_table("db.t"), [row(60 + calls)])
+        SEND(self, payload)
+
+    monkeypatch.setattr(IcebergTable, "file_facts", counted)
+    monkeypatch.setattr(IcebergTable, "send", late)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert outcomes(world, process) == [CommitOutcome.CONFLICT] * 3 + [CommitOutcome.DONE]
+    assert len(read) == len(set(read)) == 2
+
+
 def test_what_conflicts_wholly_fails_and_leaves_no_file_behind(world: World, process: str) -> None:
     table = world.catalog.load_table("db.t")
     head = table.metadata.current_snapshot_id
@@ -193,7 +232,7 @@ def test_an_unknown_commit_is_refuted_once_others_have_passed_it(
     writer.append(world.catalog.load_table("db.t"), [row(70)])
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert outcomes(world, process) == [CommitOutcome.CONFLICT, CommitOutcome.DONE]
+    assert outcomes(world, process) == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert snapshots_of(world, process) == 1
     oracle.assert_same_rows(before, rows(world))
 

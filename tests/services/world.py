@@ -17,6 +17,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.groups import GroupService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
@@ -52,7 +53,7 @@ class World:
 
     def _open(self) -> None:
         self.store = Store.open(self.home / "amoro.db")
-        tables_of = IcebergFormat()
+        tables_of = self.tables_of = IcebergFormat()
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
         self.catalogs = CatalogService(self.store, tables_of, list, masked)
         find = self.catalogs.get
@@ -65,6 +66,7 @@ class World:
         self.optimizers = OptimizerService(
             self.store, clock, lambda: self.seconds, self.optimizing.adopt, timedelta(seconds=60)
         )
+        self.groups = GroupService(self.store, clock)
         self.committing = CommittingService(self.store, tables_of, find, clock, self._changed)
 
     def close(self) -> None:

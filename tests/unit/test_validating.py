@@ -6,11 +6,21 @@ from typing import Any
 import pytest
 
 from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, ScannedFile, TableScan
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteKind,
+    FileFormat,
+    Partition,
+    ScannedFile,
+    TableScan,
+)
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.validating import rules, validate
 from amoro_core.validating.removal import removable_deletes
-from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, field_ids
+from amoro_core.validating.rules import GROUP_RULES, WHOLE_RULES, ambiguous_deletes, field_ids
 
 S = 10
 SCHEMA: dict[str, Any] = {
@@ -109,10 +119,10 @@ A, B, C = data("a"), data("b"), data("c", 6)
 E7, P8 = equality("e7", 7), position("p8", 8)
 
 
-def refusing(plan: PlanRecord, now: Head) -> list[str]:
+def refusing(plan: PlanRecord, now: Head, named: rules.Named | None = None) -> list[str]:
     """The names of all rules that refuse, so that a test shows what is lost without one of them."""
     whole = [rule.__name__ for rule in WHOLE_RULES if rule(plan, now)]
-    sight = rules._look(plan, now)
+    sight = rules._look(plan, now, named or {})
     return whole + [rule.__name__ for rule in GROUP_RULES for one in plan.groups if rule(one, sight)]
 
 
@@ -235,6 +245,65 @@ def test_a_new_position_delete_on_a_rewritten_file_drops_the_group() -> None:
     assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
     assert done.content is not None
     assert done.content.removed_data == (C,)
+
+
+def bounded(path: str, sequence: int, lowest: DataFile, highest: DataFile) -> DeleteFile:
+    bounds = [{DELETE_PATH_FIELD_ID: one.path.encode()} for one in (lowest, highest)]
+    return replace(position(path, sequence), metrics=ColumnMetrics(lower_bounds=bounds[0], upper_bounds=bounds[1]))
+
+
+def test_a_new_position_delete_that_was_read_and_names_other_files_is_no_conflict() -> None:
+    one = group(1, rewritten=[scanned(A, P8), scanned(B)])
+    new, wide = position("new", S + 1), bounded("wide", S + 2, A, C)
+    now = head(scanned(A, P8, new, wide), scanned(B, new, wide), scanned(C, new, wide))
+    named = {"new": frozenset({"file:/w/t/data/c"}), "wide": frozenset({"file:/w/t/data/c"})}
+
+    assert refusing(record(one), now, named) == []
+    # The planned delete stays: by its partition alone it may name the file outside.
+    assert validate(record(one), now, named) == Validation(
+        None, {}, CommitContent((1,), (A, B), (), one.output.data_files, ())
+    )
+
+
+@pytest.mark.parametrize(
+    "named",
+    [{}, {"other": frozenset()}, {"new": frozenset({"file:/w/t/data/b", "file:/w/t/data/c"})}],
+    ids=["not read", "another was read", "names it"],
+)
+def test_a_new_position_delete_that_may_name_a_rewritten_file_drops_its_group_alone(
+    named: dict[str, frozenset[str]],
+) -> None:
+    plan = record(group(1, rewritten=[scanned(B)]), group(2, rewritten=[scanned(data("x", 5, 0, (b"x",)))]))
+    new = position("new", S + 1)
+    now = head(scanned(B, new), scanned(C, new), scanned(data("x", 5, 0, (b"x",))))
+
+    done = validate(plan, now, named)
+
+    assert refusing(plan, now, named) == ["no_new_position_deletes_on_rewritten_files"]
+    assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
+    assert done.content is not None
+    assert done.content.groups == (2,)
+
+
+@pytest.mark.parametrize("delete", [position("new", S + 1, names=A), bounded("new", S + 1, A, A), position("new", S)])
+def test_what_a_delete_names_counts_only_where_bounds_leave_it_open_and_the_plan_is_older(delete: DeleteFile) -> None:
+    plan, now = record(group(1, rewritten=[scanned(A)])), head(scanned(A, delete))
+
+    assert ambiguous_deletes(plan, now) == ()
+    assert refusing(plan, now, {"new": frozenset()}) == ["no_new_position_deletes_on_rewritten_files"]
+
+
+def test_ambiguous_are_new_position_deletes_that_may_name_a_rewritten_file() -> None:
+    plan = record(group(1, rewritten=[scanned(A, P8), scanned(B)], converted=[scanned(C)]))
+    new, wide, late = position("new", S + 1), bounded("wide", S + 2, A, C), position("late", S + 3)
+    now = head(
+        scanned(replace(A, path="file:/w/t/data/a"), P8, new),
+        scanned(B, wide, new, equality("e", S + 1), position("exact", S + 1, names=B)),
+        scanned(C, late),
+        dangling=[position("dangling", S + 1)],
+    )
+
+    assert ambiguous_deletes(plan, now) == (new, wide)
 
 
 def test_a_position_delete_with_the_plans_own_number_that_was_not_planned_drops_the_group() -> None:

@@ -1,0 +1,90 @@
+"""amoro group."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from amoro_cli.commands.catalogs import parse_properties
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.groups import group_detail, group_list, group_removed
+from amoro_core.errors import InvalidArgument
+
+
+class Policy(StrEnum):
+    """Which table of a group is planned next."""
+
+    QUOTA = "quota"
+    BALANCED = "balanced"
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "create", "amoro group create nightly --policy balanced")(create)
+    command(app, "list", "amoro group list")(list_groups)
+    command(app, "show", "amoro group show default")(show)
+    command(app, "update", "amoro group update nightly --policy quota")(update)
+    command(app, "remove", "amoro group remove nightly")(remove)
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The group.", show_default=False)]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property", metavar="KEY=VALUE", help="A property for people and tools; may be repeated.", show_default=False
+    ),
+]
+_POLICY = "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest."
+
+
+def create(
+    session: Session,
+    name: NameArgument,
+    policy: Annotated[Policy, typer.Option("--policy", help=_POLICY, case_sensitive=False)] = Policy.QUOTA,
+    properties: PropertyOption = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
+    parsed = parse_properties(properties or ())
+    with session.connect() as connection:
+        write(group_detail(connection.client.create_group(name, policy.value, parsed)), output)
+
+
+def list_groups(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """List the optimizer groups with their threads and tables."""
+    with session.connect() as connection:
+        write(group_list(connection.client.list_groups()), output)
+
+
+def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show one group, and how much of their quota its tables used within the last hour."""
+    with session.connect() as connection:
+        write(group_detail(connection.client.get_group(name)), output)
+
+
+def update(
+    session: Session,
+    name: NameArgument,
+    policy: Annotated[
+        Policy | None, typer.Option("--policy", help=_POLICY, case_sensitive=False, show_default=False)
+    ] = None,
+    properties: PropertyOption = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Remove this property; may be repeated.", show_default=False),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Change a group. What is not named stays."""
+    parsed = parse_properties(properties or ())
+    if policy is None and not parsed and not unset:
+        raise InvalidArgument("Nothing is to be changed", hint="Give --policy, --property or --unset.")
+    with session.connect() as connection:
+        updated = connection.client.update_group(name, policy.value if policy else "", parsed, unset or ())
+        write(group_detail(updated), output)
+
+
+def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Remove a group that neither optimizers nor tables use."""
+    with session.connect() as connection:
+        write(group_removed(connection.client.remove_group(name)), output)

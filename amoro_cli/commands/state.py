@@ -1,0 +1,43 @@
+"""amoro state."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.state import backup_document, check_document
+from amoro_core.errors import StoreFailed
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "backup", "amoro state backup amoro-backup.db")(backup)
+    command(app, "check", "amoro state check")(check)
+
+
+def backup(
+    session: Session,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A new file on the coordinator's machine.", show_default=False)
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Copy the state database while it is in use. To restore it, put the copy in the place of amoro.db.
+
+    The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
+    """
+    with session.connect() as connection:
+        write(backup_document(connection.client.backup_state(str(file.expanduser().absolute()))), output)
+
+
+def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Check the state database. Ends with 1 when something is wrong with it."""
+    with session.connect() as connection:
+        problems = connection.client.check_state()
+    write(check_document(problems), output)
+    if problems:
+        raise StoreFailed(
+            "the state database is damaged",
+            hint="Stop the coordinator and put a backup in the place of amoro.db; tables are not concerned.",
+        )

@@ -1,0 +1,69 @@
+"""amoro task."""
+
+from typing import Annotated
+
+import typer
+
+from amoro_cli.commands.processes import ProcessArgument, refuse_short
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.tasks import task_detail, task_list
+from amoro_core.errors import InvalidArgument, TaskNotFound
+from amoro_core.model.processes import TaskStatus
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "list", "amoro task list 01997a --status failed")(list_tasks)
+    command(app, "show", "amoro task show 01997a-3")(show)
+
+
+def list_tasks(
+    session: Session,
+    process_id: ProcessArgument,
+    status: Annotated[
+        TaskStatus | None,
+        typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the tasks of a process, by number."""
+    refuse_short(process_id)
+    with session.connect() as connection:
+        process = connection.client.get_process(process_id)
+    wanted = [task for task in process.tasks if status is None or task.status == status.value]
+    write(task_list(process.process_id, wanted), output)
+
+
+def show(
+    session: Session,
+    task_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROCESS-N",
+            help="The process, or six characters or more that only its id begins with, and the task's number.",
+            show_default=False,
+        ),
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show one task: its attempts, who runs it, and how it failed last."""
+    process_id, number = parse_task(task_id)
+    with session.connect() as connection:
+        process = connection.client.get_process(process_id)
+    for task in process.tasks:
+        if task.task_id == number:
+            write(task_detail(process, task), output)
+            return
+    raise TaskNotFound(
+        f"process {process.process_id} has no task {number}",
+        hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",
+    )
+
+
+def parse_task(text: str) -> tuple[str, int]:
+    """The process and the number that a text like "01997a-3" names. Raises InvalidArgument."""
+    process_id, dash, number = text.rpartition("-")
+    if not dash or not (number.isascii() and number.isdecimal()) or int(number) < 1:
+        raise InvalidArgument(f"{text!r} is not a task", hint="Write PROCESS-N, such as 01997a-3.")
+    refuse_short(process_id)
+    return process_id, int(number)

@@ -1,0 +1,43 @@
+"""What files of a table say of themselves, read once in all attempts of one commit: files are immutable."""
+
+from collections.abc import Iterable
+
+from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.commits import FileFacts
+from amoro_core.model.files import DeleteFile
+
+#: Delete files beyond either are not read to learn what they name: a position takes eight bytes of memory.
+MAX_NAMING_BYTES = 64 * 1024 * 1024
+MAX_NAMING_ROWS = 5_000_000
+
+
+class KnownFiles:
+    """Facts about files that were read; a failure is not kept."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, FileFacts] = {}
+        self._named: dict[str, frozenset[str]] = {}
+
+    def facts(self, table: OpenTable, path: str) -> FileFacts:
+        """As the table's `file_facts`."""
+        if path not in self._facts:
+            self._facts[path] = table.file_facts(path)
+        return self._facts[path]
+
+    def named(self, table: OpenTable, deletes: Iterable[DeleteFile]) -> dict[str, frozenset[str]]:
+        """What each of the position deletes names, by its path; without those that are too large or can't be read."""
+        found: dict[str, frozenset[str]] = {}
+        for delete in deletes:
+            if delete.path not in self._named and _is_small(delete):
+                try:
+                    self._named[delete.path] = table.named_paths(delete)
+                except (DataFileMissing, UnreadableFile, TableRefused):
+                    continue
+            if delete.path in self._named:
+                found[delete.path] = self._named[delete.path]
+        return found
+
+
+def _is_small(delete: DeleteFile) -> bool:
+    return delete.size_bytes <= MAX_NAMING_BYTES and delete.record_count <= MAX_NAMING_ROWS

@@ -1,0 +1,207 @@
+"""The part of the AdminService about where work comes from and who does it: catalogs, groups, optimizers, tokens."""
+
+from typing import TypeVar
+
+import grpc
+
+from amoro_core.model.processes import CatalogConfig, Optimizer, ResourceGroup
+from amoro_core.model.tokens import TokenKind
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.rpc import views
+from amoro_core.rpc.administering import AdminCalls, word
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.groups import POLICIES, GroupChange
+from amoro_core.services.optimizers import Life
+
+MAX_WAIT_S = 20.0
+
+T = TypeVar("T")
+
+
+class ResourceCalls(AdminCalls):
+    """Catalogs, optimizer groups, optimizers, and the tokens that let them in."""
+
+    async def AddCatalog(
+        self,
+        request: pb.AddCatalogRequest,
+        context: grpc.aio.ServicerContext[pb.AddCatalogRequest, pb.Catalog],
+    ) -> pb.Catalog:
+        config = CatalogConfig(
+            request.name, tuple(sorted(request.properties.items())), tuple(request.allowed_locations)
+        )
+
+        def work() -> pb.Catalog:
+            added = self._catalogs.add(config)
+            self._explore()
+            return self._catalog(added)
+
+        return await self._as_admin(context, work)
+
+    async def GetCatalog(
+        self,
+        request: pb.GetCatalogRequest,
+        context: grpc.aio.ServicerContext[pb.GetCatalogRequest, pb.Catalog],
+    ) -> pb.Catalog:
+        return await self._as_admin(context, lambda: self._catalog(self._catalogs.get(request.name)))
+
+    async def UpdateCatalog(
+        self,
+        request: pb.UpdateCatalogRequest,
+        context: grpc.aio.ServicerContext[pb.UpdateCatalogRequest, pb.Catalog],
+    ) -> pb.Catalog:
+        change = CatalogChange(
+            dict(request.properties),
+            frozenset(request.removed_properties),
+            tuple(request.allowed_locations),
+            frozenset(request.removed_locations),
+        )
+
+        def work() -> pb.Catalog:
+            updated = self._catalogs.update(request.name, change)
+            self._explore()
+            return self._catalog(updated)
+
+        return await self._as_admin(context, work)
+
+    async def RemoveCatalog(
+        self,
+        request: pb.RemoveCatalogRequest,
+        context: grpc.aio.ServicerContext[pb.RemoveCatalogRequest, pb.RemoveCatalogResponse],
+    ) -> pb.RemoveCatalogResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.RemoveCatalogResponse(name=request.name, tables=self._catalogs.remove(request.name)),
+        )
+
+    async def ListCatalogs(
+        self,
+        request: pb.ListCatalogsRequest,
+        context: grpc.aio.ServicerContext[pb.ListCatalogsRequest, pb.ListCatalogsResponse],
+    ) -> pb.ListCatalogsResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.ListCatalogsResponse(
+                catalogs=[self._catalog(config) for config in self._catalogs.list_catalogs()]
+            ),
+        )
+
+    async def ListOptimizers(
+        self,
+        request: pb.ListOptimizersRequest,
+        context: grpc.aio.ServicerContext[pb.ListOptimizersRequest, pb.ListOptimizersResponse],
+    ) -> pb.ListOptimizersResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.ListOptimizersResponse(
+                optimizers=[self._optimizer(item, life) for item, life in self._optimizers.list_optimizers()]
+            ),
+        )
+
+    async def DrainOptimizer(
+        self,
+        request: pb.DrainOptimizerRequest,
+        context: grpc.aio.ServicerContext[pb.DrainOptimizerRequest, pb.Optimizer],
+    ) -> pb.Optimizer:
+        return await self._as_admin(
+            context,
+            lambda: self._optimizer(*self._optimizers.drain(request.optimizer_id)),
+        )
+
+    async def CreateGroup(
+        self,
+        request: pb.CreateGroupRequest,
+        context: grpc.aio.ServicerContext[pb.CreateGroupRequest, pb.Group],
+    ) -> pb.Group:
+        return await self._as_admin(
+            context,
+            lambda: views.group(
+                self._groups.create(
+                    ResourceGroup(
+                        request.name,
+                        request.scheduling_policy or POLICIES[0],
+                        tuple(sorted(request.properties.items())),
+                    )
+                ),
+                uses=True,
+            ),
+        )
+
+    async def ListGroups(
+        self,
+        request: pb.ListGroupsRequest,
+        context: grpc.aio.ServicerContext[pb.ListGroupsRequest, pb.ListGroupsResponse],
+    ) -> pb.ListGroupsResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.ListGroupsResponse(
+                groups=[views.group(view, uses=False) for view in self._groups.list_groups()]
+            ),
+        )
+
+    async def GetGroup(
+        self,
+        request: pb.GetGroupRequest,
+        context: grpc.aio.ServicerContext[pb.GetGroupRequest, pb.Group],
+    ) -> pb.Group:
+        return await self._as_admin(
+            context,
+            lambda: views.group(self._groups.get(request.name), uses=True),
+        )
+
+    async def UpdateGroup(
+        self,
+        request: pb.UpdateGroupRequest,
+        context: grpc.aio.ServicerContext[pb.UpdateGroupRequest, pb.Group],
+    ) -> pb.Group:
+        change = GroupChange(
+            request.scheduling_policy or None, dict(request.properties), frozenset(request.removed_properties)
+        )
+        return await self._as_admin(context, lambda: views.group(self._groups.update(request.name, change), uses=True))
+
+    async def RemoveGroup(
+        self,
+        request: pb.RemoveGroupRequest,
+        context: grpc.aio.ServicerContext[pb.RemoveGroupRequest, pb.RemoveGroupResponse],
+    ) -> pb.RemoveGroupResponse:
+        def work() -> pb.RemoveGroupResponse:
+            self._groups.remove(request.name)
+            return pb.RemoveGroupResponse(name=request.name)
+
+        return await self._as_admin(context, work)
+
+    async def CreateToken(
+        self,
+        request: pb.CreateTokenRequest,
+        context: grpc.aio.ServicerContext[pb.CreateTokenRequest, pb.Token],
+    ) -> pb.Token:
+        def work() -> pb.Token:
+            kind = word(TokenKind, request.kind, "kind of token") or TokenKind.ADMIN
+            made, token = self._tokens.create(request.name, kind)
+            return views.token(made, token)
+
+        return await self._as_admin(context, work)
+
+    async def ListTokens(
+        self,
+        request: pb.ListTokensRequest,
+        context: grpc.aio.ServicerContext[pb.ListTokensRequest, pb.ListTokensResponse],
+    ) -> pb.ListTokensResponse:
+        return await self._as_admin(
+            context,
+            lambda: pb.ListTokensResponse(tokens=[views.token(item) for item in self._tokens.list_tokens()]),
+        )
+
+    async def RevokeToken(
+        self,
+        request: pb.RevokeTokenRequest,
+        context: grpc.aio.ServicerContext[pb.RevokeTokenRequest, pb.RevokeTokenResponse],
+    ) -> pb.RevokeTokenResponse:
+        def work() -> pb.RevokeTokenResponse:
+            self._tokens.revoke(request.name)
+            return pb.RevokeTokenResponse(name=request.name)
+
+        return await self._as_admin(context, work)
+
+    def _optimizer(self, item: Optimizer, life: Life) -> pb.Optimizer:
+        running = self._optimizing.running_tasks(item.optimizer_id)
+        return views.optimizer(item, life, running, self._optimizers.is_draining(item.optimizer_id))

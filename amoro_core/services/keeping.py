@@ -1,0 +1,35 @@
+"""The state itself: copies of it, and whether it is sound."""
+
+from pathlib import Path
+
+import structlog
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.store.database import Store
+
+log = structlog.get_logger("amoro.state")
+
+
+class StateService:
+    """Backups and checks of the state database while it is in use."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def backup(self, path: str) -> int:
+        """Write a copy to a new file on this machine; its size in bytes.
+
+        It holds the catalogs' secrets as they are kept and is readable by its owner alone.
+        Raises InvalidArgument for a path that is not absolute, AlreadyExists, StoreFailed.
+        """
+        target = Path(path)
+        if not target.is_absolute():
+            raise InvalidArgument(f"{path!r} is not an absolute path", hint="Name a file on the coordinator's machine.")
+        self._store.backup(target)
+        size = target.stat().st_size
+        log.info("state.backed_up", path=path, size_bytes=size)
+        return size
+
+    def check(self) -> list[str]:
+        """What is wrong with the state database; nothing when it is sound."""
+        return self._store.check()

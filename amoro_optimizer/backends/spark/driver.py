@@ -1,0 +1,244 @@
+"""The driver's side: each attempt is a Spark job of one task, started by the thread that the runner gave it to."""
+
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+from pyspark import SparkContext
+
+from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.protocol import codec
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_optimizer.backends.spark.application import open_context, reason_of
+from amoro_optimizer.backends.spark.channel import Channel, Job
+from amoro_optimizer.backends.spark.worker import Assignment, access_for, run_partition
+
+log = structlog.get_logger("amoro.spark")
+
+WATCH_S = 0.2
+#: Between two looks at whether the application still lives.
+ALIVE_EVERY_S = 2.0
+#: How long a worker that was told to stop may take before Spark kills it.
+GRACE_S = 3.0
+#: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 s.
+SETTLE_S = 5.0
+#: Spark keeps a pool forever, so tables share a limited number of them.
+POOLS = 16
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A job that runs, as the watcher sees it."""
+
+    group: str
+    job: Job
+    is_cancelled: Callable[[], bool]
+    told_at: float | None = None  # when its workers were told to stop
+    killed: bool = False
+
+
+class SparkBackend:
+    """Executes attempts in a Spark application, from as many threads as the runner has."""
+
+    def __init__(self, context: SparkContext, memory_bytes: int) -> None:
+        conf = context.getConf()
+        #: The application's id, as Spark's own pages show it.
+        self.application = str(context.applicationId)
+        self.master = str(context.master)
+        self._context = context
+        self._memory_bytes = memory_bytes
+        self._host = str(conf.get("spark.driver.host"))
+        self._channel = Channel(
+            str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
+        )
+        self._lock = threading.Lock()
+        self._watched: dict[Attempt, _Watched] = {}
+        self._cores = int(context.defaultParallelism)
+        self._lost = ""
+        self._on_loss: Callable[[], None] = lambda: None
+        self._closing = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="spark-watcher", daemon=True)
+        self._watcher.start()
+
+    def when_lost(self, call: Callable[[], None]) -> None:
+        """Have this called when the application has ended by itself; it cannot be started anew in this process."""
+        self._on_loss = call
+
+    @property
+    def loss(self) -> str:
+        """Why the application has ended by itself; empty while it lives."""
+        return self._lost
+
+    def cores(self) -> int:
+        """The cores of the application at present, or of late where it does not say."""
+        return self._cores
+
+    def close(self) -> None:
+        """End the application."""
+        self._closing.set()
+        self._watcher.join()
+        self._channel.close()
+        try:
+            self._context.stop()
+        except Exception as error:
+            log.warning("spark.left_silently", error=reason_of(error))
+
+    def execute(
+        self,
+        work: RewriteInput,
+        io_properties: Mapping[str, str],
+        attempt: Attempt,
+        on_progress: Callable[[int, int], None],
+        is_cancelled: Callable[[], bool],
+    ) -> RewriteOutput:
+        """Rewrite in a worker. What executions have begun, and is not in the result, is removed again.
+
+        Raises what the engine raises, AttemptAbandoned when cancelled or when the application has ended, OptimizerError
+        when Spark could not do it.
+        """
+        kept: set[str] = set()
+        with self._channel.job(on_progress) as (name, job):
+            assignment = Assignment(
+                attempt=codec.encode_attempt(attempt).SerializeToString(),
+                work=codec.encode_input(work).SerializeToString(),
+                io_properties=dict(io_properties),
+                memory_bytes=self._memory_bytes,
+                driver=(self._host, self._channel.port),
+                key=self._channel.key,
+                job=name,
+            )
+            try:
+                with self._watching(attempt, job, is_cancelled):
+                    output = self._run(work, attempt, assignment)
+                kept = {file.path for file in output.data_files} | {file.path for file in output.delete_files}
+            except AttemptAbandoned as error:
+                if is_cancelled() or self._lost:
+                    raise
+                raise OptimizerError(f"Spark ran the task again meanwhile: {error.message}") from error
+            finally:
+                self._remove(work, io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
+        return output
+
+    def _run(self, work: RewriteInput, attempt: Attempt, assignment: Assignment) -> RewriteOutput:
+        context, table = self._context, work.table.table
+        try:
+            context.setJobGroup(str(attempt), _description(table, attempt), interruptOnCancel=True)
+            context.setLocalProperty("callSite.short", f"rewrite {table}")
+            context.setLocalProperty("spark.scheduler.pool", f"amoro-{zlib.crc32(table.encode()) % POOLS}")
+            (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
+        except Exception as error:
+            self._look_alive()
+            if self._lost or self._is_killed(attempt):
+                raise AttemptAbandoned(f"attempt {attempt} was cancelled") from error
+            raise OptimizerError(
+                f"Spark could not run the task: {reason_of(error)}", hint="the executor's log says more"
+            ) from error
+        result = pb.TaskResult.FromString(answer)
+        if result.HasField("failure"):
+            raise failure_of(result.failure.code, result.failure.message)
+        return codec.decode_output(result.rewrite)
+
+    def _remove(self, work: RewriteInput, io_properties: Mapping[str, str], paths: list[str]) -> None:
+        """Remove what a killed or superseded execution may have left; most of it is gone already."""
+        for path in paths:
+            try:
+                access_for(work, io_properties).delete(path)
+            except AmoroError as error:
+                log.warning("file.left_over", path=path, error=error.message)
+
+    # The watcher
+
+    @contextmanager
+    def _watching(self, attempt: Attempt, job: Job, is_cancelled: Callable[[], bool]) -> Iterator[None]:
+        with self._lock:
+            self._watched[attempt] = _Watched(str(attempt), job, is_cancelled)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._watched[attempt]
+
+    def _is_killed(self, attempt: Attempt) -> bool:
+        with self._lock:
+            return self._watched[attempt].killed
+
+    def _watch(self) -> None:
+        looked_at = time.monotonic()
+        while not self._closing.wait(WATCH_S):
+            now = time.monotonic()
+            if now - looked_at >= ALIVE_EVERY_S:
+                looked_at = now
+                self._look_alive()
+            with self._lock:
+                watched = list(self._watched.values())
+            for item in watched:
+                if item.is_cancelled():
+                    self._cancel(item, now)
+
+    def _cancel(self, item: _Watched, now: float) -> None:
+        """Tell the worker; have Spark end the job when no worker is there or it does not listen."""
+        if item.told_at is None:
+            item.told_at = now
+            item.job.stop()
+        if not item.killed and (not item.job.is_running or now - item.told_at >= GRACE_S):
+            item.killed = True
+            try:
+                self._context.cancelJobGroup(item.group)
+            except Exception as error:
+                log.warning("job.not_cancelled", attempt=item.group, error=reason_of(error))
+
+    def _look_alive(self) -> None:
+        """Note the number of cores, or that the application has ended."""
+        if self._lost:
+            return
+        try:
+            ended = bool(self._context._jsc.sc().isStopped())
+            if not ended:
+                self._cores = int(self._context.defaultParallelism)
+        except Exception as error:
+            self._end(reason_of(error))
+        else:
+            if ended:
+                self._end("its master or a person stopped it")
+
+    def _end(self, reason: str) -> None:
+        if self._lost or self._closing.is_set():
+            return
+        self._lost = reason
+        log.error("spark.lost", application=self.application, reason=reason)
+        self._on_loss()
+
+
+@contextmanager
+def spark_backend(master: str | None, settings: Mapping[str, str], memory_bytes: int) -> Iterator[SparkBackend]:
+    """A backend with an application of its own, for the time of the block. Raises InvalidSettings."""
+    backend = SparkBackend(open_context(master, settings), memory_bytes)
+    try:
+        yield backend
+    finally:
+        backend.close()
+
+
+def failure_of(code: str, message: str) -> AmoroError:
+    """The error that a worker reported, by its code."""
+    kind = _kinds(AmoroError).get(code, OptimizerError)
+    return TableRefused(message, reason="") if issubclass(kind, TableRefused) else kind(message)
+
+
+def _kinds(kind: type[AmoroError]) -> dict[str, type[AmoroError]]:
+    found = {kind.code: kind}
+    for below in kind.__subclasses__():
+        # A class without a code of its own stands for its parent's, which keeps it.
+        found = {**_kinds(below), **found}
+    return found
+
+
+def _description(table: str, attempt: Attempt) -> str:
+    task = attempt.task_id
+    return f"{table} · process {task.process_id} · task {task.number} · attempt {attempt.number}"

@@ -1,0 +1,103 @@
+"""What runs in Spark's Python workers: one rewrite for each element, by the engine of all optimizers."""
+
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from amoro_core.errors import AmoroError, OptimizerError
+from amoro_core.failpoints import failpoint
+from amoro_core.files.io import FileAccess, open_access
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.protocol import codec, rewrite_pb2
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_optimizer.backends.spark.channel import WorkerLine, connected
+from amoro_optimizer.rewrite.engine import rewrite
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Assignment:
+    """What a worker is sent: messages of the contract, and where the driver listens."""
+
+    attempt: bytes  # TaskAttempt
+    work: bytes  # RewriteInput
+    io_properties: Mapping[str, str]
+    memory_bytes: int
+    driver: tuple[str, int]
+    key: bytes
+    job: str
+
+    def __repr__(self) -> str:
+        return f"Assignment({self.job})"  # credentials and key stay out of tracebacks
+
+
+def run_partition(assignments: Iterable[Assignment]) -> Iterator[bytes]:
+    """The result of each assignment, as a TaskResult."""
+    context = TaskContext.get()
+    if context is None:
+        raise OptimizerError("this runs in Spark's Python workers only")
+    # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
+    pa.set_cpu_count(max(1, context.cpus()))
+    for assignment in assignments:
+        yield run_assignment(assignment, context.taskAttemptId())
+
+
+def run_assignment(assignment: Assignment, execution: int) -> bytes:
+    """Rewrite, as that execution of the driver's job; the TaskResult says what came of it, failures too."""
+    result = pb.TaskResult(attempt=pb.TaskAttempt.FromString(assignment.attempt))
+    try:
+        with connected(assignment.driver, assignment.key, assignment.job, execution) as line:
+            result.rewrite.CopyFrom(codec.encode_output(_rewrite(assignment, result.attempt, line)))
+    except AmoroError as error:
+        _fail(result, error)
+    except MemoryError:
+        _fail(result, OptimizerError("out of memory"))
+    except Exception as error:
+        traceback.print_exc()  # into the executor's log
+        _fail(result, OptimizerError(f"{type(error).__name__}: {error}"))
+    return result.SerializeToString()
+
+
+def _rewrite(assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine) -> RewriteOutput:
+    work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(assignment.work))
+    access = AnnouncingAccess(access_for(work, assignment.io_properties), line)
+    failpoint("task.before_write")
+    return rewrite(
+        work,
+        access,
+        codec.decode_attempt(attempt),
+        on_progress=line.progress,
+        is_cancelled=lambda: line.is_stopped,
+        memory_limit_bytes=assignment.memory_bytes,
+    )
+
+
+def access_for(work: RewriteInput, io_properties: Mapping[str, str]) -> FileAccess:
+    """Access to the files of the work's table."""
+    table = work.table
+    return open_access(
+        io_properties,
+        table.location,
+        read_locations=table.read_locations,
+        write_locations=(table.location, table.data_location),
+    )
+
+
+class AnnouncingAccess(FileAccess):
+    """The same access, which tells the driver of each file before it is created."""
+
+    def __init__(self, access: FileAccess, line: WorkerLine) -> None:
+        vars(self).update(vars(access))
+        self._line = line
+
+    def create_output(self, path: str) -> Any:
+        self._line.announce(path)
+        return super().create_output(path)
+
+
+def _fail(result: pb.TaskResult, error: AmoroError) -> None:
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    result.failure.CopyFrom(pb.TaskFailure(code=error.code, message=message))

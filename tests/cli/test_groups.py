@@ -1,0 +1,103 @@
+import json
+
+import pytest
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+
+GROUP = pb.Group(
+    name="nightly",
+    scheduling_policy="quota",
+    properties={"owner": "data"},
+    optimizers=2,
+    threads=8,
+    tables=1200,
+    running_tasks=5,
+    uses=[
+        pb.GroupUse(table="sales.db.orders", quota=0.5, limit=4, running_tasks=5, occupation=1.25),
+        pb.GroupUse(table="sales.db.lines", quota=0, limit=0, occupation=-1),
+    ],
+)
+DETAIL = (
+    "group           nightly\n"
+    "policy          quota\n"
+    "optimizers      2\n"
+    "threads         8, 5 busy\n"
+    "tables          1,200\n"
+    "property owner  data\n"
+    "\n"
+    "  TABLE            QUOTA  LIMIT  BUSY      USED\n"
+    "  sales.db.orders    0.5      4     5      125%\n"
+    "  sales.db.lines       0      0     0  no limit\n"
+)
+
+
+def test_a_group_is_created(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("CreateGroup", GROUP)
+    result = cli("group", "create", "nightly", "--policy", "balanced", "--property", "owner=data")
+    assert (result.status, result.out, result.err) == (0, DETAIL, "")
+    assert admin.asked("CreateGroup") == [
+        pb.CreateGroupRequest(name="nightly", scheduling_policy="balanced", properties={"owner": "data"})
+    ]
+
+
+def test_groups_are_listed(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListGroups", pb.ListGroupsResponse(groups=[pb.Group(name="default", scheduling_policy="quota")]))
+    result = cli("group", "list")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "GROUP    POLICY  OPTIMIZERS  THREADS  BUSY  TABLES\ndefault  quota            0        0     0       0\n"
+    )
+    assert json.loads(cli("group", "list", "-o", "json").out) == {
+        "schema": "amoro.groups/v1",
+        "groups": [
+            {
+                "name": "default",
+                "scheduling_policy": "quota",
+                "properties": {},
+                "optimizers": 0,
+                "threads": 0,
+                "tables": 0,
+                "running_tasks": 0,
+            }
+        ],
+    }
+
+
+def test_a_group_is_shown_with_what_its_tables_used(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetGroup", GROUP)
+    assert cli("group", "show", "nightly").out == DETAIL
+    body = json.loads(cli("group", "show", "nightly", "-o", "json").out)
+    assert body["schema"] == "amoro.group/v1"
+    assert body["uses"] == [
+        {"table": "sales.db.orders", "quota": 0.5, "limit": 4, "running_tasks": 5, "occupation": 1.25},
+        {"table": "sales.db.lines", "quota": 0.0, "limit": 0, "running_tasks": 0, "occupation": None},
+    ]
+
+
+def test_a_group_is_updated_by_what_is_named(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("UpdateGroup", GROUP)
+    result = cli("group", "update", "nightly", "--property", "a=b", "--unset", "c")
+    assert (result.status, result.out, result.err) == (0, DETAIL, "")
+    assert admin.asked("UpdateGroup") == [
+        pb.UpdateGroupRequest(name="nightly", properties={"a": "b"}, removed_properties=["c"])
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("update", "nightly"), ("create", "x", "--policy", "fair"), ("create", "x", "--property", "a")]
+)
+def test_wrong_usage_asks_nothing(cli: Cli, admin: FakeAdmin, arguments: tuple[str, ...]) -> None:
+    result = cli("group", *arguments)
+    assert (result.status, result.out) == (2, "")
+    assert admin.requests == []
+
+
+def test_a_group_is_removed(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("RemoveGroup", pb.RemoveGroupResponse(name="nightly"))
+    assert cli("group", "remove", "nightly").out == "Group nightly is removed.\n"
+    assert json.loads(cli("group", "remove", "nightly", "-o", "json").out) == {
+        "schema": "amoro.removed/v1",
+        "name": "nightly",
+    }

@@ -1,0 +1,161 @@
+import json
+from pathlib import Path
+
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import NOON, PROCESS
+
+SETTINGS = pb.GetSettingsResponse(
+    settings=[
+        pb.Setting(key="port", value="7000", origin="file /h/amoro.yaml"),
+        pb.Setting(key="host", value="127.0.0.1", origin="default"),
+    ]
+)
+
+
+def test_settings_are_shown_with_their_origins_where_somebody_asks(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetSettings", SETTINGS)
+    assert cli("config", "show").out == "KEY   VALUE\nport  7000\nhost  127.0.0.1\n"
+    assert cli("config", "show", "--origin").out == (
+        "KEY   VALUE      ORIGIN\nport  7000       file /h/amoro.yaml\nhost  127.0.0.1  default\n"
+    )
+    assert json.loads(cli("config", "show", "-o", "json").out) == {
+        "schema": "amoro.settings/v1",
+        "settings": [
+            {"key": "port", "value": "7000", "origin": "file /h/amoro.yaml"},
+            {"key": "host", "value": "127.0.0.1", "origin": "default"},
+        ],
+    }
+    assert cli("config", "show", "-o", "name").out == "port\nhost\n"
+
+
+def test_the_properties_of_a_table_are_shown_with_who_said_them(cli: Cli, admin: FakeAdmin) -> None:
+    answer = pb.GetTablePropertiesResponse(
+        table="sales.db.orders",
+        properties=[
+            pb.Setting(key="self-optimizing.quota", value="0.9", origin="table"),
+            pb.Setting(key="self-optimizing.filter", value="", origin="default"),
+        ],
+        enabled=True,
+        enabled_origin="amoro table enable",
+    )
+    admin.script("GetTableProperties", answer)
+    assert cli("table", "properties", "sales.db.orders").out == (
+        "KEY                     VALUE  ORIGIN\n"
+        "self-optimizing.quota   0.9    table\n"
+        "self-optimizing.filter  -      default\n"
+        "optimized: yes, amoro table enable\n"
+    )
+    body = json.loads(cli("table", "properties", "sales.db.orders", "-o", "json").out)
+    assert (body["schema"], body["table"], body["enabled"]) == ("amoro.properties/v1", "sales.db.orders", True)
+    assert body["properties"][1] == {"key": "self-optimizing.filter", "value": "", "origin": "default"}
+
+
+def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin) -> None:
+    answer = pb.TableHealth(
+        table="sales.db.orders", health_score=61, small_files=21, equality_deletes=30, position_deletes=10,
+        files=pb.FileSummary(
+            data_files=1054, fragment_files=48, undersized_files=6, equality_delete_files=9, position_delete_files=3
+        ),
+        reason="minor: 12 small files",
+    )  # fmt: skip
+    admin.script("GetTableHealth", answer)
+    assert cli("table", "health", "sales.db.orders").out == (
+        "table             sales.db.orders\n"
+        "health            61/100\n"
+        "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
+        "equality deletes  30/40: 9 files\n"
+        "position deletes  10/20: 3 files\n"
+        "evaluation        minor: 12 small files\n"
+    )
+    body = json.loads(cli("table", "health", "sales.db.orders", "-o", "json").out)
+    assert (body["schema"], body["health_score"], body["files"]["data_files"]) == ("amoro.health/v1", 61, 1054)
+
+
+def test_the_files_of_a_table_are_listed_and_the_rest_is_counted(cli: Cli, admin: FakeAdmin) -> None:
+    files = [
+        pb.TableFile(
+            path="s3://w/a.parquet", content="data", partition="dt=1", records=1000, bytes=2048, sequence_number=4,
+            deletes=1,
+        ),
+        pb.TableFile(path="s3://w/d.parquet", content="equality-deletes", records=2, bytes=512, dangling=True),
+    ]  # fmt: skip
+    admin.script("ListTableFiles", pb.ListTableFilesResponse(files=files, total=1500, snapshot_id=7))
+    result = cli("table", "files", "sales.db.orders", "--limit", "2")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == (
+        "PARTITION  CONTENT                     RECORDS    SIZE  SEQUENCE  DELETES  PATH\n"
+        "dt=1       data                          1,000  2.0 kB         4        1  s3://w/a.parquet\n"
+        "-          equality-deletes, dangling        2   512 B         0        -  s3://w/d.parquet\n"
+        "and 1,498 more: see --limit\n"
+    )
+    assert admin.asked("ListTableFiles") == [pb.ListTableFilesRequest(table="sales.db.orders", limit=2)]
+    body = json.loads(cli("table", "files", "sales.db.orders", "-o", "json").out)
+    assert (body["schema"], body["table"], body["total"], body["snapshot_id"]) == (
+        "amoro.files/v1",
+        "sales.db.orders",
+        1500,
+        7,
+    )
+
+
+def test_a_table_without_files_says_so(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTableFiles", pb.ListTableFilesResponse())
+    assert cli("table", "files", "sales.db.orders").out == "No files.\n"
+
+
+def test_the_snapshots_of_a_table_are_listed_with_their_processes(cli: Cli, admin: FakeAdmin) -> None:
+    ours = pb.Snapshot(
+        snapshot_id=12, parent_snapshot_id=11, sequence_number=3, committed_ms=NOON, operation="replace",
+        summary={"amoro.process-id": PROCESS}, refs=["main"],
+    )  # fmt: skip
+    first = pb.Snapshot(snapshot_id=11, sequence_number=2, committed_ms=NOON - 1000, operation="append")
+    admin.script("ListSnapshots", pb.ListSnapshotsResponse(snapshots=[ours, first], total=3))
+    assert cli("table", "snapshots", "sales.db.orders").out == (
+        "SNAPSHOT  PARENT  SEQUENCE  COMMITTED             OPERATION  REFS  PROCESS\n"
+        f"      12      11         3  2026-09-21 14:13:20Z  replace    main  {PROCESS}\n"
+        "      11       -         2  2026-09-21 14:13:19Z  append     -     -\n"
+        "and 1 more: see --limit\n"
+    )
+    assert admin.asked("ListSnapshots") == [pb.ListSnapshotsRequest(table="sales.db.orders", limit=20)]
+    body = json.loads(cli("table", "snapshots", "sales.db.orders", "-o", "json").out)
+    assert body["snapshots"][1] == {
+        "snapshot_id": 11,
+        "parent_snapshot_id": None,
+        "sequence_number": 2,
+        "committed_at": "2026-09-21T14:13:19.123Z",
+        "operation": "append",
+        "summary": {},
+        "refs": [],
+    }
+    admin.script("ListSnapshots", pb.ListSnapshotsResponse())
+    assert cli("table", "snapshots", "sales.db.orders").out == "No snapshots.\n"
+
+
+def test_a_backup_goes_to_an_absolute_path(cli: Cli, admin: FakeAdmin, tmp_path: Path) -> None:
+    admin.script("BackupState", pb.BackupStateResponse(path="/b/copy.db", bytes=4096))
+    result = cli("state", "backup", str(tmp_path / "copy.db"))
+    assert (result.status, result.out, result.err) == (0, "/b/copy.db  4.0 kB\n", "")
+    assert json.loads(cli("state", "backup", "copy.db", "-o", "json").out) == {
+        "schema": "amoro.backup/v1",
+        "path": "/b/copy.db",
+        "bytes": 4096,
+    }
+    assert admin.asked("BackupState") == [
+        pb.BackupStateRequest(path=str(tmp_path / "copy.db")),
+        pb.BackupStateRequest(path=str(Path.cwd() / "copy.db")),
+    ]
+
+
+def test_a_check_ends_with_1_when_something_is_wrong(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("CheckState", pb.CheckStateResponse())
+    sound = cli("state", "check")
+    assert (sound.status, sound.out, sound.err) == (0, "The state database is sound.\n", "")
+    admin.script("CheckState", pb.CheckStateResponse(problems=["row 1 is lost"]))
+    damaged = cli("state", "check", "-o", "json")
+    assert (damaged.status, json.loads(damaged.out)) == (
+        1,
+        {"schema": "amoro.check/v1", "ok": False, "problems": ["row 1 is lost"]},
+    )
+    assert damaged.err.startswith("Error: the state database is damaged [AMORO-1007]\nHint: ")

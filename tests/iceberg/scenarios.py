@@ -1,0 +1,105 @@
+"""Commits through the port over a catalog that some service holds; `table` is another writer's, `config` ours."""
+
+from collections.abc import Callable
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import CommitConflict
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.commits import PlanRecord, StagedCommit, Trace
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.validating import validate
+from tests.engine.oracle import assert_same_rows, live_files, live_rows, live_rows_with_positions
+from tests.engine.writer import append, delete_where, make_table, upsert
+from tests.iceberg.rewriting import loaded, rewritten
+
+SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))
+TABLE = TableIdentifier("cat", ("db",), "t")
+
+
+def rows(*values: int) -> list[dict[str, object]]:
+    return [{"x": value, "region": "n"} for value in values]
+
+
+def filled(catalog: Catalog) -> Table:
+    """The table with small files and deletes of both kinds."""
+    table = make_table(catalog, "db.t", SCHEMA)
+    append(table, rows(1, 2))
+    append(table, rows(3, 4))
+    upsert(table, rows(1), ["x"])
+    delete_where(table, lambda row: row["x"] == 4)
+    return table
+
+
+def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[OpenTable, StagedCommit]:
+    """The rewrite validated and staged through the port."""
+    found = IcebergFormat().load(config, TABLE)
+    head = found.head(plan.snapshot_id)
+    content = validate(plan, head).content
+    assert content is not None
+    return found, found.stage(head, content, {"amoro.process-id": plan.process_id})
+
+
+def traced(found: OpenTable, attempt: StagedCommit) -> Trace:
+    return found.trace(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number, ())
+
+
+def assert_commit_lands(config: CatalogConfig, table: Table) -> None:
+    """A rewrite is seen by the other writer, who goes on, and by none of our rows changed."""
+    tables = IcebergFormat()
+    tables.check(config)
+    assert tables.commits_refused(config) is None
+    assert tables.list_tables(config) == [TABLE]
+    before, plan = live_rows(table), rewritten(table)
+    append(table, rows(5))
+    upsert(table, rows(3), ["x"])
+    between = live_rows(table)
+    found, attempt = staged(config, plan)
+    assert traced(found, attempt) is Trace.OPEN
+
+    found.send(attempt.payload)
+
+    assert traced(found, attempt) is Trace.LANDED
+    assert loaded(table).metadata.current_snapshot_id == attempt.snapshot_id
+    assert_same_rows(between, live_rows(table))
+    assert before != between
+    assert len(live_files(table)) == 4  # the rewritten one, two new ones and the delete among them
+    append(table, rows(6))
+    assert live_rows(table).total() == between.total() + 1
+
+
+def assert_conflict_changes_nothing(
+    config: CatalogConfig, table: Table, arrange: Callable[[Callable[[], None]], None]
+) -> None:
+    """Another writer's commit, arranged to come between our staging and the service's decision, wins."""
+    found, attempt = staged(config, rewritten(table))
+    arrange(lambda: _append_seven(table))
+
+    with pytest.raises(CommitConflict):
+        found.send(attempt.payload)
+
+    assert traced(found, attempt) is Trace.REFUTED
+    assert sorted(one.record["x"] for one in live_rows_with_positions(table)) == [1, 2, 3, 7]
+
+
+def _append_seven(table: Table) -> None:
+    append(table, rows(7))
+
+
+def assert_sent_again_applies_once(config: CatalogConfig, table: Table) -> None:
+    """A second sending of the same bytes finds the first."""
+    before = live_rows(table)
+    found, attempt = staged(config, rewritten(table))
+    found.send(attempt.payload)
+    count = len(loaded(table).metadata.snapshots)
+
+    found.send(attempt.payload)
+
+    assert len(loaded(table).metadata.snapshots) == count
+    assert_same_rows(before, live_rows(table))

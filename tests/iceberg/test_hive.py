@@ -1,0 +1,91 @@
+"""Hive as catalog: a metastore of the tests' own behind the real client and its thrift protocol."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hive_metastore.ttypes import LockComponent, LockLevel, LockRequest, LockType
+from pyiceberg.catalog.hive import HiveCatalog
+from pyiceberg.table import Table
+
+from amoro_core.errors import CommitUnknown, TableNotFound
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.commits import Trace
+from amoro_core.model.processes import CatalogConfig
+from tests.engine.oracle import assert_same_rows, live_rows
+from tests.iceberg import scenarios
+from tests.iceberg.metastore import Metastore, served
+from tests.iceberg.rewriting import rewritten
+from tests.iceberg.scenarios import TABLE, filled, staged, traced
+
+
+@pytest.fixture
+def metastore() -> Metastore:
+    return Metastore()
+
+
+@pytest.fixture
+def config(metastore: Metastore, tmp_path: Path) -> Iterator[CatalogConfig]:
+    with served(metastore) as uri:
+        properties = {"type": "hive", "uri": uri, "warehouse": (tmp_path / "warehouse").as_uri()}
+        yield CatalogConfig("cat", tuple(sorted(properties.items())))
+        close_catalogs()
+
+
+@pytest.fixture
+def table(config: CatalogConfig) -> Table:
+    return filled(HiveCatalog("cat", **dict(config.properties)))
+
+
+def test_a_rewrite_lands_between_the_commits_of_others(
+    config: CatalogConfig, table: Table, metastore: Metastore
+) -> None:
+    scenarios.assert_commit_lands(config, table)
+
+    assert metastore.locked == []
+
+
+def test_a_commit_of_another_between_staging_and_sending_is_a_conflict(config: CatalogConfig, table: Table) -> None:
+    scenarios.assert_conflict_changes_nothing(config, table, lambda commit: commit())
+
+
+def test_a_second_sending_finds_the_first(config: CatalogConfig, table: Table) -> None:
+    scenarios.assert_sent_again_applies_once(config, table)
+
+
+def test_a_table_that_another_has_locked_is_never_committed_to(
+    config: CatalogConfig, table: Table, metastore: Metastore
+) -> None:
+    before = live_rows(table)
+    found, attempt = staged(config, rewritten(table))
+    component = LockComponent(level=LockLevel.TABLE, type=LockType.EXCLUSIVE, dbname="db", tablename="t")
+    metastore.lock(LockRequest(component=[component]))
+
+    # Nobody else has committed: that this sending is not under way any more can't be told from the answer.
+    with pytest.raises(CommitUnknown):
+        found.send(attempt.payload)
+
+    assert traced(found, attempt) is Trace.OPEN
+    assert_same_rows(before, live_rows(table))
+
+
+def test_a_commit_that_was_applied_before_the_metastore_failed_is_unknown_and_found(
+    config: CatalogConfig, table: Table, metastore: Metastore
+) -> None:
+    before = live_rows(table)
+    found, attempt = staged(config, rewritten(table))
+    metastore.fails_after_alter = True
+
+    with pytest.raises(CommitUnknown):
+        found.send(attempt.payload)
+
+    assert traced(found, attempt) is Trace.LANDED
+    assert_same_rows(before, live_rows(table))
+
+
+def test_a_table_that_is_gone_is_not_found(config: CatalogConfig, table: Table) -> None:
+    table.catalog.drop_table("db.t")
+
+    with pytest.raises(TableNotFound):
+        IcebergFormat().load(config, TABLE)

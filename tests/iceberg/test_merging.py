@@ -1,0 +1,331 @@
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, LongType, NestedField, StringType
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.caching import ManifestCache
+from amoro_core.iceberg.features import refuse_table
+from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
+from amoro_core.iceberg.merging import (
+    ENABLED_KEY,
+    MIN_COUNT_KEY,
+    TARGET_SIZE_KEY,
+    MergeSettings,
+    in_bins,
+    merge_settings,
+    packed,
+)
+from amoro_core.iceberg.staging import stage
+from amoro_core.validating import validate
+from tests.engine.oracle import assert_same_rows, live_files, live_rows
+from tests.engine.parquet_rows import local_path
+from tests.engine.writer import append, delete_where, make_catalog, make_table, upsert
+from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+
+SCHEMA = Schema(
+    NestedField(1, "x", IntegerType(), required=False), NestedField(2, "region", StringType(), required=False)
+)
+BY_X = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "x"))
+ALWAYS = {MIN_COUNT_KEY: "2"}
+DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
+
+
+def rows(*values: int) -> list[dict[str, Any]]:
+    return [{"x": value, "region": "n"} for value in values]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> SqlCatalog:
+    return make_catalog(tmp_path)
+
+
+def filled(catalog: SqlCatalog, properties: Mapping[str, str] = ALWAYS, **more: Any) -> Table:
+    """A table of four appends, each with a manifest of its own, of which an earlier file may be rewritten."""
+    table = make_table(catalog, "db.t", SCHEMA, properties=properties, **more)
+    for value in range(1, 5):
+        append(table, rows(value))
+    return table
+
+
+def manifests(table: Table) -> list[ManifestFile]:
+    snapshot = loaded(table).current_snapshot()
+    assert snapshot is not None
+    return read_list(table.io, snapshot.manifest_list)
+
+
+def optimize_two(table: Table) -> None:
+    """Rewrite the first two files into one."""
+    optimized(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
+
+
+def counts(table: Table) -> list[tuple[ManifestContent, int, int | None, int | None, int | None]]:
+    return [
+        (one.content, one.partition_spec_id, one.added_files_count, one.existing_files_count, one.deleted_files_count)
+        for one in manifests(table)
+    ]
+
+
+def entries(manifest: ManifestFile) -> list[dict[str, Any]]:
+    return list(fastavro.reader(BytesIO(Path(local_path(manifest.manifest_path)).read_bytes())))  # type: ignore[arg-type]
+
+
+def listed(path: str, length: int, spec_id: int = 0) -> ManifestFile:
+    return ManifestFile.from_args(manifest_path=path, manifest_length=length, partition_spec_id=spec_id, content=DATA)
+
+
+def bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> list[str]:
+    return ["".join(one.manifest_path for one in some) for some in in_bins(manifests, settings)]
+
+
+# Which ones
+
+
+def test_bins_are_filled_from_the_end_in_order_and_an_item_beyond_the_target_is_alone() -> None:
+    assert packed([4, 9, 3, 3, 4, 8, 99, 1], int, 10) == [(4,), (9,), (3, 3, 4), (8,), (99,), (1,)]
+    assert packed([5, 5, 5], int, 10) == [(5,), (5, 5)]
+    assert packed([], int, 10) == []
+
+
+def test_the_newest_bin_waits_for_the_least_count() -> None:
+    some = [listed(name, 1) for name in "abc"]
+
+    assert bins(some, MergeSettings(min_count=4)) == ["a", "b", "c"]
+    assert bins(some, MergeSettings(min_count=3)) == ["abc"]
+
+
+def test_older_bins_are_merged_at_any_count() -> None:
+    some = [listed(name, 4) for name in "abcde"]
+
+    assert bins(some, MergeSettings(min_count=100, target_bytes=8)) == ["a", "bc", "de"]
+
+
+def test_manifests_of_different_specs_are_never_merged() -> None:
+    some = [listed("a", 1), listed("b", 1, 1), listed("c", 1), listed("d", 1, 1)]
+
+    assert bins(some, MergeSettings(min_count=2)) == ["ac", "bd"]
+
+
+def test_nothing_is_merged_where_the_table_says_so() -> None:
+    assert bins([listed(name, 1) for name in "abc"], MergeSettings(enabled=False, min_count=2)) == ["a", "b", "c"]
+
+
+# What the table says
+
+
+def test_settings_are_icebergs_unless_the_table_says_otherwise() -> None:
+    assert merge_settings({}) == MergeSettings(True, 100, 8388608)
+    given = {ENABLED_KEY: "False", MIN_COUNT_KEY: "5", TARGET_SIZE_KEY: "+1024"}
+    assert merge_settings(given) == MergeSettings(False, 5, 1024)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (ENABLED_KEY, "yes"),
+        (ENABLED_KEY, ""),
+        (MIN_COUNT_KEY, "-1"),
+        (MIN_COUNT_KEY, "1.5"),
+        (MIN_COUNT_KEY, "1_0"),
+        (TARGET_SIZE_KEY, "0"),
+        (TARGET_SIZE_KEY, "8 MB"),
+    ],
+)
+def test_a_malformed_property_refuses_the_table_by_key_and_value(catalog: SqlCatalog, key: str, value: str) -> None:
+    table = filled(catalog, {key: value})
+
+    for refused in (lambda: refuse_table(table.metadata), lambda: staged(table, rewritten(table))):
+        with pytest.raises(TableRefused, match=f"property {key} has the malformed value '{value}'") as told:
+            refused()
+        assert told.value.reason == "configuration"
+
+
+# What is written
+
+
+def test_small_manifests_become_one_with_the_numbers_of_their_files(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    before = {file.path: file for file in live_files(table)}
+    rows_before = live_rows(table)
+
+    optimize_two(table)
+
+    (merged,) = manifests(table)
+    assert (merged.sequence_number, merged.min_sequence_number) == (5, 3)
+    assert counts(table) == [(DATA, 0, 1, 2, 2)]
+    ids = [one.snapshot_id for one in loaded(table).metadata.snapshots]
+    assert [
+        (one["status"], ids.index(one["snapshot_id"]), one["sequence_number"], one["file_sequence_number"])
+        for one in sorted(entries(merged), key=lambda one: (one["status"], one["sequence_number"]))
+    ] == [(0, 2, 3, 3), (0, 3, 4, 4), (1, 4, 4, None), (2, 4, 1, 1), (2, 4, 2, 2)]
+    after = {file.path: file for file in live_files(table)}
+    assert {path: after[path] for path in after if path in before} == {
+        path: file for path, file in before.items() if file.data_sequence > 2
+    }
+    assert_same_rows(rows_before, live_rows(table))
+    assert sorted(loaded(table).scan().to_arrow()["x"].to_pylist()) == [1, 2, 3, 4]
+
+
+def test_by_default_ninety_nine_manifests_stay_and_a_hundred_are_merged(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", SCHEMA)
+    for value in range(98):
+        append(table, rows(value))
+    first = live_files(table)[0].path
+
+    _, kept = staged(table, rewritten(table, only=[first]))  # one added, one with the removed file, 97 untouched
+    append(table, rows(98))
+    _, merged = staged(table, rewritten(table, only=[first]))
+
+    assert len(read_list(table.io, kept.manifest_list)) == 99
+    (one,) = read_list(table.io, merged.manifest_list)
+    assert (one.added_files_count, one.existing_files_count, one.deleted_files_count) == (1, 98, 1)
+
+
+def test_what_was_written_only_to_be_merged_is_gone(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    metadata = Path(local_path(table.metadata.location), "metadata")
+    before = {path.name for path in metadata.iterdir()}
+
+    _, attempt = staged(table, rewritten(table, only=[file.path for file in live_files(table)[:2]]))
+
+    written = {path.name for path in metadata.iterdir()} - before
+    assert written == {path.rpartition("/")[2] for path in attempt.metadata_files}
+    assert len(written) == 2
+
+
+def test_data_and_deletes_are_merged_apart_and_the_least_number_keeps_deletes_alive(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    upsert(table, rows(1), ["x"])
+    delete_where(table, lambda row: row["x"] == 2)
+    upsert(table, rows(3), ["x"])
+    plan = rewritten(table, only=[file.path for file in live_files(table) if file.data_sequence == 4])
+    upsert(table, rows(4), ["x"])
+    before = live_rows(table)
+
+    optimized(table, plan)
+
+    # The rewritten file carries the plan's number 7, below that of the newer delete.
+    assert counts(table) == [(DATA, 0, 1, 6, 1), (DELETES, 0, 0, 4, 0)]
+    assert [(one.sequence_number, one.min_sequence_number) for one in manifests(table)] == [(9, 1), (9, 5)]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_new_position_deletes_of_converted_files_are_counted(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", SCHEMA, properties=ALWAYS)
+    append(table, rows(1, 2, 3))
+    append(table, rows(4))
+    upsert(table, rows(1), ["x"])
+    upsert(table, rows(2), ["x"])
+    before = live_rows(table)
+
+    optimized(table, rewritten(table, only=[], converted=[live_files(table)[0].path]))
+
+    (merged,) = [one for one in manifests(table) if one.content == DELETES]
+    assert (merged.added_files_count, merged.added_rows_count) == (1, 2)
+    snapshot = loaded(table).current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    names = ("added-position-deletes", "added-position-delete-files", "total-position-deletes", "total-delete-files")
+    assert [snapshot.summary[name] for name in names] == ["2", "1", "2", "3"]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_specs_stay_apart(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    with table.update_spec() as change:
+        change.add_identity("region")
+    append(table, rows(5))
+    append(table, rows(6))
+    before = live_rows(table)
+
+    optimize_two(table)
+
+    assert counts(table) == [(DATA, 0, 1, 2, 2), (DATA, 1, 0, 2, 0)]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_a_table_of_format_1_is_merged(catalog: SqlCatalog) -> None:
+    table = filled(catalog, format_version=1)
+    before = live_rows(table)
+
+    optimize_two(table)
+
+    assert counts(table) == [(DATA, 0, 1, 2, 2)]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_partitions_of_a_promoted_column_are_merged_in_its_newest_type(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", SCHEMA, BY_X, properties=ALWAYS)
+    append(table, rows(1))
+    append(table, rows(2))
+    with table.update_schema() as change:
+        change.update_column("x", LongType())
+    append(table, rows(2**40))
+    before = live_rows(table)
+
+    optimized(table, rewritten(table, only=[live_files(table)[0].path]))
+
+    (merged,) = manifests(table)
+    assert sorted(one["data_file"]["partition"]["x"] for one in entries(merged)) == [1, 1, 2, 2**40]
+    assert_same_rows(before, live_rows(table))
+
+
+def test_merging_again_drops_what_earlier_snapshots_removed(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    optimize_two(table)
+    before = live_rows(table)
+
+    optimize_two(table)
+
+    assert counts(table) == [(DATA, 0, 1, 1, 2)]
+    assert_same_rows(before, live_rows(table))
+
+
+# Reading once
+
+
+def test_no_manifest_is_read_twice_between_head_and_staging(catalog: SqlCatalog) -> None:
+    table = filled(catalog)
+    upsert(table, rows(1), ["x"])
+    record = rewritten(table)
+    upsert(table, rows(2), ["x"])
+    fresh, cache = loaded(table), ManifestCache()
+    head = read_head(fresh, record.snapshot_id, lambda one: scanned(one, cache.read), cache.read)
+    content = validate(record, head).content
+    assert content is not None
+    for one in manifests(table):
+        Path(local_path(one.manifest_path)).unlink()
+
+    attempt = stage(fresh, head, content, {}, read=cache.read)
+
+    assert [one.deleted_files_count for one in read_list(fresh.io, attempt.manifest_list)] == [5, 1]
+
+
+def test_a_cache_keeps_no_more_than_it_may_and_no_failure(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "db.t", SCHEMA)
+    append(table, rows(*range(3)), files=3)
+    append(table, rows(3))
+    small, large = manifests(table)
+    cache = ManifestCache(max_entries=2)
+    hidden = Path(local_path(small.manifest_path))
+    hidden.rename(hidden.with_suffix(".hidden"))
+    with pytest.raises(Exception, match="does not exist"):
+        cache.read(table.io, small)
+    hidden.with_suffix(".hidden").rename(hidden)
+    found: list[Manifest] = [cache.read(table.io, one) for one in (large, small)]
+
+    assert [len(one.live) for one in found] == [3, 1]
+    assert cache.read(table.io, small).entries is found[1].entries
+    assert cache.read(table.io, large).entries is not found[0].entries
+    assert read_manifest(table.io, large).live == found[0].live

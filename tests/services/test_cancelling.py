@@ -1,0 +1,67 @@
+"""Taking a process back before its commit."""
+
+import pytest
+
+from amoro_core.errors import IllegalState, ProcessNotFound
+from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+
+def two_tasks(world: World) -> str:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(4):
+        writer.append(table, [row(number, "a"), row(number + 100, "b")])
+    return world.begin(OptimizingType.MINOR)
+
+
+def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_removed(world: World) -> None:
+    process = two_tasks(world)
+    before = oracle.live_rows(world.catalog.load_table("db.t"))
+    optimizer = world.optimizer()
+    done = world.run_one(optimizer)
+    (running,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [running.attempt])
+    view = world.optimizing.cancel(process[:13], "somebody cancelled it")
+    assert (view.process.status, view.process.failure) == (ProcessStatus.CLOSED, "somebody cancelled it")
+    assert sorted(task.status for task in view.tasks) == [TaskStatus.CANCELED, TaskStatus.SUCCESS]
+    assert world.heard.left_over == [process]
+    assert world.optimizing.abandoned(optimizer, [running.attempt]) == [running.attempt]
+    assert not world.optimizing.complete(optimizer, running.attempt, world.execute(running))
+    output = world.output(done.attempt)
+    assert output is not None
+    assert world.committing.clean_up(process) == tuple(file.path for file in output.data_files)
+    runtime = world.table()
+    assert runtime.status is OptimizingStatus.IDLE
+    assert runtime.status_reason == "minor was cancelled: somebody cancelled it"
+    assert runtime.failures == 0
+    oracle.assert_same_rows(before, oracle.live_rows(world.catalog.load_table("db.t")))
+
+
+def test_a_cancelled_table_is_evaluated_again_at_its_next_refresh(world: World) -> None:
+    process = two_tasks(world)
+    world.optimizing.cancel(process, "no")
+    world.later(60)
+    evaluated = world.now
+    refreshed = world.tables.refresh(world.table().table_id)
+    assert refreshed is not None
+    assert refreshed.evaluated_at == evaluated
+    assert world.begin(OptimizingType.MINOR) != process
+
+
+def test_a_process_that_commits_or_has_ended_can_not_be_cancelled(world: World) -> None:
+    process = two_tasks(world)
+    world.run_all(process)
+    with pytest.raises(IllegalState, match=f"process {process} commits already and can't be cancelled"):
+        world.optimizing.cancel(process, "no")
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    with pytest.raises(IllegalState, match=f"process {process} has ended already: success"):
+        world.optimizing.cancel(process, "no")
+    assert world.heard.left_over == []
+
+
+def test_an_unknown_process_is_not_found(world: World) -> None:
+    with pytest.raises(ProcessNotFound):
+        world.optimizing.cancel("01997a4c", "no")

@@ -1,0 +1,85 @@
+"""Looking into a table: properties with origins, health by parts, live files."""
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import TableNotFound, TableRefused
+from amoro_core.model.config import EffectiveProperty, Enabled, Origin
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.inspecting import InspectionService
+from tests.engine import writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+TABLE = parse_table("cat.db.t")
+
+
+@pytest.fixture
+def inspection(world: World) -> InspectionService:
+    return InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+
+
+def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspection: InspectionService) -> None:
+    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
+    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.target-size": "1000"}))
+    properties, enabled = inspection.properties(TABLE)
+    known = {item.key: item for item in properties}
+    assert known["self-optimizing.quota"] == EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE)
+    assert known["self-optimizing.target-size"].origin is Origin.CATALOG
+    assert known["self-optimizing.group"] == EffectiveProperty("self-optimizing.group", "default", Origin.DEFAULT)
+    assert enabled == Enabled(False, "observed only: nobody enabled it")
+    world.tables.set_enabled(TABLE, True)
+    assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
+
+
+def test_a_malformed_property_is_shown_and_refused_only_by_the_evaluation(
+    catalog: SqlCatalog, inspection: InspectionService
+) -> None:
+    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "lots"})
+    assert [item.value for item in inspection.properties(TABLE)[0] if item.key == "self-optimizing.quota"] == ["lots"]
+    with pytest.raises(TableRefused, match="has the malformed value 'lots'"):
+        inspection.health(TABLE)
+
+
+def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: InspectionService) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    assert inspection.health(TABLE).summary.health_score == 100
+    for number in range(3):
+        writer.append(table, [row(number)])
+    evaluation = inspection.health(TABLE)
+    assert evaluation.health is not None
+    assert evaluation.health.score == evaluation.summary.health_score
+    assert evaluation.summary.data_files == 3
+
+
+def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: InspectionService) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+    assert inspection.files(TABLE, 10).total == 0
+    writer.append(table, [row(1, "b"), row(2, "a")])
+    writer.append(table, [row(3, "a")])
+    shown = inspection.files(TABLE, 2)
+    assert (shown.total, [item.partition for item in shown.files]) == (3, ["part=a", "part=a"])
+    assert [item.file.record_count for item in inspection.files(TABLE, 10).files] == [1, 1, 1]
+
+
+def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService) -> None:
+    for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, 1)):
+        with pytest.raises(TableNotFound):
+            look(TABLE)
+
+
+def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world: World, catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    assert inspection.snapshots(TABLE) == ()
+    for number in range(2):
+        writer.append(table, [row(number)])
+    process = world.begin(OptimizingType.MINOR)
+    world.run_all(process)
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    head, middle, first = inspection.snapshots(TABLE)
+    assert (head.operation, head.refs, head.parent_id) == ("replace", ("main",), middle.snapshot_id)
+    assert head.summary["amoro.process-id"] == process
+    assert (first.parent_id, first.refs, first.sequence_number) == (None, (), 1)

@@ -1,0 +1,62 @@
+"""Settings: the environment over the file over defaults, each value with its origin."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import InvalidSettings
+from amoro_core.settings import Settings, load_settings
+
+DEFAULTS = (
+    ("host", "127.0.0.1", "default"),
+    ("port", "1261", "default"),
+    ("heartbeat-interval", "10s", "default"),
+    ("heartbeat-timeout", "1m", "default"),
+    ("schedule-to-ack", "30s", "default"),
+    ("start-to-close", "2h", "default"),
+    ("groups", "default", "default"),
+    ("history-keep", "30d", "default"),
+)
+
+
+def test_without_a_file_all_values_are_defaults(tmp_path: Path) -> None:
+    assert load_settings(tmp_path, None, {}) == Settings()
+    assert load_settings(tmp_path, None, {}).described() == DEFAULTS
+
+
+def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
+    path = tmp_path / "amoro.yaml"
+    path.write_text("port: 7000\nhistory-keep: 90m\nheartbeat_interval: 5s\ngroups: [default, a]\n")
+    environment = {"AMORO_PORT": "7001", "AMORO_HEARTBEAT_TIMEOUT": "1m30s", "AMORO_GROUPS": "b, c"}
+    settings = load_settings(tmp_path, None, environment).with_values("flag --host", host="0.0.0.0")  # noqa: S104
+    assert settings.history_keep == timedelta(minutes=90)
+    assert settings.described() == (
+        ("host", "0.0.0.0", "flag --host"),  # noqa: S104
+        ("port", "7001", "environment AMORO_PORT"),
+        ("heartbeat-interval", "5s", f"file {path}"),
+        ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
+        ("schedule-to-ack", "30s", "default"),
+        ("start-to-close", "2h", "default"),
+        ("groups", "b, c", "environment AMORO_GROUPS"),
+        ("history-keep", "90m", f"file {path}"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("AMORO_PORT", "x"), ("AMORO_PORT", "70000"), ("AMORO_HISTORY_KEEP", "0s"), ("AMORO_GROUPS", " , ")],
+)
+def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"environment variable {variable}: .* has the malformed value"):
+        load_settings(tmp_path, None, {variable: value})
+
+
+def test_an_unknown_key_of_the_file_is_an_error_with_the_nearest_one(tmp_path: Path) -> None:
+    (tmp_path / "amoro.yaml").write_text("histroy-keep: 1d\n")
+    with pytest.raises(InvalidSettings, match="unknown key 'histroy-keep'") as error:
+        load_settings(tmp_path, None, {})
+    assert error.value.hint == "Did you mean history-keep?"
+    (tmp_path / "amoro.yaml").write_text("origins: x\n")
+    with pytest.raises(InvalidSettings, match="unknown key 'origins'"):
+        load_settings(tmp_path, None, {})
