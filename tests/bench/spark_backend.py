@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 
@@ -45,7 +44,7 @@ _NUMBERS = itertools.count(1)
 def small_work(directory: Path) -> Iterator[tuple[RewriteInput, Attempt]]:
     """The input of a small rewrite, and its attempt."""
     (directory / "home").mkdir(parents=True)
-    with writer.make_catalog(directory) as catalog:
+    with closing(writer.make_catalog(directory)) as catalog:
         world = World(directory / "home", catalog)
         world.begin(OptimizingType.FULL, name_of(messy_table(catalog)))
         (task,) = world.poll(world.optimizer())
@@ -137,4 +136,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,1 @@
+"""Optimizers whose work runs in Spark."""

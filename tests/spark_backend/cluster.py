@@ -1,0 +1,117 @@
+"""A standalone Spark cluster of processes, from PySpark's own distribution: a master and workers on loopback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+
+from tests.acceptance.processes import ROOT, free_port, wait_until
+
+SPARK_HOME = Path(pyspark.__file__).parent
+HOST = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class Daemon:
+    """A master or a worker, the leader of a process group of its own."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL to this JVM alone; it is gone afterwards."""
+        self.popen.kill()
+        self.popen.wait(30)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A running cluster."""
+
+    directory: Path
+    master_url: str
+    master: Daemon
+    workers: list[Daemon] = field(default_factory=list)
+
+    def close(self) -> None:
+        """End everything that was started, executors included."""
+        for daemon in (*self.workers, self.master):
+            with suppress(ProcessLookupError):
+                os.killpg(daemon.pid, signal.SIGKILL)
+            daemon.popen.wait(30)
+
+
+def start_cluster(directory: Path, workers: int, cores: int) -> Cluster:
+    """A master with so many workers that are registered, of so many cores each."""
+    port = free_port()
+    url = f"spark://{HOST}:{port}"
+    master = _start(directory, "master", "master.Master", "--port", str(port))
+    cluster = Cluster(directory, url, master)
+    try:
+        _wait_for(master, "I have been elected leader")
+        for number in range(1, workers + 1):
+            options = ("--cores", str(cores), "--memory", "2g", "--port", "0", "--work-dir", str(directory / "work"))
+            cluster.workers.append(_start(directory, f"worker-{number}", "worker.Worker", *options, url))
+        for worker in cluster.workers:
+            _wait_for(worker, "Successfully registered with master")
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _start(directory: Path, name: str, kind: str, *arguments: str) -> Daemon:
+    log = directory / f"{name}.log"
+    with log.open("wb") as output:
+        popen = subprocess.Popen(
+            [
+                *(str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}"),
+                *("--host", HOST, "--webui-port", "0", *arguments),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=directory,
+            env=_environment(directory),
+            start_new_session=True,
+        )
+    return Daemon(popen, log)
+
+
+def _environment(directory: Path) -> Mapping[str, str]:
+    kept = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
+    return kept | {
+        "HOME": str(directory),
+        "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_LOCAL_DIRS": str(directory),
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _wait_for(daemon: Daemon, text: str) -> None:
+    def said() -> bool:
+        if daemon.popen.poll() is not None:
+            raise AssertionError(f"{daemon.log.name} ended:\n{daemon.output[-3000:]}")
+        return text in daemon.output
+
+    wait_until(said, f"{daemon.log.stem} says {text!r}")

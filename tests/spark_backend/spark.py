@@ -1,0 +1,112 @@
+"""Optimizers on Spark as processes, and what their workers are doing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tests.acceptance.processes import Installation, Process
+
+#: Everything listens on loopback; the JVMs start faster and stay small.
+ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+}
+
+
+def spark_optimizer(
+    installation: Installation,
+    address: str,
+    master: str,
+    *options: str,
+    failpoints: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> Process:
+    """An optimizer on that master that is registered."""
+    given = [f"--spark-conf={key}={value}" for key, value in {**SETTINGS, **(settings or {})}.items()]
+    process = installation.start(
+        *("optimizer", "run", "--address", address, "--backend", "spark", "--master", master),
+        *("--heartbeat-interval", "500ms", *given, *options),
+        failpoints=failpoints,
+        environment={**ENVIRONMENT, "SPARK_LOCAL_DIRS": str(installation.directory)},
+    )
+    process.wait_for("optimizer.registered")
+    return process
+
+
+_DAEMONS = ([b"-m", b"pyspark.daemon"], [b"-m", b"amoro_optimizer.backends.spark.daemon"])
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that this one has started, and theirs."""
+    listed = subprocess.run(["ps", "-e", "-o", "pid=,ppid="], capture_output=True, check=True, encoding="ascii").stdout
+    parents = {int(child): int(parent) for child, parent in map(str.split, listed.splitlines())}
+    found, new = {pid}, {pid}
+    while new:
+        new = {child for child, parent in parents.items() if parent in new} - found
+        found |= new
+    return found - {pid}
+
+
+def python_workers(pid: int) -> set[int]:
+    """The Python workers below a process: not the daemons, which fork them."""
+    daemons = {one for one in descendants(pid) if _command(one).split(b"\0")[1:3] in _DAEMONS}
+    return {one for one in daemons if _parent(one) in daemons}
+
+
+def java_of(pid: int) -> int:
+    """The driver's JVM of an optimizer."""
+    (found,) = (one for one in descendants(pid) if b"org.apache.spark.deploy.SparkSubmit" in _command(one))
+    return found
+
+
+def executor_of(pid: int) -> int | None:
+    """The executor's JVM above a Python worker; None when one of them is gone already."""
+    current: int | None = pid
+    while current is not None and b"CoarseGrainedExecutorBackend" not in _command(current):
+        current = _parent(current)
+    return current
+
+
+def writers(directory: Path, pid: int) -> Iterator[tuple[int, Path]]:
+    """The processes below `pid` that have a file below the directory open for writing, and the file."""
+    for one in descendants(pid):
+        with suppress(OSError):
+            for entry in Path(f"/proc/{one}/fd").iterdir():
+                with suppress(OSError):
+                    path = entry.readlink()
+                    if path.is_relative_to(directory) and entry.lstat().st_mode & 0o200:
+                        yield one, path
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
+
+
+def _parent(pid: int) -> int | None:
+    with suppress(OSError):
+        found = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return found if found > 1 else None
+    return None
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process exists and is no zombie."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def kill(pid: int) -> None:
+    """SIGKILL to a process that the test has started, directly or not."""
+    os.kill(pid, 9)

@@ -1,0 +1,82 @@
+"""A table that a worker gets stuck with, a file under way; and calls that go on meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from tests.acceptance.processes import wait_until
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.spark_backend.spark import writers
+
+
+@dataclass(frozen=True, slots=True)
+class StuckTable:
+    """Two files of ten rows; the second is a pipe that never says a word, until it is mended."""
+
+    table: Table
+    pipe: Path
+    kept: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.pipe.parent
+
+    def mend(self) -> None:
+        """Put the file back; who reads the pipe goes on waiting."""
+        self.kept.replace(self.pipe)
+
+    def wait_for_writer(self) -> tuple[int, Path]:
+        """The worker below this process that has begun a file, and the file."""
+        return wait_until(lambda: next(writers(self.directory, os.getpid()), None), "a worker has begun a file")
+
+
+def stuck_table(catalog: Catalog) -> StuckTable:
+    """The new table `db.stuck`."""
+    table = writer.make_table(catalog, "db.stuck", SCHEMA)
+    for first in (0, 10):
+        writer.append(table, [row(first + number) for number in range(10)])
+    _, second = (Path(local_path(file.path)) for file in oracle.live_files(table))
+    kept = second.rename(second.with_suffix(".kept"))
+    os.mkfifo(second)
+    return StuckTable(table, second, kept)
+
+
+class Call(threading.Thread):
+    """A call in a thread of its own, with what it raised."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._call = call
+        self.raised: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._call()
+        except Exception as error:
+            self.raised = error
+
+    def ends_within(self, seconds: float) -> bool:
+        self.join(seconds)
+        return not self.is_alive()
+
+
+@contextmanager
+def in_thread(call: Callable[[], object], end: Callable[[], object] = lambda: None) -> Iterator[Call]:
+    """The call going on; it is told to end with the block and waited for."""
+    made = Call(call)
+    made.start()
+    try:
+        yield made
+    finally:
+        end()
+        made.join()

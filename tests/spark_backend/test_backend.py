@@ -1,0 +1,138 @@
+"""The backend in a local Spark application of this process: results, errors, cancelling, what it leaves behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, OptimizerError
+from amoro_core.model.processes import Attempt, ProcessStatus
+from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.tables import OptimizingType
+from amoro_core.protocol import codec
+from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_optimizer.backends.spark.driver import SparkBackend
+from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+from tests.spark_backend.spark import kill, python_workers
+from tests.spark_backend.stuck import in_thread, stuck_table
+
+
+@pytest.fixture
+def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    (tmp_path / "home").mkdir()
+    made = World(tmp_path / "home", catalog)
+    yield made
+    made.close()
+
+
+def only_task(world: World, table: Table) -> tuple[Attempt, RewriteInput]:
+    """The only task of a full rewrite, handed to an optimizer."""
+    world.begin(OptimizingType.FULL, name_of(table))
+    (task,) = world.poll(world.optimizer())
+    return task.attempt, codec.decode_input(pb.RewriteInput.FromString(task.payload))
+
+
+def never() -> bool:
+    return False
+
+
+def ignore(rows_done: int, rows_total: int) -> None:
+    """Progress that nobody asks for."""
+
+
+def test_a_result_is_the_engines_and_progress_is_told(backend: SparkBackend, world: World) -> None:
+    table = messy_table(world.catalog)
+    before = look(table)
+    process_id, optimizer = world.begin(OptimizingType.FULL, name_of(table)), world.optimizer()
+    (task,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [task.attempt])
+    work = codec.decode_input(pb.RewriteInput.FromString(task.payload))
+    told: list[tuple[int, int]] = []
+    output = backend.execute(work, {}, task.attempt, lambda *rows: told.append(rows), never)
+    assert (output.rows_read, output.rows_deleted, output.rows_written) == (62, 3, 59)
+    assert told[0] == (10, 62)
+    assert world.optimizing.complete(optimizer, task.attempt, output)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert_optimized_once(table, before)
+    assert unreferenced_files(table) == set()
+
+
+def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: World) -> None:
+    table = messy_table(world.catalog)
+    attempt, work = only_task(world, table)
+    Path(local_path(work.rewritten[-1].data.path)).unlink()
+    with pytest.raises(DataFileMissing, match=r"does not exist \(the table's metadata names it"):
+        backend.execute(work, {}, attempt, ignore, never)
+    elsewhere = replace(work.rewritten[0], data=replace(work.rewritten[0].data, spec_id=9))
+    with pytest.raises(CheckFailed, match="the files of one task lie in 2 partitions"):
+        backend.execute(replace(work, converted=(elsewhere,)), {}, attempt, ignore, never)
+    assert unreferenced_files(table) == set()
+
+
+def test_a_job_that_hears_nothing_is_killed_and_its_file_removed(backend: SparkBackend, world: World) -> None:
+    stuck = stuck_table(world.catalog)
+    attempt, work = only_task(world, stuck.table)
+    cancelled = threading.Event()
+    with in_thread(lambda: backend.execute(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
+        _, file = stuck.wait_for_writer()
+        cancelled.set()
+        assert call.ends_within(15.0)
+        assert isinstance(call.raised, AttemptAbandoned)
+        assert not file.exists()
+    stuck.mend()
+    assert unreferenced_files(stuck.table) == set()
+    again = Attempt(attempt.task_id, attempt.number + 1)
+    assert backend.execute(work, {}, again, ignore, never).rows_written == 20
+
+
+def test_a_killed_worker_fails_the_attempt_and_its_file_is_removed(backend: SparkBackend, world: World) -> None:
+    stuck = stuck_table(world.catalog)
+    attempt, work = only_task(world, stuck.table)
+    cancelled = threading.Event()
+    with in_thread(lambda: backend.execute(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
+        pid, file = stuck.wait_for_writer()
+        assert pid in python_workers(os.getpid())
+        kill(pid)
+        assert call.ends_within(15.0)
+        assert not file.exists()
+    assert isinstance(call.raised, OptimizerError)
+    assert call.raised.message.startswith("Spark could not run the task: Lost task 0.0 in stage")
+    assert "Python worker exited unexpectedly (crashed)" in call.raised.message
+    stuck.mend()
+    assert unreferenced_files(stuck.table) == set()
+
+
+def test_an_attempt_cancelled_before_it_began_leaves_nothing(backend: SparkBackend, world: World) -> None:
+    table = messy_table(world.catalog)
+    attempt, work = only_task(world, table)
+    with pytest.raises(AttemptAbandoned):
+        backend.execute(work, {}, attempt, ignore, lambda: True)
+    assert unreferenced_files(table) == set()
+
+
+def test_jobs_and_stages_are_described_by_table_process_and_task(backend: SparkBackend, world: World) -> None:
+    stuck = stuck_table(world.catalog)
+    attempt, work = only_task(world, stuck.table)
+    cancelled = threading.Event()
+    with in_thread(lambda: backend.execute(work, {}, attempt, ignore, cancelled.is_set), cancelled.set):
+        stuck.wait_for_writer()
+        store = backend._context._jsc.sc().statusStore()
+        (job,) = [job for job in _items(store.jobsList(None)) if job.jobGroup().get() == str(attempt)]
+        stage = store.lastStageAttempt(job.stageIds().head())
+        told = f"cat.db.stuck · process {attempt.task_id.process_id} · task 1 · attempt 1"
+        assert (job.description().get(), stage.description().get()) == (told, told)
+        assert (stage.name(), stage.schedulingPool().split("-")[0]) == ("rewrite cat.db.stuck", "amoro")
+
+
+def _items(scala_sequence: Any) -> list[Any]:
+    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]

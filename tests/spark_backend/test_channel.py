@@ -1,0 +1,139 @@
+"""The line between driver and workers: which execution may write, who may speak, what is known of files."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+
+import pytest
+
+from amoro_core.errors import AttemptAbandoned, OptimizerError
+from amoro_optimizer.backends.spark.channel import Channel, Job, WorkerLine, connected
+from tests.acceptance.processes import wait_until
+
+HOST = "127.0.0.1"
+
+
+class Progress:
+    """What was told, and a way to wait for it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, int]] = []
+        self.heard = threading.Event()
+
+    def __call__(self, rows_done: int, rows_total: int) -> None:
+        self.told.append((rows_done, rows_total))
+        self.heard.set()
+
+
+class Wire:
+    """A channel with one job, and workers' lines that are closed at the end."""
+
+    def __init__(self, channel: Channel, name: str, job: Job, progress: Progress, lines: ExitStack) -> None:
+        self.channel, self.name, self.job, self.progress, self._lines = channel, name, job, progress, lines
+
+    def line(self, execution: int) -> WorkerLine:
+        address = (HOST, self.channel.port)
+        return self._lines.enter_context(connected(address, self.channel.key, self.name, execution))
+
+    def hang_up(self) -> None:
+        self._lines.close()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    channel, progress = Channel(HOST), Progress()
+    with ExitStack() as lines, channel.job(progress) as (name, job):
+        yield Wire(channel, name, job, progress, lines)
+    channel.close()
+
+
+def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire: Wire) -> None:
+    line = wire.line(1)
+    line.announce("file:///a")
+    line.announce("file:///b")
+    line.progress(5, 10)
+    assert wire.progress.heard.wait(10)
+    assert wire.progress.told == [(5, 10)]
+    assert not line.is_stopped
+    wire.hang_up()
+    assert wire.job.settle(10) == ("file:///a", "file:///b")
+
+
+def test_a_newer_execution_stops_the_earlier_one_whose_files_stay_known(wire: Wire) -> None:
+    first = wire.line(1)
+    first.announce("file:///first")
+    second = wire.line(2)
+    wait_until(lambda: first.is_stopped, "the first is told to stop")
+    with pytest.raises(AttemptAbandoned):
+        first.announce("file:///late")
+    second.announce("file:///second")
+    assert not second.is_stopped
+    wire.hang_up()
+    assert wire.job.settle(10) == ("file:///first", "file:///second")
+
+
+def test_an_earlier_execution_that_comes_late_is_refused(wire: Wire) -> None:
+    wire.line(2)
+    with pytest.raises(AttemptAbandoned, match="wants no such execution"):
+        wire.line(1)
+
+
+def test_after_the_end_of_a_job_nobody_begins_a_file(wire: Wire) -> None:
+    line = wire.line(1)
+    wire.job.stop()
+    wait_until(lambda: line.is_stopped, "the execution is told to stop")
+    with pytest.raises(AttemptAbandoned):
+        line.announce("file:///late")
+    with pytest.raises(AttemptAbandoned):
+        wire.line(2)
+    wire.hang_up()
+    assert wire.job.settle(10) == ()
+
+
+def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
+    wire.line(1).announce("file:///a")
+    assert wire.job.is_running
+    assert wire.job.settle(0.1) == ("file:///a",)
+
+
+def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
+    with wire.channel.job(wire.progress) as (name, _):
+        pass
+    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), wire.channel.key, name, 1):
+        pass
+
+
+def test_a_worker_whose_driver_is_gone_stops(wire: Wire) -> None:
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as line:
+        worker = WorkerLine(line)
+        theirs.close()
+        assert worker.is_stopped
+        with pytest.raises(AttemptAbandoned):
+            worker.announce("file:///a")
+
+
+def test_who_does_not_know_the_key_is_not_heard(wire: Wire) -> None:
+    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), b"another", wire.name, 1):
+        pass
+    with Connection(socket.create_connection((HOST, wire.channel.port)).detach()) as line:
+        assert line.recv_bytes().startswith(b"#CHALLENGE#")
+        line.send_bytes(b"no digest")
+        assert line.recv_bytes() == b"#FAILURE#"
+    wire.line(1).announce("file:///a")
+    wire.hang_up()
+    assert wire.job.settle(10) == ("file:///a",)
+
+
+def test_a_driver_out_of_reach_is_named() -> None:
+    with socket.socket() as closed:
+        closed.bind((HOST, 0))
+        port = closed.getsockname()[1]
+    told = rf"can't reach the optimizer's driver at 127\.0\.0\.1:{port}"
+    with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", 1):
+        pass
+    assert "spark.driver.host" in failed.value.hint
