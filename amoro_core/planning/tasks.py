@@ -89,7 +89,8 @@ def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
 def _bins(candidates: Sequence[AssessedFile], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
     packed = pack_evenly([file.live_bytes for file in candidates], config.target_size)
     bins = [_bin(tuple(candidates[index] for index in indexes), config) for indexes in packed]
-    return _merge_small(_fill_split(bins, config), config) if selection.type is OptimizingType.FULL else bins
+    filled = _fill_split(bins, selection, config)
+    return _merge_small(filled, config) if selection.type is OptimizingType.FULL else filled
 
 
 def _bin(files: tuple[AssessedFile, ...], config: OptimizingConfig) -> _Bin:
@@ -103,15 +104,24 @@ def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
     return max(1, min(most, live_bytes // (_small_size(config) + 1)))
 
 
-def _fill_split(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
-    """Files that are split take in the smallest bins as far as their outputs have room."""
+def _fill_split(bins: list[_Bin], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
+    """Files that are split take in the smallest bins as far as their outputs have room.
+
+    One that is not split for its own sake does so only if that saves a file: else its outputs would be split again.
+    """
     split = [bin_ for bin_ in bins if bin_.outputs > 1]
     others = sorted((bin_ for bin_ in bins if bin_.outputs == 1), key=_size_order)
     filled = []
     for bin_ in split:
-        while others and bin_.live_bytes + others[0].live_bytes <= bin_.outputs * config.target_size:
-            other = others.pop(0)
-            bin_ = _Bin((*bin_.files, *other.files), bin_.live_bytes + other.live_bytes, bin_.outputs)
+        room = bin_.outputs * config.target_size - bin_.live_bytes
+        taken = 0
+        while taken < len(others) and others[taken].live_bytes <= room:
+            room -= others[taken].live_bytes
+            taken += 1
+        files = (*bin_.files, *(file for other in others[:taken] for file in other.files))
+        if len(files) > bin_.outputs or selection.force or _gains_alone(bin_.files[0], selection):
+            bin_ = _Bin(files, bin_.outputs * config.target_size - room, bin_.outputs)
+            del others[:taken]
         filled.append(bin_)
     return filled + others
 

@@ -181,3 +181,10 @@ def bytes_written(made: OptimizingPlan) -> int:
 def splits(made: OptimizingPlan) -> int:
     """Files that large single inputs with deletes are split into."""
     return sum(max(0, task.output_count - len(task.rewritten)) for task in made.tasks)
+
+
+def test_splitting_a_large_file_for_no_fewer_files_is_not_begun() -> None:
+    # Found by the property above: 5000 and 2501 bytes became two files of 3750, and so on for ever.
+    config = OptimizingConfig(target_size=4096, max_task_size=4096, min_target_size_ratio=0.5, open_file_cost=0)
+    files = [data(f"f{size}", size, partition=(b"a",), spec_id=1) for size in (5000, 2501, 2502)]
+    assert plan_now(scan_of(files, [], unpartitioned_specs=SPECS), config, requested=OptimizingType.FULL) is None
