@@ -40,6 +40,7 @@ from amoro_core.store.database import Database, Store
 from amoro_core.store.lock import StateLock
 from amoro_core.tokens import ensure_token
 from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 log = structlog.get_logger("amoro.app")
@@ -261,6 +262,8 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
     """Run an optimizer on its own; `until` is told how to stop it. Raises what makes registering hopeless."""
     runner = Runner(config, in_process(config.memory_bytes))
     until(runner)
+    # Resident memory stays below this base plus threads times the limit.
+    log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
     runner.run()
 
 

@@ -1,0 +1,276 @@
+"""Everything that another writer may do while a rewrite is under way, with what then becomes of the rewrite.
+
+Ids below 200 lie in the inputs of the process: 1 to 6 in partition a, 101 to 106 in b. Those from 201 on lie in files
+that the process leaves alone. Of the ids 1, 2, 101 and 102 older versions were deleted before the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from tests.model.lake import Lake, ids_are, row
+from tests.services.world import World
+
+
+class Kind(StrEnum):
+    """What the process does with its inputs."""
+
+    REWRITE = "rewrite"
+    CONVERT = "convert"
+
+
+class Fate(StrEnum):
+    """What becomes of a process whose commit comes after the operation."""
+
+    UNHARMED = "unharmed"
+    REWRITES_LOSE_A = "rewrites lose partition a"  # converted files are as good as before
+    LOSES_A = "loses partition a"
+    FAILS = "fails"
+
+
+#: How a process ends, by its fate, when partition a's task is one of two.
+PARTITIONED = {
+    (Fate.UNHARMED, Kind.REWRITE): ProcessStatus.SUCCESS,
+    (Fate.UNHARMED, Kind.CONVERT): ProcessStatus.SUCCESS,
+    (Fate.REWRITES_LOSE_A, Kind.REWRITE): ProcessStatus.PARTIAL,
+    (Fate.REWRITES_LOSE_A, Kind.CONVERT): ProcessStatus.SUCCESS,
+    (Fate.LOSES_A, Kind.REWRITE): ProcessStatus.PARTIAL,
+    (Fate.LOSES_A, Kind.CONVERT): ProcessStatus.PARTIAL,
+    (Fate.FAILS, Kind.REWRITE): ProcessStatus.FAILED,
+    (Fate.FAILS, Kind.CONVERT): ProcessStatus.FAILED,
+}
+#: The properties by which minor optimizing takes what it is to take. Small files are fragments, or all are segments.
+PROPERTIES = {
+    Kind.REWRITE: {"self-optimizing.target-size": "80000"},
+    Kind.CONVERT: {
+        "self-optimizing.target-size": "4000",
+        "self-optimizing.major.trigger.duplicate-ratio": "1.0",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The table and the coordinator under test, with room for another coordinator."""
+
+    lake: Lake
+    world: World
+    other_home: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that others do."""
+
+    name: str
+    run: Callable[[Scene], object]
+    fate: Fate = Fate.UNHARMED
+    deletes: bool = False  # it needs delete files, so format 2
+
+
+def expected_status(fate: Fate, kind: Kind, *, partitioned: bool) -> ProcessStatus:
+    """How a process ends that commits after an operation of that fate."""
+    ending = PARTITIONED[fate, kind]
+    # Without partitions there is one task, and what it loses is all.
+    return ending if partitioned or ending is ProcessStatus.SUCCESS else ProcessStatus.FAILED
+
+
+def _append(scene: Scene) -> None:
+    scene.lake.append([row(400), row(401, "b"), row(402, "c")])
+
+
+def _upsert_inputs(scene: Scene) -> None:
+    scene.lake.upsert([row(4, "a", "newer"), row(104, "b", "newer"), row(1, "a", "newer")])
+
+
+def _upsert_others(scene: Scene) -> None:
+    scene.lake.upsert([row(201, "a", "newer"), row(301, "b", "newer")])
+
+
+def _upsert_and_append(scene: Scene) -> None:
+    """The schedule of apache/iceberg #10312: the append makes the equality delete older than the head."""
+    _upsert_inputs(scene)
+    _append(scene)
+
+
+def _delete_in_one_partition(scene: Scene) -> None:
+    scene.lake.delete_equal([row(4), row(5), row(201)])
+
+
+def _delete_everywhere(scene: Scene) -> None:
+    scene.lake.delete_equal([{"id": 4}, {"id": 104}, {"id": 201}], everywhere=True)
+
+
+def _delete_position_in_input(scene: Scene) -> None:
+    scene.lake.delete_positions(ids_are(5))
+
+
+def _delete_position_and_append(scene: Scene) -> None:
+    """pyiceberg's own validation overlooks a delete that an append has followed."""
+    _delete_position_in_input(scene)
+    _append(scene)
+
+
+def _delete_position_in_other(scene: Scene) -> None:
+    scene.lake.delete_positions(ids_are(201))
+
+
+def _delete_position_in_other_without_bounds(scene: Scene) -> None:
+    """By its metadata it may name any file of the partition; only its own rows tell."""
+    scene.lake.delete_positions(ids_are(201), with_bounds=False)
+
+
+def _overwrite_input(scene: Scene) -> None:
+    scene.lake.overwrite(ids_are(5), {"value": "newer"})
+
+
+def _overwrite_other(scene: Scene) -> None:
+    scene.lake.overwrite(ids_are(201, 301), {"value": "newer"})
+
+
+def _remove_input(scene: Scene) -> None:
+    scene.lake.remove_file(ids_are(5))
+
+
+def _remove_other(scene: Scene) -> None:
+    scene.lake.remove_file(ids_are(201))
+
+
+def _add_column_and_write(scene: Scene) -> None:
+    scene.lake.add_column("more")
+    scene.lake.append([{**row(400), "more": "m"}])
+
+
+def _rename_and_reuse(scene: Scene) -> None:
+    """The old name belongs to another column afterwards."""
+    scene.lake.rename_column("value", "renamed")
+    scene.lake.add_column("value")
+    scene.lake.append([{**row(400), "renamed": "r"}])
+
+
+def _drop_and_reuse(scene: Scene) -> None:
+    scene.lake.drop_column("value")
+    scene.lake.add_column("value")
+    scene.lake.append([row(400, "a", "other")])
+
+
+def _change_spec(scene: Scene) -> None:
+    lake = scene.lake
+    if lake.table.spec().fields:
+        lake.partition_by_nothing()
+    else:
+        lake.partition_by_part()
+    lake.append([row(400), row(401, "b")])
+
+
+def _roll_back(scene: Scene) -> None:
+    """To the last snapshot that the process does not know."""
+    planned = _planned(scene)
+    ancestors = scene.lake.ancestors()
+    scene.lake.set_main(ancestors[ancestors.index(planned) + 1])
+
+
+def _replace_main(scene: Scene) -> None:
+    """By a branch that left main before the plan and went its own way."""
+    lake = scene.lake
+    ancestors = lake.ancestors()
+    lake.create_branch("audit", ancestors[ancestors.index(_planned(scene)) + 1])
+    lake.append([row(500)], branch="audit")
+    lake.set_main(lake.table.metadata.refs["audit"].snapshot_id)
+
+
+def _write_to_branch(scene: Scene) -> None:
+    scene.lake.create_branch("audit")
+    scene.lake.append([row(500)], branch="audit")
+
+
+def _expire_after_appends(scene: Scene) -> None:
+    """What is left of the history does not lead back to the plan."""
+    _append(scene)
+    scene.lake.append([row(403)])
+    scene.lake.expire()
+
+
+def _optimize(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False) -> None:
+    """Let a coordinator of another state directory optimize the table, if it finds something to do."""
+    with scene.lake.table.refresh().transaction() as change:
+        change.set_properties(PROPERTIES[kind])
+    scene.other_home.mkdir()
+    other = World(scene.other_home, scene.lake.catalog)
+    try:
+        begun = other.planning.begin(other.table().table_id, trigger="request", requested=asked, force=force)
+        if begun.process_id is not None:
+            other.run_all(begun.process_id)
+            assert other.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    finally:
+        other.store.close()
+    scene.lake.require()
+
+
+def _planned(scene: Scene) -> int:
+    (view,) = scene.world.optimizing.list_processes()
+    return view.process.snapshot_id
+
+
+OPERATIONS = (
+    Operation("nothing", lambda scene: None),
+    Operation("append", _append),
+    Operation("upsert of inputs", _upsert_inputs, deletes=True),
+    Operation("upsert of inputs, then append", _upsert_and_append, deletes=True),
+    Operation("upsert of others", _upsert_others, deletes=True),
+    Operation("equality delete in one partition", _delete_in_one_partition, deletes=True),
+    Operation("equality delete everywhere", _delete_everywhere, deletes=True),
+    Operation("position delete in input", _delete_position_in_input, Fate.REWRITES_LOSE_A, deletes=True),
+    Operation("position delete in input, then append", _delete_position_and_append, Fate.REWRITES_LOSE_A, deletes=True),
+    Operation("position delete in other", _delete_position_in_other, deletes=True),
+    Operation("position delete in other, without bounds", _delete_position_in_other_without_bounds, deletes=True),
+    Operation("overwrite of input", _overwrite_input, Fate.LOSES_A),
+    Operation("overwrite of other", _overwrite_other),
+    Operation("removal of input", _remove_input, Fate.LOSES_A),
+    Operation("removal of other", _remove_other),
+    Operation("column added and written", _add_column_and_write),
+    Operation("column renamed and its name reused", _rename_and_reuse),
+    Operation("column promoted", lambda scene: scene.lake.promote_column("number")),
+    Operation("column dropped and its name reused", _drop_and_reuse),
+    Operation("key column dropped", lambda scene: scene.lake.drop_column("id")),
+    Operation("spec changed and written", _change_spec),
+    Operation("branch created", lambda scene: scene.lake.create_branch("audit")),
+    Operation("branch written", _write_to_branch),
+    Operation("tag created", lambda scene: scene.lake.create_tag("release")),
+    Operation("main rolled back", _roll_back, Fate.FAILS),
+    Operation("main replaced", _replace_main, Fate.FAILS),
+    Operation("expiry", lambda scene: scene.lake.expire()),
+    Operation("expiry after appends", _expire_after_appends, Fate.FAILS),
+    Operation("own rewrite", lambda scene: _optimize(scene, Kind.REWRITE, OptimizingType.FULL, force=True), Fate.FAILS),
+    Operation(
+        "own conversion", lambda scene: _optimize(scene, Kind.CONVERT, OptimizingType.MINOR), Fate.FAILS, deletes=True
+    ),
+)
+
+
+def prepared(catalog: SqlCatalog, version: int, *, partitioned: bool, kind: Kind) -> Lake:
+    """A table with the inputs, deletes of both kinds over them where the format has them, and files beside them."""
+    lake = Lake.created(catalog, version, partitioned=partitioned, properties=PROPERTIES[kind])
+    lake.append([row(id_, part) for id_, part in _both(1, 2, 3)])
+    lake.append([row(id_, part) for id_, part in _both(4, 5, 6)])
+    if lake.version == 1:
+        lake.overwrite(ids_are(1, 101), {"value": "new"})
+        lake.overwrite(ids_are(2, 102))
+    else:
+        lake.upsert([row(1, "a", "new"), row(101, "b", "new")])
+        lake.delete_positions(ids_are(2, 102), per_file=True)
+    # Beside fragments the others have to be large; beside segments they only need to be without deletes.
+    filling = "".join(f"{at * 2654435761 % 2**32:08x}" for at in range(2500)) if kind is Kind.REWRITE else "v"
+    lake.append([row(201, "a", filling), row(301, "b", filling)])
+    return lake
+
+
+def _both(*ids: int) -> list[tuple[int, str]]:
+    return [*((id_, "a") for id_ in ids), *((id_ + 100, "b") for id_ in ids)]
