@@ -15,7 +15,6 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.conversions import converted
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
-from amoro_core.files.locations import normalise
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.projection import bind, held_ids
@@ -30,6 +29,7 @@ from amoro_core.model.files import (
     DeleteKind,
     FileFormat,
 )
+from amoro_core.model.paths import normalise
 
 Positions = npt.NDArray[np.int64]
 

@@ -11,7 +11,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
 from amoro_core.errors import DataFileMissing, StorageFull, TableRefused, UnreadableFile, WorkFailed
-from amoro_core.files.locations import normalise, require_within, same_place, scheme_of
+from amoro_core.files.locations import require_within, same_place, scheme_of
+from amoro_core.model.paths import normalise
 
 __all__ = ["FileAccess", "normalise", "open_access", "reading_parquet", "same_place", "translated"]
 

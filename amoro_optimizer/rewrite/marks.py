@@ -14,12 +14,12 @@ from pyiceberg.table.name_mapping import NameMapping
 from amoro_core.files.deletes import KeyTable, Positions, key_batches, read_keys, read_positions
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
-from amoro_core.files.locations import normalise
 from amoro_core.files.opening import RowSource
 from amoro_core.files.partitions import identity_constants
 from amoro_core.files.projection import bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec, with_dropped
 from amoro_core.model.files import DeleteKind
+from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile, RewriteInput
 from amoro_optimizer.rewrite.cache import DECODED_DELETES
 from amoro_optimizer.rewrite.chains import Chain, chains_of
