@@ -46,6 +46,7 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 log = structlog.get_logger("amoro.app")
 
 RPC_THREADS = 16
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 def utc_now() -> datetime:
@@ -60,6 +61,7 @@ class Coordinator:
     def __init__(
         self, home: Path, settings: Settings, *, watch: bool = True, lock_wait: timedelta = timedelta(0)
     ) -> None:
+        _refuse_exposure(settings)
         self.home = home
         self.settings = settings
         self._lock = _lock_home(home, lock_wait)
@@ -265,6 +267,16 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
     # Resident memory stays below this base plus threads times the limit.
     log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
     runner.run()
+
+
+def _refuse_exposure(settings: Settings) -> None:
+    """Raise InvalidSettings when tokens and vended credentials would leave the machine in the clear unasked."""
+    if settings.host in _LOOPBACK or settings.insecure:
+        return
+    raise InvalidSettings(
+        f"host {settings.host} is beyond loopback, where tokens and credentials would travel unencrypted",
+        hint="Listen on 127.0.0.1 and tunnel to it, or accept it in a network you trust: insecure: true in amoro.yaml.",
+    )
 
 
 def embedded_settings(settings: Settings) -> Settings:

@@ -20,6 +20,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = 1261
+    insecure: bool = False  # listen beyond loopback although nothing is encrypted
     heartbeat_interval: timedelta = timedelta(seconds=10)
     heartbeat_timeout: timedelta = timedelta(seconds=60)
     schedule_to_ack: timedelta = timedelta(seconds=30)
@@ -86,6 +87,8 @@ def _plain(text: str, name: str) -> object:
     """The text of a variable as a file's value: a number, names between commas, or text."""
     if _KINDS[name] is int:
         return int(text) if text.strip().isdecimal() else text
+    if _KINDS[name] is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
     if _KINDS[name] in (str, timedelta):
         return text
     return [item.strip() for item in text.split(",") if item.strip()]
@@ -98,6 +101,8 @@ def _written(value: object) -> str:
             if seconds >= size and seconds % size == 0:
                 return f"{seconds / size:g}{unit}"
         return f"{seconds:g}s"
+    if isinstance(value, bool):
+        return str(value).lower()
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
@@ -105,6 +110,10 @@ def _parse(source: str, key: str, value: object, kind: object) -> Any:
     try:
         if kind is timedelta:
             return parse_duration(str(value))
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise ValueError("expected true or false")
+            return value
         if kind is int:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
                 raise ValueError("expected a port from 0 to 65535")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.app import Coordinator
-from amoro_core.errors import AddressInUse
+from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.rpc.ports import holder_of
 from amoro_core.settings import Settings
 
@@ -29,3 +29,10 @@ def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_runni
     started.start()
     assert started.address == f"127.0.0.1:{port}"
     started.stop()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - refused before anything listens
+def test_listening_beyond_loopback_is_refused_unless_somebody_accepts_it(tmp_path: Path, host: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"host {host} is beyond loopback"):
+        Coordinator(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False)
+    assert not (tmp_path / "home").exists()
