@@ -1,0 +1,134 @@
+"""The runner against a real coordinator: registering anew, abandoning, draining."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.app import Coordinator
+from amoro_core.errors import AttemptAbandoned
+from amoro_core.model.processes import Attempt, ProcessStatus
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.tables import parse_table
+from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.runner import OptimizerConfig, Runner
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
+
+
+class Held:
+    """An executor that begins a task and goes on with it only when it is let go; it hears of cancellation."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Event()
+        self.go = threading.Event()
+        self.abandoned = threading.Event()
+        self._rewrite = in_process(1 << 29)
+
+    def __call__(
+        self,
+        work: RewriteInput,
+        io_properties: Mapping[str, str],
+        attempt: Attempt,
+        on_progress: Callable[[int, int], None],
+        is_cancelled: Callable[[], bool],
+    ) -> RewriteOutput:
+        self.begun.set()
+        while not self.go.wait(0.02):
+            if is_cancelled():
+                self.abandoned.set()
+                raise AttemptAbandoned("cancelled")
+        return self._rewrite(work, io_properties, attempt, on_progress, is_cancelled)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
+
+
+@pytest.fixture
+def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    runtime = coordinator.tables.ensure(parse_table("cat.db.t"))
+    begun = coordinator.planning.begin(runtime.table_id, trigger="request", requested=None)
+    assert begun.process_id is not None
+    return begun.process_id
+
+
+def started(coordinator: Coordinator, held: Held) -> tuple[Runner, threading.Thread]:
+    config = OptimizerConfig(
+        address=coordinator.address,
+        group="default",
+        threads=1,
+        memory_bytes=1 << 29,
+        enrolment_token=coordinator.enrolment_token,
+        heartbeat_interval_s=0.1,
+        labels={},
+    )
+    runner = Runner(config, held)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    assert held.begun.wait(30)
+    return runner, thread
+
+
+def only_id(coordinator: Coordinator) -> str:
+    ((optimizer, _),) = coordinator.optimizers.list_optimizers()
+    return optimizer.optimizer_id
+
+
+def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_running_attempt(
+    coordinator: Coordinator, catalog: SqlCatalog, process: str
+) -> None:
+    before = oracle.live_rows(catalog.load_table("db.t"))
+    held = Held()
+    runner, thread = started(coordinator, held)
+    try:
+        old = only_id(coordinator)
+        coordinator.optimizers.forget(old)
+        until(lambda: len(coordinator.optimizers.list_optimizers()) == 1)
+        new = only_id(coordinator)
+        assert new != old
+        (task,) = coordinator.optimizing.find_process(process).tasks
+        assert task.thread is not None
+        assert (task.thread.optimizer_id, task.attempt) == (new, 1)
+        held.go.set()
+        until(lambda: not coordinator.optimizing.find_process(process).process.status.is_active)
+    finally:
+        held.go.set()
+        runner.stop()
+        thread.join()
+    view = coordinator.optimizing.find_process(process)
+    assert (view.process.status, view.tasks[0].attempt) == (ProcessStatus.SUCCESS, 1)
+    oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
+    assert not held.abandoned.is_set()
+
+
+def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordinator, process: str) -> None:
+    held = Held()
+    runner, thread = started(coordinator, held)
+    try:
+        coordinator.optimizing.cancel(process, "nobody wants it")
+        assert held.abandoned.wait(10)
+        until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.CLOSED)
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str) -> None:
+    held = Held()
+    runner, thread = started(coordinator, held)
+    runner.stop()
+    assert thread.is_alive()
+    held.go.set()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert coordinator.optimizers.list_optimizers() == []
+    until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
