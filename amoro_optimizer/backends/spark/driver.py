@@ -102,6 +102,8 @@ class SparkBackend:
         Raises what the engine raises, AttemptAbandoned when cancelled or when the application has ended, OptimizerError
         when Spark could not do it.
         """
+        if is_cancelled():
+            raise AttemptAbandoned(f"attempt {attempt} was cancelled before it began")
         kept: set[str] = set()
         with self._channel.job(on_progress) as (name, job):
             assignment = Assignment(
