@@ -168,9 +168,11 @@ class AdminServicer(ResourceCalls):
             requested = word(OptimizingType, request.type, "type")
             runtime = self._tables.wished(self._catalogs.resolve(request.table))
             begun = self._planning.begin(runtime.table_id, trigger="request", requested=requested, force=request.force)
-            return pb.OptimizeTableResponse(
-                process_id=begun.process_id or "", plan=views.evaluated(runtime, begun.evaluation)
-            )
+            plan = views.evaluated(runtime, begun.evaluation)
+            if begun.process_id is not None:
+                view = self._optimizing.find_process(begun.process_id)
+                plan.type, plan.tasks = view.process.type.value, len(view.tasks)
+            return pb.OptimizeTableResponse(process_id=begun.process_id or "", plan=plan)
 
         return await self._as_admin(context, work)
 

@@ -208,3 +208,16 @@ def test_health_says_serving_without_a_token(coordinator: Coordinator) -> None:
         for service in ("", "amoro.v1.OptimizingService", "amoro.v1.AdminService"):
             answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_an_explicit_wish_is_answered_with_the_process_its_type_and_its_tasks(
+    coordinator: Coordinator, catalog: SqlCatalog
+) -> None:
+    small_files(catalog)
+    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    request = admin_pb2.OptimizeTableRequest(table="cat.db.t", type="minor")
+    with grpc.insecure_channel(coordinator.address) as channel:
+        answer = AdminServiceStub(channel).OptimizeTable(request, metadata=metadata, timeout=30)
+    (view,) = coordinator.optimizing.list_processes()
+    assert answer.process_id == view.process.process_id
+    assert (answer.plan.type, answer.plan.tasks) == ("minor", 1)
