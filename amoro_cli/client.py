@@ -114,6 +114,11 @@ class AdminClient:
         request = pb.OptimizeTableRequest(table=table, type=type_, force=force)
         return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
 
+    def verify_table(self, table: str, before: int, after: int, within: timedelta) -> pb.Verification:
+        """Raises WaitTimeout when reading the table takes longer than `within`."""
+        request = pb.VerifyTableRequest(table=table, before=before, after=after)
+        return self._call(self._stub.VerifyTable, request, within, late=WaitTimeout)
+
     def list_processes(self, table: str = "", status: str = "", limit: int = 0) -> Sequence[pb.Process]:
         request = pb.ListProcessesRequest(table=table, status=status, limit=limit)
         return self._call(self._stub.ListProcesses, request, QUICK).processes

@@ -20,6 +20,7 @@ from amoro_cli.commands import (
     tables,
     tasks,
     tokens,
+    verifying,
 )
 from amoro_cli.launcher import Launcher
 from amoro_cli.output import printable
@@ -74,6 +75,7 @@ def build(launcher: Launcher) -> typer.Typer:
 
     running.register(app)
     optimizing.register(app)
+    verifying.register(app)
     for name, register, text in _GROUPS:
         example = f"amoro {name} {_FIRST.get(name, 'list')}"
         group = _typer(name, text, example)

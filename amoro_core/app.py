@@ -14,11 +14,14 @@ from pathlib import Path
 import structlog
 
 from amoro_core.errors import AmoroError, InvalidSettings
+from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.tokens import TokenKind, hash_token
+from amoro_core.model.verification import RowsDigest
 from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
@@ -34,18 +37,22 @@ from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
+from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
 from amoro_core.store import groups, tokens
 from amoro_core.store.database import Database, Store
 from amoro_core.store.lock import StateLock
 from amoro_core.tokens import ensure_token
 from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.rewrite.digesting import digest_rows
 from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 log = structlog.get_logger("amoro.app")
 
 RPC_THREADS = 16
+#: Of each verification that runs: delete keys beyond it wait on disk.
+VERIFYING_BYTES = 512 * 1024 * 1024
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
@@ -122,6 +129,7 @@ class Coordinator:
         )
         self.inspection = InspectionService(store, tables_of, find, utc_now)
         self.state = StateService(store)
+        self.verifying = VerifyingService(tables_of, find, _digest)
         own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
         self.tokens = TokenService(store, utc_now, own_tokens)
         self.groups = GroupService(store, utc_now)
@@ -171,6 +179,7 @@ class Coordinator:
             self.groups,
             self.inspection,
             self.state,
+            self.verifying,
             tokens=self.tokens,
             settings=self.settings.described(),
             version=version("amoro"),
@@ -267,6 +276,10 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
     # Resident memory stays below this base plus threads times the limit.
     log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
     runner.run()
+
+
+def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled)
 
 
 def _refuse_exposure(settings: Settings) -> None:

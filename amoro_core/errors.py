@@ -78,6 +78,12 @@ class CatalogUnavailable(WorkFailed):
     code = "AMORO-1010"
 
 
+class VerificationFailed(WorkFailed):
+    """Rows of a table differ before and after a rewrite, or its files are not what the metadata says."""
+
+    code = "AMORO-1011"
+
+
 class OptimizerError(WorkFailed):
     """Raised only inside an optimizer."""
 
@@ -143,6 +149,10 @@ class OptimizerNotFound(NotFound):
 
 class TokenNotFound(NotFound):
     code = "AMORO-3007"
+
+
+class SnapshotNotFound(NotFound):
+    code = "AMORO-3008"
 
 
 class NotAllowed(AmoroError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from amoro_cli.encoding import encode, encode_all
 from amoro_cli.output import Document, Grid, Pairs
 from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_core.model.commits import PROCESS_ID
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -100,7 +101,7 @@ def table_snapshots(table: str, answer: "pb.ListSnapshotsResponse") -> Document:
                 format_time(item.committed_ms),
                 item.operation or "-",
                 ", ".join(item.refs) or "-",
-                item.summary.get("amoro.process-id", "-"),
+                item.summary.get(PROCESS_ID, "-"),
             )
             for item in answer.snapshots
         ),

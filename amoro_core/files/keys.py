@@ -36,11 +36,12 @@ def key_columns(batch: pa.RecordBatch, schema: Schema, ids: Sequence[int]) -> tu
         array = batch.column(path[0])
         for index in path[1:]:
             array = array.flatten()[index]
-        columns.append(_comparable(array))
+        columns.append(comparable(array))
     return tuple(columns)
 
 
-def _comparable(array: pa.Array) -> pa.Array:
+def comparable(array: pa.Array) -> pa.Array:
+    """The primitive array as numbers or bytes that are equal exactly when the values are, to Iceberg."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     kind = array.type

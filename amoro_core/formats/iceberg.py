@@ -140,6 +140,19 @@ class IcebergTable:
             refuse_files(self._table.metadata, found)
         return found
 
+    def scan_of(self, snapshot_id: int) -> TableScan | None:
+        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
+        return scan(self._table, self._readable(self._table), self._manifests.read, snapshot_id)
+
+    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
+        """What must be known to read the files of that spec in those scans under the current schema."""
+        compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
+        return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
+
+    def access(self) -> FileAccess:
+        """Access to the table's files."""
+        return self._access(self._table)
+
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         """Whether a data file may hold rows that fulfil the condition."""
         return filters.selector(self._table.metadata, condition)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import PartitionKey
@@ -40,6 +41,15 @@ class OpenTable(Protocol):
 
         Raises TableRefused for files that are not handled (location, partition of a delete, format).
         """
+
+    def scan_of(self, snapshot_id: int) -> TableScan | None:
+        """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
+
+    def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
+        """What must be known to read the files of that spec in those scans under the current schema."""
+
+    def access(self) -> FileAccess:
+        """Access to the table's files."""
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         """Whether a data file may hold rows that fulfil the condition (`self-optimizing.filter`).

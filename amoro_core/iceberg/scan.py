@@ -22,14 +22,19 @@ from amoro_core.matching import match
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 
 
-def scan(table: Table, read_locations: Sequence[str], read: ManifestReader = read_manifest) -> TableScan | None:
-    """The live files of main's head with their deletes, files of every format; None without a snapshot.
+def scan(
+    table: Table,
+    read_locations: Sequence[str],
+    read: ManifestReader = read_manifest,
+    snapshot_id: int | None = None,
+) -> TableScan | None:
+    """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
     Raises TableRefused (what lies outside the locations, is encrypted, or a delete that readers disagree about),
     DataFileMissing or UnreadableFile (a manifest list or a manifest), CatalogUnavailable (the storage).
     """
     metadata = table.metadata
-    snapshot = metadata.current_snapshot()
+    snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         return None
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}

@@ -7,6 +7,9 @@ from enum import StrEnum
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 
+#: The key of a snapshot's summary that names the process which committed it.
+PROCESS_ID = "amoro.process-id"
+
 
 @dataclass(frozen=True, slots=True)
 class Group:

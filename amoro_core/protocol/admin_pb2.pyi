@@ -1295,6 +1295,179 @@ class OptimizeTableResponse(_message.Message):
 Global___OptimizeTableResponse: _TypeAlias = OptimizeTableResponse  # noqa: Y015
 
 @_typing.final
+class VerifyTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    before: _builtins.int
+    """a snapshot; 0: as Verification says"""
+    after: _builtins.int
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        before: _builtins.int = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___VerifyTableRequest: _TypeAlias = VerifyTableRequest  # noqa: Y015
+
+@_typing.final
+class ComparedPartition(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTITION_FIELD_NUMBER: _builtins.int
+    SPEC_ID_FIELD_NUMBER: _builtins.int
+    FILES_BEFORE_FIELD_NUMBER: _builtins.int
+    FILES_AFTER_FIELD_NUMBER: _builtins.int
+    ROWS_BEFORE_FIELD_NUMBER: _builtins.int
+    ROWS_AFTER_FIELD_NUMBER: _builtins.int
+    CHECKSUM_BEFORE_FIELD_NUMBER: _builtins.int
+    CHECKSUM_AFTER_FIELD_NUMBER: _builtins.int
+    EQUAL_FIELD_NUMBER: _builtins.int
+    partition: _builtins.str
+    """its path, "" when unpartitioned"""
+    spec_id: _builtins.int
+    files_before: _builtins.int
+    """data files that are not in both snapshots with the same deletes"""
+    files_after: _builtins.int
+    rows_before: _builtins.int
+    rows_after: _builtins.int
+    checksum_before: _builtins.str
+    """of the multiset of rows"""
+    checksum_after: _builtins.str
+    equal: _builtins.bool
+    def __init__(
+        self,
+        *,
+        partition: _builtins.str = ...,
+        spec_id: _builtins.int = ...,
+        files_before: _builtins.int = ...,
+        files_after: _builtins.int = ...,
+        rows_before: _builtins.int = ...,
+        rows_after: _builtins.int = ...,
+        checksum_before: _builtins.str = ...,
+        checksum_after: _builtins.str = ...,
+        equal: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum_after", b"checksum_after", "checksum_before", b"checksum_before", "equal", b"equal", "files_after", b"files_after", "files_before", b"files_before", "partition", b"partition", "rows_after", b"rows_after", "rows_before", b"rows_before", "spec_id", b"spec_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ComparedPartition: _TypeAlias = ComparedPartition  # noqa: Y015
+
+@_typing.final
+class Comparison(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    PROCESS_IDS_FIELD_NUMBER: _builtins.int
+    FILES_IN_BOTH_FIELD_NUMBER: _builtins.int
+    ROWS_BEFORE_FIELD_NUMBER: _builtins.int
+    ROWS_AFTER_FIELD_NUMBER: _builtins.int
+    EQUAL_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    before: _builtins.int
+    after: _builtins.int
+    files_in_both: _builtins.int
+    """with the same deletes: their rows are the same"""
+    rows_before: _builtins.int
+    """of what was read"""
+    rows_after: _builtins.int
+    equal: _builtins.bool
+    @_builtins.property
+    def process_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """that committed between them"""
+
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ComparedPartition]: ...
+    def __init__(
+        self,
+        *,
+        before: _builtins.int = ...,
+        after: _builtins.int = ...,
+        process_ids: _abc.Iterable[_builtins.str] | None = ...,
+        files_in_both: _builtins.int = ...,
+        rows_before: _builtins.int = ...,
+        rows_after: _builtins.int = ...,
+        equal: _builtins.bool = ...,
+        partitions: _abc.Iterable[Global___ComparedPartition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "equal", b"equal", "files_in_both", b"files_in_both", "partitions", b"partitions", "process_ids", b"process_ids", "rows_after", b"rows_after", "rows_before", b"rows_before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Comparison: _TypeAlias = Comparison  # noqa: Y015
+
+@_typing.final
+class Verification(_message.Message):
+    """Rewrites compared row by row: the last optimizing, or all between two snapshots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    SOUND_FIELD_NUMBER: _builtins.int
+    COMPARISONS_FIELD_NUMBER: _builtins.int
+    OTHER_SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    DANGLING_DELETES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    snapshot_id: _builtins.int
+    """whose files were looked at"""
+    sound: _builtins.bool
+    """every comparison is equal, and there is no problem"""
+    note: _builtins.str
+    """why there is nothing to compare"""
+    files: _builtins.int
+    """live ones: all exist with their size when there is no problem"""
+    dangling_deletes: _builtins.int
+    """that apply to no data file"""
+    @_builtins.property
+    def comparisons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Comparison]: ...
+    @_builtins.property
+    def other_snapshots(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """of other writers between the snapshots, which changed rows by intent"""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        snapshot_id: _builtins.int = ...,
+        sound: _builtins.bool = ...,
+        comparisons: _abc.Iterable[Global___Comparison] | None = ...,
+        other_snapshots: _abc.Iterable[_builtins.int] | None = ...,
+        note: _builtins.str = ...,
+        files: _builtins.int = ...,
+        dangling_deletes: _builtins.int = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["comparisons", b"comparisons", "dangling_deletes", b"dangling_deletes", "files", b"files", "note", b"note", "other_snapshots", b"other_snapshots", "problems", b"problems", "snapshot_id", b"snapshot_id", "sound", b"sound", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Verification: _TypeAlias = Verification  # noqa: Y015
+
+@_typing.final
 class Receipt(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

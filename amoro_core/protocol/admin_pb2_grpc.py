@@ -139,6 +139,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.FromString,
                 _registered_method=True)
+        self.VerifyTable = channel.unary_unary(
+                '/amoro.v1.AdminService/VerifyTable',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Verification.FromString,
+                _registered_method=True)
         self.ListProcesses = channel.unary_unary(
                 '/amoro.v1.AdminService/ListProcesses',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.SerializeToString,
@@ -320,6 +325,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VerifyTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProcesses(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -487,6 +498,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.OptimizeTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.SerializeToString,
+            ),
+            'VerifyTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.VerifyTable,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Verification.SerializeToString,
             ),
             'ListProcesses': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProcesses,
@@ -1106,6 +1122,33 @@ class AdminService:
             '/amoro.v1.AdminService/OptimizeTable',
             amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifyTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/VerifyTable',
+            amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Verification.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,7 @@ class AdminServiceStub:
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
     PlanTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]
     OptimizeTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]
+    VerifyTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]
     ListProcesses: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]
     GetProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetProcessRequest, _admin_pb2.Process]
     CancelProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]
@@ -89,6 +90,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
     PlanTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]  # type: ignore[assignment]
     OptimizeTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]  # type: ignore[assignment]
+    VerifyTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]  # type: ignore[assignment]
     ListProcesses: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]  # type: ignore[assignment]
     GetProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
     CancelProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
@@ -247,6 +249,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.OptimizeTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.OptimizeTableResponse, _abc.Awaitable[_admin_pb2.OptimizeTableResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def VerifyTable(
+        self,
+        request: _admin_pb2.VerifyTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Verification, _abc.Awaitable[_admin_pb2.Verification]]: ...
 
     @_abc_1.abstractmethod
     def ListProcesses(

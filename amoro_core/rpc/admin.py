@@ -1,6 +1,7 @@
 """AdminService over gRPC: the same services beneath as everything else."""
 
 import os
+import threading
 import time
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ import grpc
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.rpc import views
+from amoro_core.rpc import comparisons, views
 from amoro_core.rpc.administering import word
 from amoro_core.rpc.calls import wait_for
 from amoro_core.rpc.resources import ResourceCalls
@@ -175,6 +176,23 @@ class AdminServicer(ResourceCalls):
             return pb.OptimizeTableResponse(process_id=begun.process_id or "", plan=plan)
 
         return await self._as_admin(context, work)
+
+    async def VerifyTable(
+        self,
+        request: pb.VerifyTableRequest,
+        context: grpc.aio.ServicerContext[pb.VerifyTableRequest, pb.Verification],
+    ) -> pb.Verification:
+        gone = threading.Event()  # the caller: reading a large table for nobody would hold a thread for long
+
+        def work() -> pb.Verification:
+            identifier = self._catalogs.resolve(request.table)
+            found = self._verifying.verify(identifier, request.before or None, request.after or None, gone.is_set)
+            return comparisons.verification(identifier, found)
+
+        try:
+            return await self._as_admin(context, work)
+        finally:
+            gone.set()
 
     async def ListProcesses(
         self,

@@ -26,6 +26,7 @@ from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
+from amoro_core.services.verifying import VerifyingService
 
 MAX_WAIT_S = 20.0
 
@@ -45,6 +46,7 @@ class AdminCalls(AdminServiceServicer):
         groups: GroupService,
         inspection: InspectionService,
         state: StateService,
+        verifying: VerifyingService,
         *,
         tokens: TokenService,
         settings: Sequence[tuple[str, str, str]],
@@ -63,6 +65,7 @@ class AdminCalls(AdminServiceServicer):
         self._groups = groups
         self._inspection = inspection
         self._state = state
+        self._verifying = verifying
         self._tokens = tokens
         self._settings = settings
         self._version = version

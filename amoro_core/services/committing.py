@@ -20,7 +20,16 @@ from amoro_core.errors import (
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import OpenTable, TableFormat
-from amoro_core.model.commits import CommitContent, FileFacts, Group, Head, PlanRecord, StagedCommit, Trace
+from amoro_core.model.commits import (
+    PROCESS_ID,
+    CommitContent,
+    FileFacts,
+    Group,
+    Head,
+    PlanRecord,
+    StagedCommit,
+    Trace,
+)
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import (
@@ -397,7 +406,7 @@ def _receipt(case: _Case, content: CommitContent, head: Head, staged: StagedComm
 def _summary(process: OptimizingProcess) -> dict[str, str]:
     return {
         "snapshot.producer": "OPTIMIZE",
-        "amoro.process-id": process.process_id,
+        PROCESS_ID: process.process_id,
         "amoro.optimizing-type": process.type.value,
     }
 

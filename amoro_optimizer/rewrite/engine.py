@@ -60,7 +60,7 @@ def rewrite(
     started = time.monotonic()
     _refuse_unfit(work)
     options = writer_options(work.table.properties)
-    run = _Run(work, access, attempt, on_progress, is_cancelled)
+    run = Run(work, access, attempt, on_progress, is_cancelled)
     with ExitStack() as spills:
         marks = Marks(
             work,
@@ -105,7 +105,7 @@ def rewrite(
 
 
 @dataclass
-class _Run:
+class Run:
     """One attempt under way."""
 
     work: RewriteInput
@@ -173,7 +173,7 @@ def _refuse_unfit(work: RewriteInput) -> None:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
 
 
-def _masks_ahead(run: _Run, marks: Marks) -> dict[int, _Packed]:
+def _masks_ahead(run: Run, marks: Marks) -> dict[int, _Packed]:
     """The deleted rows of each rewritten file by its number, packed: even outputs need the live rows beforehand."""
     masks = {}
     for number, file in enumerate(run.work.rewritten):
@@ -191,7 +191,7 @@ def _live(file: InputFile, packed: _Packed | None) -> int:
     return file.data.record_count - deleted
 
 
-def _rewrite_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile, packed: _Packed | None) -> int:
+def _rewrite_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile, packed: _Packed | None) -> int:
     """Write the live rows of one file; the number of deleted ones."""
     with run.open(file) as source:
         if packed is None:
@@ -215,7 +215,7 @@ def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, pat
         return projection.apply(kept)
 
 
-def _convert_file(run: _Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
+def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
     """Write one position delete file for all deletes of a file that stays; the number of positions."""
     with run.open(file) as source:
         positions = np.flatnonzero(marks.of(file, source)).astype(np.int64)

@@ -16,18 +16,20 @@ _MAX_WORDS = 32
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-_NULL = np.uint64(0x6E756C6C6E756C6C)
+#: The hash of null, whatever the type.
+NULL_HASH = np.uint64(0x6E756C6C6E756C6C)
 
 
 def key_hashes(columns: Sequence[pa.Array]) -> Hashes:
     """One hash for each row of the columns, which are those of `amoro_core.files.keys`."""
     hashes = _column_hashes(columns[0])
     for column in columns[1:]:
-        hashes = _mixed(hashes * _GAMMA + _column_hashes(column))
+        hashes = mixed(hashes * _GAMMA + _column_hashes(column))
     return hashes
 
 
-def _mixed(words: Hashes) -> Hashes:
+def mixed(words: Hashes) -> Hashes:
+    """The words with their bits well spread; no two words become the same."""
     words = (words ^ (words >> np.uint64(30))) * _FIRST
     words = (words ^ (words >> np.uint64(27))) * _SECOND
     return words ^ (words >> np.uint64(31))
@@ -41,9 +43,9 @@ def _column_hashes(column: pa.Array) -> Hashes:
         hashes = _variable(column)
     else:
         numbers = column.cast(pa.uint8()) if pa.types.is_boolean(kind) else column
-        hashes = _mixed(numbers.fill_null(0).to_numpy().astype(np.int64).view(np.uint64) + _GAMMA)
+        hashes = mixed(numbers.fill_null(0).to_numpy().astype(np.int64).view(np.uint64) + _GAMMA)
     if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        hashes[column.is_null().to_numpy(zero_copy_only=False)] = NULL_HASH
     return hashes
 
 
@@ -57,7 +59,7 @@ def _fixed(column: pa.Array) -> Hashes:
     hashes = np.full(rows, np.uint64(width), np.uint64)
     view = padded.view(np.uint64)
     for index in range(words):
-        hashes = _mixed(hashes * _GAMMA + view[:, index])
+        hashes = mixed(hashes * _GAMMA + view[:, index])
     return hashes
 
 
@@ -67,7 +69,7 @@ def _variable(column: pa.Array) -> Hashes:
         return np.zeros(0, np.uint64)
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :][: rows + 1].astype(np.int64)
     lengths = np.diff(offsets)
-    hashes = _mixed(lengths.astype(np.uint64) * _GAMMA)
+    hashes = mixed(lengths.astype(np.uint64) * _GAMMA)
     data = column.buffers()[2]
     if data is None or offsets[-1] == offsets[0]:
         return hashes
@@ -85,9 +87,9 @@ def _variable(column: pa.Array) -> Hashes:
             chosen, left = chosen[longer], left[longer]
         surplus = np.maximum(_WORD - left, 0).astype(np.uint64) * np.uint64(8)
         word = words[starts[chosen] + index * _WORD] << surplus
-        hashes[chosen] = _mixed(hashes[chosen] * _GAMMA + word)
+        hashes[chosen] = mixed(hashes[chosen] * _GAMMA + word)
         left = left - _WORD
     else:
         chosen = chosen[left > 0]
-        hashes[chosen] = _mixed(hashes[chosen] * _GAMMA + words[starts[chosen] + lengths[chosen] - _WORD])
+        hashes[chosen] = mixed(hashes[chosen] * _GAMMA + words[starts[chosen] + lengths[chosen] - _WORD])
     return hashes

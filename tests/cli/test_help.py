@@ -17,6 +17,7 @@ COMMANDS = [
     ("doctor",),
     ("plan",),
     ("optimize",),
+    ("verify",),
     ("table", "list"),
     ("table", "show"),
     ("table", "enable"),

@@ -1,0 +1,74 @@
+"""Whether rewrites kept every row."""
+
+from typing import TYPE_CHECKING
+
+from amoro_cli.encoding import encode
+from amoro_cli.output import Block, Document, Grid
+from amoro_cli.quantities import format_count
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
+
+_HEADER = ("PARTITION", "FILES", "ROWS BEFORE", "ROWS AFTER", "CHECKSUM BEFORE", "CHECKSUM AFTER", "")
+_NUMBERS = frozenset({"FILES", "ROWS BEFORE", "ROWS AFTER"})
+_SHOWN = 20  # equal partitions
+
+
+def verification_document(found: "pb.Verification") -> Document:
+    """Schema amoro.verification/v1: the fields of the verification; partitions that differ come first for people."""
+    blocks: list[Block] = [block for item in found.comparisons for block in _comparison(item)]
+    if found.note:
+        blocks.append(f"Nothing to compare: {found.note}.")
+    if found.other_snapshots:
+        listed = ", ".join(map(str, found.other_snapshots))
+        blocks.append(
+            f"Not compared, since others changed rows there: {_many(len(found.other_snapshots), 'snapshot')} {listed}"
+        )
+    blocks += [f"✗ {problem}" for problem in found.problems]
+    if not found.problems:
+        blocks.append(
+            f"files  all {format_count(found.files)} of snapshot {found.snapshot_id} exist with their sizes, "
+            f"{_many(found.dangling_deletes, 'dangling delete')}"
+        )
+    if found.comparisons:
+        blocks.append(_verdict(found))
+    return Document("amoro.verification/v1", encode(found), (found.table,), tuple(blocks))
+
+
+def _comparison(item: "pb.Comparison") -> "list[Block]":
+    by = f" by {', '.join(item.process_ids)}" if item.process_ids else ""
+    differing = [partition for partition in item.partitions if not partition.equal]
+    equal = [partition for partition in item.partitions if partition.equal]
+    shown = [*differing, *equal[:_SHOWN]]
+    blocks: list[Block] = [f"snapshot {item.before} → {item.after}{by}"]
+    if shown:
+        blocks.append(Grid(_HEADER, tuple(_row(partition) for partition in shown), _NUMBERS, indent=2))
+    if len(equal) > _SHOWN:
+        blocks.append(f"  and {_many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
+    if item.files_in_both:
+        blocks.append(f"  {format_count(item.files_in_both)} more data files are in both, with the same deletes")
+    return blocks
+
+
+def _row(partition: "pb.ComparedPartition") -> tuple[str, ...]:
+    place = partition.partition or "unpartitioned"
+    return (
+        f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
+        f"{format_count(partition.files_before)} → {format_count(partition.files_after)}",
+        format_count(partition.rows_before),
+        format_count(partition.rows_after),
+        partition.checksum_before,
+        partition.checksum_after,
+        "=" if partition.equal else "≠",
+    )
+
+
+def _verdict(found: "pb.Verification") -> str:
+    before, after = (sum(getattr(item, side) for item in found.comparisons) for side in ("rows_before", "rows_after"))
+    if all(item.equal for item in found.comparisons):
+        return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"
+    return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they are not the same"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"

@@ -1,0 +1,166 @@
+"""Proving that rewrites changed no row: the rows of two snapshots are read and compared, partition by partition."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
+from amoro_core.files.io import FileAccess
+from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
+from amoro_core.verifying import select
+
+#: Reads the live rows of a task's rewritten files; the last argument says whether to stop.
+Digest = Callable[[RewriteInput, FileAccess, Callable[[], bool]], RowsDigest]
+
+#: Data that is read with one set of decoded deletes.
+_CHUNK_BYTES = 2**30
+_LOOKERS = 8
+#: Of one kind; a table that lost its directory should not fill the answer.
+_MAX_PROBLEMS = 100
+
+
+class VerifyingService:
+    """Compares snapshots of tables."""
+
+    def __init__(self, tables_of: TableFormat, find_catalog: Callable[[str], CatalogConfig], digest: Digest) -> None:
+        self._format = tables_of
+        self._find_catalog = find_catalog
+        self._digest = digest
+
+    def verify(
+        self, identifier: TableIdentifier, before: int | None, after: int | None, is_cancelled: Callable[[], bool]
+    ) -> Verification:
+        """Compare the rows of the snapshots that `amoro_core.verifying.select` names, and look at every live file.
+
+        Data files that both snapshots have with the same deletes hold the same rows and are not read. What can't be
+        read is a problem of the verification, no error. Raises TableNotFound, SnapshotNotFound, InvalidArgument,
+        TableRefused, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest), AttemptAbandoned.
+        """
+        table = self._format.load(self._find_catalog(identifier.catalog), identifier)
+        table.refuse_unsupported()
+        head = table.facts.snapshot_id
+        if head is None:
+            return Verification(Selection(0, (), note="the table has no snapshot"), (), 0, 0, ())
+        selection = select(table.snapshots(), head, before, after)
+        problems: list[str] = []
+        comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
+        scan = _scanned(table, selection.snapshot_id)
+        deletes = {delete.path: delete for file in scan.files for delete in file.deletes}
+        files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values(), *scan.dangling]
+        problems += _absent(table.access(), files)
+        problems += [
+            f"{file.path} has the sequence number {file.sequence_number}, above the snapshot's {scan.sequence_number}"
+            for file in files
+            if file.sequence_number > scan.sequence_number
+        ][:_MAX_PROBLEMS]
+        return Verification(selection, comparisons, len(files), len(scan.dangling), tuple(dict.fromkeys(problems)))
+
+    def _compare(
+        self, table: OpenTable, span: Span, problems: list[str], is_cancelled: Callable[[], bool]
+    ) -> Comparison:
+        scans = _scanned(table, span.before), _scanned(table, span.after)
+        keys = [{_rows_of(file) for file in scan.files} for scan in scans]
+        both = keys[0] & keys[1]
+        sides = [_by_partition(file for file in scan.files if _rows_of(file) not in both) for scan in scans]
+        contexts: dict[int, TableContext] = {}
+        partitions = []
+        for place in sorted(
+            sides[0].keys() | sides[1].keys(), key=lambda key: (key.spec_id, table.partition_path(key))
+        ):
+            if place.spec_id not in contexts:
+                contexts[place.spec_id] = table.reading(place.spec_id, scans)
+            digests = [
+                self._read(table, contexts[place.spec_id], side.get(place, []), problems, is_cancelled)
+                for side in sides
+            ]
+            partitions.append(
+                ComparedPartition(
+                    table.partition_path(place),
+                    place.spec_id,
+                    len(sides[0].get(place, [])),
+                    len(sides[1].get(place, [])),
+                    *digests,
+                )
+            )
+        return Comparison(span, len(both), tuple(partitions))
+
+    def _read(
+        self,
+        table: OpenTable,
+        context: TableContext,
+        files: Sequence[ScannedFile],
+        problems: list[str],
+        is_cancelled: Callable[[], bool],
+    ) -> RowsDigest:
+        digest = RowsDigest()
+        for chunk in _chunks(files):
+            try:
+                digest += self._digest(_work(context, chunk), table.access(), is_cancelled)
+            except AttemptAbandoned:
+                raise
+            except WorkFailed as error:
+                problems.append(error.message)
+        return digest
+
+
+def _scanned(table: OpenTable, snapshot_id: int) -> TableScan:
+    found = table.scan_of(snapshot_id)
+    if found is None:
+        raise IllegalState(f"snapshot {snapshot_id} is not known any more", hint="Run it again.")
+    return found
+
+
+def _rows_of(file: ScannedFile) -> tuple[object, ...]:
+    """What tells the rows of a file: two files of which this is equal hold the same live rows."""
+    data = file.data
+    return data.path, data.size_bytes, data.record_count, data.spec_id, data.partition, file.deletes
+
+
+def _by_partition(files: Iterator[ScannedFile]) -> Mapping[PartitionKey, list[ScannedFile]]:
+    found: dict[PartitionKey, list[ScannedFile]] = {}
+    for file in files:
+        found.setdefault(PartitionKey(file.data.spec_id, file.data.partition), []).append(file)
+    return found
+
+
+def _chunks(files: Sequence[ScannedFile]) -> Iterator[list[ScannedFile]]:
+    """The files in parts of at most so many bytes, or of one file."""
+    chunk: list[ScannedFile] = []
+    size = 0
+    for file in files:
+        if chunk and size + file.data.size_bytes > _CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(file)
+        size += file.data.size_bytes
+    if chunk:
+        yield chunk
+
+
+def _work(context: TableContext, files: Sequence[ScannedFile]) -> RewriteInput:
+    """The reading of the files as a task, each delete once; nothing is written."""
+    deletes = tuple({delete.path: delete for file in files for delete in file.deletes}.values())
+    numbers = {delete.path: number for number, delete in enumerate(deletes)}
+    inputs = tuple(InputFile(file.data, tuple(numbers[delete.path] for delete in file.deletes)) for file in files)
+    return RewriteInput(context, inputs, (), deletes, 0, 0, 1)
+
+
+def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[str]:
+    """What is wrong with files that the metadata names: they do not exist, or have another size."""
+
+    def look(file: DataFile | DeleteFile) -> str:
+        try:
+            size = access.size(file.path)
+        except WorkFailed as error:
+            return error.message
+        return (
+            "" if size == file.size_bytes else f"{file.path} has {size} bytes, but the manifest says {file.size_bytes}"
+        )
+
+    with ThreadPoolExecutor(_LOOKERS, thread_name_prefix="verify") as pool:
+        return [text for text in pool.map(look, files) if text][:_MAX_PROBLEMS]

@@ -1,0 +1,64 @@
+"""Which snapshots must hold the same rows."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from amoro_core.errors import InvalidArgument, SnapshotNotFound
+from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.tables import SnapshotFacts
+from amoro_core.model.verification import Selection, Span
+from amoro_core.verifying import select
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+def snapshot(number: int, parent: int | None, process: str = "", operation: str = "append") -> SnapshotFacts:
+    summary = {PROCESS_ID: process} if process else {}
+    return SnapshotFacts(number, parent, number, NOW, "replace" if process else operation, summary, ())
+
+
+#: 1 append, 2 ours, 3 append, 4 ours, 5 Spark's rewrite, 6 delete; 7 is on a branch that left main at 3.
+HISTORY = (
+    snapshot(1, None),
+    snapshot(2, 1, "p2"),
+    snapshot(3, 2),
+    snapshot(4, 3, "p4"),
+    snapshot(5, 4, operation="replace"),
+    snapshot(6, 5, operation="delete"),
+    snapshot(7, 3),
+)
+
+
+def test_the_last_optimizing_is_compared_with_its_parent_whoever_wrote_before_and_since() -> None:
+    assert select(HISTORY, 6, None, None) == Selection(6, (Span(3, 4, ("p4",)),))
+    assert select(HISTORY, 7, None, None) == Selection(7, (Span(1, 2, ("p2",)),))
+
+
+def test_one_snapshot_is_compared_with_its_parent() -> None:
+    assert select(HISTORY, 6, None, 5) == Selection(5, (Span(4, 5, ()),))
+
+
+def test_two_snapshots_between_which_nobody_else_wrote_are_compared_at_once() -> None:
+    assert select(HISTORY, 6, 3, 5) == Selection(5, (Span(3, 5, ("p4",)),))
+
+
+def test_where_others_wrote_each_rewrite_is_compared_with_its_own_parent() -> None:
+    spans = (Span(1, 2, ("p2",)), Span(3, 4, ("p4",)), Span(4, 5, ()))
+    assert select(HISTORY, 6, 1, None) == Selection(6, spans, others=(3, 6))
+
+
+def test_nothing_to_compare_is_said_with_the_reason() -> None:
+    assert select(HISTORY[:1], 1, None, None).note == "no snapshot of its history was made by an optimizing process"
+    assert select(HISTORY[1:], 6, None, 2) == Selection(2, (), note="the parent of snapshot 2 is 1, which has expired")
+    assert select(HISTORY, 6, None, 1) == Selection(1, (), note="the parent of snapshot 1 is none")
+    only_others = select(HISTORY, 6, 5, 6)
+    assert only_others == Selection(6, (), (6,), "nothing was rewritten between snapshots 5 and 6")
+
+
+def test_snapshots_that_cannot_be_compared_are_refused_by_number() -> None:
+    with pytest.raises(SnapshotNotFound, match="snapshot 9 is not"):
+        select(HISTORY, 6, 9, None)
+    for before, after in ((4, 3), (7, None), (4, 4)):
+        with pytest.raises(InvalidArgument, match=f"snapshot {before} is no ancestor of snapshot {after or 6}"):
+            select(HISTORY, 6, before, after)
