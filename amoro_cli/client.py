@@ -44,6 +44,9 @@ class AdminClient:
     def close(self) -> None:
         self._channel.close()
 
+    def get_status(self) -> pb.GetStatusResponse:
+        return self._call(self._stub.GetStatus, pb.GetStatusRequest(), QUICK)
+
     def add_catalog(self, name: str, properties: Mapping[str, str], allowed_locations: Sequence[str]) -> pb.Catalog:
         request = pb.AddCatalogRequest(name=name, properties=properties, allowed_locations=allowed_locations)
         return self._call(self._stub.AddCatalog, request, TOUCHING)

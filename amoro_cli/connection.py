@@ -5,8 +5,7 @@ import json
 import os
 import re
 import socket
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -70,8 +69,10 @@ def parse_address(text: str) -> str:
 
 
 @contextmanager
-def connect(launcher: Launcher, place: Place, lock_wait: timedelta) -> Iterator[Connection]:
-    """The named coordinator, else the one of the state directory, else one in this process for this command.
+def connect(
+    launcher: Launcher, place: Place, lock_wait: timedelta, note: Callable[[str], None]
+) -> Iterator[Connection]:
+    """The named coordinator, else the one of the state directory, else one in this process, which `note` is told.
 
     Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
     """
@@ -80,7 +81,7 @@ def connect(launcher: Launcher, place: Place, lock_wait: timedelta) -> Iterator[
         with closing(_client(endpoint)) as client:
             yield Connection(client, embedded=False)
         return
-    print(f"No coordinator runs on {place.home}: working in this process.", file=sys.stderr)  # noqa: T201
+    note(f"No coordinator runs on {place.home}: working in this process.")
     with launcher.embedded(place.home, place.config, lock_wait) as inside, closing(_client(inside)) as client:
         yield Connection(client, embedded=True)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -134,7 +135,11 @@ class Session:
         return resolve_place(options.home, options.config, options.address, options.token_file, os.environ)
 
     def connect(self, lock_wait: timedelta = LOCK_WAIT) -> AbstractContextManager[Connection]:
-        return connect(self.launcher, self.place, lock_wait)
+        return connect(self.launcher, self.place, lock_wait, _note)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 _GLOBAL_OPTIONS = {

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.progress import ProgressReport
 from amoro_cli.remote import remote_error
-from amoro_cli.views.processes import is_active
+from amoro_cli.views.processes import is_active, planned_line
 from amoro_core.errors import AmoroError, CommitUnknown, CoordinatorUnavailable, TableBusy, WaitTimeout
 from amoro_core.model.processes import ProcessStatus
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
+    from amoro_cli.connection import Connection
     from amoro_core.protocol import admin_pb2 as pb
 
 _AGAIN = timedelta(milliseconds=200)  # at least between two questions, should the server not wait
@@ -33,6 +34,32 @@ class Deadline:
         return max(self.within - passed, timedelta(0))
 
 
+def optimize_once(
+    connection: "Connection",
+    table: str,
+    type_: str,
+    force: bool,
+    deadline: Deadline,
+    report: ProgressReport,
+    *,
+    wait: bool,
+) -> "tuple[pb.OptimizeTableResponse, pb.Process | None]":
+    """Plan a process, and have its end where that is waited for, as always when it runs in this process.
+
+    The process is None when there is nothing to do, and when it goes on unwatched.
+    """
+    answer = plan_process(connection.client, table, type_, force, deadline, report)
+    if not answer.process_id or not (wait or connection.embedded):
+        return answer, None
+    report.note(planned_line(answer.plan, answer.process_id))
+    try:
+        return answer, wait_for_end(connection.client, answer.process_id, deadline, report)
+    except KeyboardInterrupt:
+        if not connection.embedded:
+            report.note(f"The process goes on. See: amoro process show {answer.process_id}")
+        raise
+
+
 def plan_process(
     client: "AdminClient", table: str, type_: str, force: bool, deadline: Deadline, report: ProgressReport
 ) -> "pb.OptimizeTableResponse":
@@ -44,8 +71,8 @@ def plan_process(
     while True:
         try:
             return client.optimize_table(table, type_, force, deadline.left or _AGAIN)
-        except AmoroError as error:
-            if error.code != TableBusy.code or not deadline.left:
+        except TableBusy as error:
+            if not deadline.left:
                 raise
             if not noted:
                 report.note(f"Waiting: {error.message}")

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
-from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.tokens import TokenKind, hash_token
 from amoro_core.model.verification import RowsDigest
@@ -66,8 +66,15 @@ class Coordinator:
     """A coordinator on one state directory, from its lock to its address."""
 
     def __init__(
-        self, home: Path, settings: Settings, *, watch: bool = True, lock_wait: timedelta = timedelta(0)
+        self,
+        home: Path,
+        settings: Settings,
+        *,
+        watch: bool = True,
+        lock_wait: timedelta = timedelta(0),
+        catalogs: Sequence[CatalogConfig] = (),
     ) -> None:
+        """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives."""
         _refuse_exposure(settings)
         self.home = home
         self.settings = settings
@@ -79,6 +86,7 @@ class Coordinator:
         except BaseException:
             self._lock.release()
             raise
+        self._given_catalogs = tuple(catalogs)
         self._store.write(self._prepare)
         self._work, self._changes = Changes(), Changes()
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
@@ -111,7 +119,7 @@ class Coordinator:
     def _wire(self, watch: bool) -> None:
         store, settings = self._store, self.settings
         tables_of = IcebergFormat()
-        self.catalogs = CatalogService(store, tables_of, pyiceberg_catalogs, masked)
+        self.catalogs = CatalogService(store, tables_of, lambda: [*pyiceberg_catalogs(), *self._given_catalogs], masked)
         find = self.catalogs.get
         self.tables = TableService(store, tables_of, find, utc_now)
         signals = Signals(
@@ -219,9 +227,10 @@ def running(
     lock_wait: timedelta = timedelta(0),
     threads: int = 0,
     memory_bytes: int = 512 * 1024 * 1024,
+    catalogs: Sequence[CatalogConfig] = (),
 ) -> Iterator[Coordinator]:
     """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block."""
-    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait)
+    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait, catalogs=catalogs)
     coordinator.start()
     try:
         if not threads:

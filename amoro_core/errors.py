@@ -83,6 +83,10 @@ class VerificationFailed(WorkFailed):
 
     code = "AMORO-1011"
 
+    def __init__(self, message: str, *, hint: str = "", verification: object = None) -> None:
+        super().__init__(message, hint=hint)
+        self.verification = verification  # what was found, where it is raised by the Python API
+
 
 class OptimizerError(WorkFailed):
     """Raised only inside an optimizer."""

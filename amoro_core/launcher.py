@@ -1,10 +1,11 @@
 """What the command line starts: coordinators, optimizers, the demo."""
 
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -15,14 +16,23 @@ from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions,
 from amoro_core import app
 from amoro_core.diagnosis import diagnose
 from amoro_core.errors import InvalidSettings, OptimizerError
-from amoro_core.logs import configure_logs
+from amoro_core.logs import configure_logs, quieten_logs
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.settings import load_settings
 from amoro_core.tokens import read_token
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 
 class LocalLauncher:
-    """Starts everything in this process."""
+    """Starts everything in this process.
+
+    `catalogs` are known to embedded coordinators beside all others. A guest in another program leaves the logging
+    as it is, but for our own events below warnings where that has not set up structlog.
+    """
+
+    def __init__(self, catalogs: Sequence[CatalogConfig] = (), *, is_guest: bool = False) -> None:
+        self._catalogs = tuple(catalogs)
+        self._is_guest = is_guest
 
     def up(self, options: UpOptions) -> None:
         configure_logs()
@@ -67,10 +77,15 @@ class LocalLauncher:
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        configure_logs(level=40)
+        if self._is_guest:
+            quieten_logs()
+        else:
+            configure_logs(level=logging.ERROR)
         settings = app.embedded_settings(load_settings(home, config))
         threads = os.cpu_count() or 1
-        with app.running(home, settings, watch=False, lock_wait=wait, threads=threads) as coordinator:
+        with app.running(
+            home, settings, watch=False, lock_wait=wait, threads=threads, catalogs=self._catalogs
+        ) as coordinator:
             yield Endpoint(coordinator.address, coordinator.admin_token)
 
 

@@ -2,8 +2,27 @@
 
 import logging
 import sys
+import threading
+from contextlib import suppress
 
 import structlog
+
+
+class StderrLogger:
+    """Writes lines to what stderr is at that moment; where nobody can read them any more they are dropped.
+
+    A log that fails would take back the work that it is about.
+    """
+
+    _lock = threading.Lock()
+
+    def msg(self, message: str) -> None:
+        """Write one line."""
+        with self._lock, suppress(OSError, ValueError):
+            sys.stderr.write(f"{message}\n")
+            sys.stderr.flush()
+
+    log = debug = info = warn = warning = error = exception = critical = fatal = failure = err = msg
 
 
 def configure_logs(level: int = logging.INFO) -> None:
@@ -18,7 +37,16 @@ def configure_logs(level: int = logging.INFO) -> None:
             *([] if human else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *names: StderrLogger(),
         cache_logger_on_first_use=False,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, force=True)
+
+
+def quieten_logs() -> None:
+    """Keep our events to warnings on stderr in a program that is not ours, unless it has set up structlog itself."""
+    if not structlog.is_configured():
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+            logger_factory=lambda *names: StderrLogger(),
+        )

@@ -3,21 +3,18 @@
 import shlex
 import sys
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from amoro_cli.connection import Connection
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.progress import ProgressReport, progress_report
+from amoro_cli.progress import progress_report
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
 from amoro_cli.views.plans import plan_document
-from amoro_cli.views.processes import optimize_document, planned_line
-from amoro_cli.waiting import Deadline, failure_of, plan_process, wait_for_end
+from amoro_cli.views.processes import optimize_document
+from amoro_cli.waiting import Deadline, failure_of, optimize_once
 from amoro_core.model.tables import OptimizingType
-
-if TYPE_CHECKING:
-    from amoro_core.protocol import admin_pb2 as pb
 
 TypeOption = Annotated[
     OptimizingType | None,
@@ -74,11 +71,7 @@ def optimize(
             _write_plan(connection, table, type_, force, False, output)
             return
         with progress_report() as report:
-            answer = plan_process(connection.client, table, type_ or "", force, deadline, report)
-            process = None
-            if answer.process_id and (wait or connection.embedded):
-                report.note(planned_line(answer.plan, answer.process_id))
-                process = _wait(connection, answer.process_id, deadline, report)
+            answer, process = optimize_once(connection, table, type_ or "", force, deadline, report, wait=wait)
         write(optimize_document(answer.plan, answer.process_id, process), output)
         if process is None:
             if answer.process_id:
@@ -87,15 +80,6 @@ def optimize(
         failure = failure_of(process, connection.embedded)
         if failure is not None:
             raise failure
-
-
-def _wait(connection: Connection, process_id: str, deadline: Deadline, report: ProgressReport) -> "pb.Process":
-    try:
-        return wait_for_end(connection.client, process_id, deadline, report)
-    except KeyboardInterrupt:
-        if not connection.embedded:
-            report.note(f"The process goes on. See: amoro process show {process_id}")
-        raise
 
 
 def _write_plan(

@@ -1,0 +1,189 @@
+"""A client of a coordinator."""
+
+import os
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import Connection, resolve_place, running_endpoint
+from amoro_cli.launcher import Endpoint
+from amoro_cli.progress import ProgressReport
+from amoro_cli.views.plans import plan_document
+from amoro_cli.views.processes import optimize_document, process_detail
+from amoro_cli.views.services import catalog_detail
+from amoro_cli.views.tables import table_detail
+from amoro_cli.views.verification import verification_document
+from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
+from amoro_core.api.reading import read
+from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
+from amoro_core.errors import CoordinatorUnavailable, VerificationFailed
+from amoro_core.model.quantities import parse_duration
+from amoro_core.protocol import admin_pb2 as pb
+
+Kind = Literal["minor", "major", "full"]
+Duration = timedelta | str
+
+
+class Silent:
+    """A wait that nobody watches."""
+
+    pace = timedelta(seconds=10)
+
+    def show(self, process: pb.Process) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
+        """Say nothing."""
+
+
+class Client:
+    """A connection to a coordinator, to be closed; every method raises what `amoro_core.errors` names.
+
+    Tables are named as on the command line: catalog.namespace.table. Durations are timedeltas or texts such as "10m".
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._admin = connection.client
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:
+        """All tables, or those of a catalog or in a status."""
+        return tuple(_table(item) for item in self._admin.list_tables(catalog, status))
+
+    def table(self, name: str) -> Table:
+        """One table as the coordinator knows it."""
+        return _table(self._admin.get_table(name))
+
+    def enable(self, table: str) -> Table:
+        """Let the coordinator optimize the table by itself."""
+        return _table(self._admin.set_table_enabled(table, True))
+
+    def disable(self, table: str) -> Table:
+        """Keep the coordinator from optimizing the table."""
+        return _table(self._admin.set_table_enabled(table, False))
+
+    def plan(self, table: str, *, type: Kind | None = None, force: bool = False) -> Plan:
+        """What optimizing would rewrite now. Nothing is changed."""
+        return _plan(self._admin.plan_table(table, type or "", force))
+
+    def optimize(
+        self,
+        table: str,
+        *,
+        type: Kind | None = None,
+        force: bool = False,
+        wait: bool = True,
+        timeout: Duration = "10m",
+        report: ProgressReport | None = None,
+    ) -> Optimizing:
+        """Optimize a table once. A failed process is raised: Conflict when partly committed, CommitUnknown, ...
+
+        Raises WaitTimeout when it has not ended in time; it goes on then.
+        """
+        deadline = Deadline(_duration(timeout))
+        answer, process = optimize_once(
+            self._connection, table, type or "", force, deadline, report or Silent(), wait=wait
+        )
+        if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
+            raise failure
+        document = optimize_document(answer.plan, answer.process_id, process)
+        return Optimizing(
+            table=answer.plan.table,
+            outcome=str(document.body["outcome"]),
+            plan=_plan(answer.plan),
+            process=None if process is None else _process(process),
+            blocks=document.blocks,
+        )
+
+    def verify(
+        self, table: str, *, before: int | None = None, after: int | None = None, timeout: Duration = "1h"
+    ) -> Verification:
+        """Read both sides of the last optimizing, or two snapshots, and compare their rows.
+
+        Raises VerificationFailed, whose `verification` says what differs.
+        """
+        found = self._admin.verify_table(table, before or 0, after or 0, _duration(timeout))
+        result = read(Verification, found, blocks=verification_document(found).blocks)
+        if not result.sound:
+            raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
+        return result
+
+    def processes(self, *, table: str = "", status: str = "", limit: int = 20) -> tuple[Process, ...]:
+        """Processes, the newest first."""
+        return tuple(_process(item) for item in self._admin.list_processes(table, status, limit))
+
+    def process(self, process_id: str) -> Process:
+        """One process with its tasks; six characters of its id or more will do."""
+        return _process(self._admin.get_process(process_id))
+
+    def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
+        """The process at its end. Raises as `optimize`."""
+        process = wait_for_end(self._admin, process_id, Deadline(_duration(timeout)), Silent())
+        if (failure := failure_of(process, self._connection.embedded)) is not None:
+            raise failure
+        return _process(process)
+
+    def cancel(self, process_id: str) -> Process:
+        """End a running process before its commit."""
+        return _process(self._admin.cancel_process(process_id))
+
+    def catalogs(self) -> tuple[Catalog, ...]:
+        """The catalogs that are known."""
+        found = self._admin.list_catalogs()
+        return tuple(read(Catalog, item, blocks=catalog_detail(item).blocks) for item in found)
+
+    def optimizers(self) -> tuple[Optimizer, ...]:
+        """The optimizers that are registered."""
+        return tuple(read(Optimizer, item) for item in self._admin.list_optimizers())
+
+
+def connect(address: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> Client:
+    """A client of the coordinator at the address, or of the one that runs on the state directory.
+
+    Without a token: `AMORO_TOKEN`, else the state directory's. Raises CoordinatorUnavailable, NotAllowed.
+    """
+    place = resolve_place(None if home is None else Path(home), None, address, None, os.environ)
+    endpoint = Endpoint(place.address, token) if token and place.address else running_endpoint(place)
+    if endpoint is None:
+        raise CoordinatorUnavailable(
+            f"no coordinator runs on {place.home}", hint="Start one with: amoro up. Or name the address of another."
+        )
+    client = AdminClient(Endpoint(endpoint.address, token or endpoint.token))
+    try:
+        client.get_status()
+    except BaseException:
+        with closing(client):
+            raise
+    return Client(Connection(client, embedded=False))
+
+
+def _duration(value: Duration) -> timedelta:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _plan(plan: pb.Plan) -> Plan:
+    command = f"amoro optimize {plan.table}"
+    explained = Plan.__str__(read(Plan, plan, blocks=plan_document(plan, command, explain=True).blocks))
+    return read(Plan, plan, blocks=plan_document(plan, command).blocks, _explained=explained)
+
+
+def _process(process: pb.Process) -> Process:
+    return read(Process, process, blocks=process_detail(process).blocks)
+
+
+def _table(table: pb.Table) -> Table:
+    return read(Table, table, blocks=table_detail(table).blocks)

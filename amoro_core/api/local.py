@@ -1,0 +1,118 @@
+"""Planning, optimizing and verifying tables that were loaded with pyiceberg, without a server of one's own."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from amoro_cli.connection import connect, resolve_place
+from amoro_cli.progress import progress_report
+from amoro_core.api.client import Client, Duration, Kind
+from amoro_core.api.results import Optimizing, Plan, Verification
+from amoro_core.errors import InvalidArgument
+from amoro_core.launcher import LocalLauncher
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.quantities import parse_duration
+from amoro_core.model.tables import TableIdentifier
+
+_LOCK_WAIT = timedelta(seconds=10)
+#: Modules of pyiceberg's catalogs, and the kind that configuration calls them.
+_KINDS = {
+    "pyiceberg.catalog.sql": "sql",
+    "pyiceberg.catalog.rest": "rest",
+    "pyiceberg.catalog.hive": "hive",
+    "pyiceberg.catalog.glue": "glue",
+    "pyiceberg.catalog.dynamodb": "dynamodb",
+    "pyiceberg.catalog.bigquery_metastore": "bigquery",
+}
+
+
+def plan(table: Table, *, type: Kind | None = None, force: bool = False, home: Path | str | None = None) -> Plan:
+    """What optimizing the table would rewrite now, and why. Nothing is changed.
+
+    As `amoro plan`: through the coordinator of the state directory where one runs, else in this process under the
+    directory's lock. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
+    """
+    with _session(table, home, _LOCK_WAIT) as (client, name):
+        return client.plan(name, type=type, force=force)
+
+
+def optimize(
+    table: Table,
+    *,
+    type: Kind | None = None,
+    force: bool = False,
+    timeout: Duration = "10m",
+    progress: bool = False,
+    home: Path | str | None = None,
+) -> Optimizing:
+    """Optimize the table once and wait for the commit, after which the table is refreshed.
+
+    As `amoro optimize --wait`; where no coordinator runs, all cores of this process work. `progress` shows it on
+    stderr. Raises what `Client.optimize` raises, StateDirectoryLocked when others hold the state directory too long.
+    """
+    wait = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    with _session(table, home, wait) as (client, name):
+        if not progress:
+            done = client.optimize(name, type=type, force=force, timeout=wait)
+        else:
+            with progress_report() as report:
+                done = client.optimize(name, type=type, force=force, timeout=wait, report=report)
+    if done.snapshot_id is not None:
+        table.refresh()
+    return done
+
+
+def verify(
+    table: Table,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    timeout: Duration = "1h",
+    home: Path | str | None = None,
+) -> Verification:
+    """Prove that the last optimizing, or what was rewritten between two snapshots, kept every row. As `amoro verify`.
+
+    Raises VerificationFailed when something differs or can't be read.
+    """
+    with _session(table, home, _LOCK_WAIT) as (client, name):
+        return client.verify(name, before=before, after=after, timeout=timeout)
+
+
+@contextmanager
+def _session(table: Table, home: Path | str | None, lock_wait: timedelta) -> Iterator[tuple[Client, str]]:
+    """A client that knows the table's catalog, and the table's full name there. Raises InvalidArgument."""
+    config = _config_of(table.catalog)
+    name = str(TableIdentifier(config.name, table.name()[:-1], table.name()[-1]))
+    place = resolve_place(None if home is None else Path(home), None, None, None, os.environ)
+    launcher = LocalLauncher((config,), is_guest=True)
+    with connect(launcher, place, lock_wait, lambda text: None) as connection:
+        known = connection.client.get_table(name)
+        if known.table_uuid and known.table_uuid != str(table.metadata.table_uuid):
+            raise InvalidArgument(
+                f"{name} is another table there: its UUID is {known.table_uuid}, not {table.metadata.table_uuid}",
+                hint="Another catalog is called the same: give this one another name, or another state directory.",
+            )
+        yield Client(connection), name
+
+
+def _config_of(catalog: Catalog) -> CatalogConfig:
+    """How the catalog is opened again, by another thread. Raises InvalidArgument for one that can't be."""
+    kind = next((_KINDS[base.__module__] for base in type(catalog).__mro__ if base.__module__ in _KINDS), None)
+    uri = str(catalog.properties.get("uri", ""))
+    if kind is None:
+        raise InvalidArgument(
+            f"catalog {catalog.name} is of the unknown kind {type(catalog).__name__}",
+            hint="Load the table from one of pyiceberg's own catalogs.",
+        )
+    if kind == "sql" and ":memory:" in uri:
+        raise InvalidArgument(
+            f"catalog {catalog.name} is in memory, where nobody else can commit",
+            hint="Use a catalog in a file: uri=sqlite:////absolute/path.db",
+        )
+    properties = {key: str(value) for key, value in catalog.properties.items() if value is not None}
+    return CatalogConfig(catalog.name, tuple(sorted({**properties, "type": kind}.items())), origin="pyiceberg")

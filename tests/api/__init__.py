@@ -1,0 +1,1 @@
+"""The Python API, with real coordinators."""

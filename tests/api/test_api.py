@@ -1,0 +1,190 @@
+"""`from amoro_core import plan, optimize, verify, connect`: on a table of pyiceberg's, and as a client."""
+
+import json
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+
+from amoro_core import connect, optimize, plan, verify
+from amoro_core.api import Client, Optimizing, Plan, Verification
+from amoro_core.api.shown import Shown
+from amoro_core.app import Coordinator, optimizer_beside
+from amoro_core.errors import (
+    CatalogNotFound,
+    CoordinatorUnavailable,
+    InvalidArgument,
+    StateDirectoryLocked,
+    TableNotFound,
+    TableRefused,
+    UnknownToken,
+    VerificationFailed,
+    WaitTimeout,
+)
+from amoro_core.store.lock import StateLock
+from tests.engine import oracle, writer
+from tests.engine.builders import SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.engine.files import write_data_files
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, json; before = set(sys.modules); import amoro_core; "
+        "print(json.dumps([name for name in set(sys.modules) - before if name.split('.')[0] in "
+        "('pyarrow', 'grpc', 'pyiceberg', 'google', 'typer', 'structlog')]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert json.loads(done.stdout) == []
+
+
+def test_a_table_is_planned_optimized_and_verified_without_a_server(
+    table: Table, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows, base = oracle.live_rows(table), table.refresh().metadata.current_snapshot_id
+
+    planned = plan(table, type="full", home=home)
+    assert isinstance(planned, Plan)
+    assert (planned.table, planned.type, planned.tasks) == ("cat.db.t", "full", 1)
+    assert [(one.partition, one.data_files, one.expected_files) for one in planned.partitions] == [("", 3, 1)]
+    assert table.refresh().metadata.current_snapshot_id == base
+
+    done = optimize(table, type="full", home=home)
+    assert isinstance(done, Optimizing)
+    assert done.outcome == "success"
+    assert done.receipt is not None
+    assert (done.receipt.rows_before, done.receipt.rows_after, done.receipt.data_files_after) == (30, 30, 1)
+    assert done.receipt.base_snapshot_id == base
+    assert done.process is not None
+    assert datetime.now(UTC) - done.process.created_at < timedelta(minutes=5)
+    assert [task.status for task in done.process.tasks] == ["success"]
+    assert table.metadata.current_snapshot_id == done.snapshot_id  # it was refreshed
+    oracle.assert_same_rows(rows, oracle.live_rows(table))
+
+    proven = verify(table, home=home)
+    assert isinstance(proven, Verification)
+    assert [(one.before, one.after, one.rows_after) for one in proven.comparisons] == [(base, done.snapshot_id, 30)]
+
+    again = optimize(table, type="full", home=home)
+    assert (again.outcome, again.process, again.receipt, again.snapshot_id) == ("nothing_to_do", None, None, None)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table, home: Path) -> None:
+    planned = plan(table, type="full", home=home)
+    with pytest.raises(FrozenInstanceError):
+        planned.tasks = 3  # type: ignore[misc]
+    assert "full requested: 3 fragments" in str(planned)
+    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t")
+    assert "unpartitioned" in planned.explain()
+    page = planned._repr_html_()
+    assert page.count("<table>") == 1
+    assert "<td style='text-align:right'>3</td>" in page
+    assert Shown(blocks=("<script>",))._repr_html_() == "<p>&lt;script&gt;</p>"
+
+
+def test_a_running_coordinator_of_the_state_directory_is_asked(
+    table: Table, home: Path, coordinator: Coordinator
+) -> None:
+    with optimizer_beside(coordinator, 1, 2**28):
+        done = optimize(table, type="full", home=home)
+        assert done.outcome == "success"
+        with connect(home=home) as client:
+            assert isinstance(client, Client)
+            assert [one.process_id for one in client.processes(table="cat.db.t")] == [
+                done.process.process_id if done.process else ""
+            ]
+            assert len(client.optimizers()) == 1
+            assert client.optimizers()[0].labels["backend"] == "standalone"
+
+
+def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:
+    with connect(coordinator.address, coordinator.admin_token) as client:
+        assert (client.plan("cat.db.t").type, client.plan("cat.db.t").files.data_files) == (None, 3)
+        assert client.optimize("cat.db.t", type="full", wait=False).outcome == "planned"
+        (process,) = client.processes()
+        assert (process.status, process.receipt, process.tasks_done, process.finished_at) == ("running", None, 0, None)
+        with pytest.raises(WaitTimeout):
+            client.wait(process.process_id, timeout="100ms")
+        assert client.cancel(process.process_id).status == "closed"
+        assert client.enable("cat.db.t").enabled
+        assert not client.disable("cat.db.t").enabled
+        assert [one.table for one in client.tables(catalog="cat")] == ["cat.db.t"]
+        assert client.table("cat.db.t").table_uuid == str(table.metadata.table_uuid)
+        assert [(one.name, one.commits) for one in client.catalogs()] == [("cat", True)]
+        assert client.process(process.process_id[:13]).process_id == process.process_id
+
+
+def test_errors_are_classes_that_mirror_the_exit_statuses(
+    table: Table, home: Path, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    with connect(coordinator.address, coordinator.admin_token) as client:
+        with pytest.raises(TableNotFound, match=r"cat\.db\.nope") as not_found:
+            client.plan("cat.db.nope")
+        assert (not_found.value.code, not_found.value.exit_status) == ("AMORO-3002", 3)
+        with pytest.raises(CatalogNotFound):
+            client.tables(catalog="nope")
+        client.disable("cat.db.t")
+        with pytest.raises(TableRefused, match="switched off"):
+            client.optimize("cat.db.t")
+        with pytest.raises(InvalidArgument, match="'huge' is not a type"):
+            client.plan("cat.db.t", type="huge")  # type: ignore[arg-type]
+    with pytest.raises(UnknownToken):
+        connect(coordinator.address, "amo_wrong")
+    with pytest.raises(CoordinatorUnavailable, match="no coordinator runs on"):
+        connect(home=tmp_path / "other")
+
+
+def test_a_verification_that_fails_says_what_differs(table: Table, home: Path) -> None:
+    (first, *_) = oracle.live_files(table)
+    added = tuple(write_data_files(table, [row(number) for number in range(9)]))
+    commit(table, lambda head: Change(added, frozenset({first.path}), summary={"amoro.process-id": "x"}))
+    with pytest.raises(VerificationFailed) as failed:
+        verify(table, home=home)
+    found = failed.value.verification
+    assert isinstance(found, Verification)
+    assert [(one.rows_before, one.rows_after) for one in found.comparisons] == [(10, 9)]
+
+
+def test_another_table_of_the_same_name_is_not_touched(table: Table, home: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = writer.make_catalog(tmp_path / "other")
+    twin = writer.make_table(other, "db.t", SCHEMA)
+    writer.append(twin, [row(1)])
+    writer.append(twin, [row(2)])
+    uri = other.properties["uri"]
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  cat:\n    type: sql\n    uri: {uri}\n")
+    optimize(twin, type="full", home=home)
+    head = twin.refresh().metadata.current_snapshot_id
+    with pytest.raises(InvalidArgument, match="is another table there"):
+        optimize(table, type="full", home=home)
+    assert twin.refresh().metadata.current_snapshot_id == head
+    other.close()
+
+
+def test_a_catalog_that_nobody_else_can_open_is_refused_by_name(tmp_path: Path) -> None:
+    catalog = load_catalog("mem", type="in-memory", warehouse=tmp_path.as_uri())
+    catalog.create_namespace("db")
+    with pytest.raises(InvalidArgument, match="catalog mem is in memory"):
+        plan(catalog.create_table("db.t", SCHEMA))
+    catalog.close()
+
+
+def test_a_state_directory_that_others_hold_is_waited_for_and_then_told(table: Table, home: Path) -> None:
+    home.mkdir()
+    with StateLock.acquire(home), pytest.raises(StateDirectoryLocked):
+        optimize(table, home=home, timeout=timedelta(milliseconds=200))
+
+
+def test_the_catalog_of_the_configuration_serves_too(table: Table, catalog: SqlCatalog, home: Path) -> None:
+    with table.transaction() as change:
+        change.set_properties({"self-optimizing.target-size": "abc"})
+    with pytest.raises(TableRefused, match="malformed value 'abc'") as refused:
+        optimize(table, type="full", home=home)
+    assert (refused.value.code, refused.value.exit_status) == ("AMORO-6001", 6)
