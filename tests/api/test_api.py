@@ -106,7 +106,7 @@ def test_a_running_coordinator_of_the_state_directory_is_asked(
 
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:
     with connect(coordinator.address, coordinator.admin_token) as client:
-        assert (client.plan("cat.db.t").type, client.plan("cat.db.t").files.data_files) == (None, 3)
+        assert (client.plan("cat.db.t").type, client.plan("cat.db.t").files.data_files) == ("minor", 3)
         assert client.optimize("cat.db.t", type="full", wait=False).outcome == "planned"
         (process,) = client.processes()
         assert (process.status, process.receipt, process.tasks_done, process.finished_at) == ("running", None, 0, None)
