@@ -201,15 +201,17 @@ def _with_int_equality_ids(entry_field: NestedField) -> NestedField:
     return NestedField(entry_field.field_id, entry_field.name, StructType(*fields), required=True)
 
 
-class _DataManifestV1(_JavaSchema, ManifestWriterV1):
-    pass
+class DataManifestV1(_JavaSchema, ManifestWriterV1):
+    """A manifest of data files in format 1."""
 
 
-class _DataManifestV2(_JavaSchema, ManifestWriterV2):
-    pass
+class DataManifestV2(_JavaSchema, ManifestWriterV2):
+    """A manifest of data files in format 2."""
 
 
-class _DeleteManifestV2(_JavaSchema, ManifestWriterV2):
+class DeleteManifestV2(_JavaSchema, ManifestWriterV2):
+    """A manifest of delete files."""
+
     def content(self) -> ManifestContent:
         return ManifestContent.DELETES
 
@@ -223,9 +225,9 @@ def _manifest_writer(table: Table, content: ManifestContent, spec_id: int, snaps
     if metadata.format_version == 1 and content == ManifestContent.DELETES:
         raise ValueError("a table of format 1 can't hold delete files")
     if metadata.format_version == 1:
-        kind = _DataManifestV1
+        kind = DataManifestV1
     else:
-        kind = _DataManifestV2 if content == ManifestContent.DATA else _DeleteManifestV2
+        kind = DataManifestV2 if content == ManifestContent.DATA else DeleteManifestV2
     spec = metadata.specs()[spec_id]
     out = table.io.new_output(_metadata_path(metadata, f"{uuid.uuid4()}-m0.avro"))
     return kind(spec, schema_for_spec(metadata, spec), out, snapshot_id, "deflate")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
-
-import pytest
 
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import writer
-from tests.engine.builders import BY_PART, SCHEMA, SPECS, row
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.writer import EqualityDelete
 
 from .catalogs import SharedCatalog
@@ -132,43 +129,3 @@ def test_a_rewrite_by_spark_between_plan_and_commit_wins(
     assert services.world.committing.commit(process_id) is ProcessStatus.FAILED
     assert snapshots(spark, table) == theirs
     assert spark_rows(spark, table) == notes_without(30, 4)
-
-
-@pytest.mark.timeout(600)
-def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(catalog: SharedCatalog) -> None:
-    kinds = set()
-    for seed in range(20):
-        kinds |= make_random_table(catalog, seed)
-        assert_deletes_match_as_in_java(catalog, catalog.full_name(f"db.random{seed}"))
-    assert kinds == {"append", "upsert", "by-value", "everywhere", "positions", "per-file", "spec"}
-
-
-def make_random_table(catalog: SharedCatalog, seed: int) -> set[str]:
-    """A table of a few commits, all random by the seed; returns which kinds of commits there were."""
-    chance = random.Random(seed)
-    table = writer.make_table(catalog.pyiceberg, f"db.random{seed}", SCHEMA, chance.choice([*SPECS.values()]))
-
-    def rows() -> list[dict[str, object]]:
-        numbers = [chance.choice([None, *range(12)]) for _ in range(chance.randint(1, 4))]
-        return [row(one, chance.choice(["a", "b", None]), chance.choice(["v", "w", None])) for one in numbers]
-
-    done = set()
-    for _ in range(7):
-        kind = chance.choice(["append", "append", "upsert", "by-value", "everywhere", "positions", "per-file", "spec"])
-        done.add(kind)
-        match kind:
-            case "append":
-                writer.append(table, rows(), files=chance.randint(1, 2))
-            case "upsert":
-                writer.upsert(table, rows(), ["id"])
-            case "by-value":
-                writer.row_delta(table, rows(), [EqualityDelete(["value", "id"], rows())])
-            case "everywhere" if 0 in table.specs() and not table.specs()[0].fields:
-                writer.row_delta(table, equality_deletes=[EqualityDelete(["id"], rows(), spec_id=0)])
-            case "positions" | "per-file":
-                odd = chance.randint(0, 1)
-                writer.delete_where(table, lambda one: (one["id"] or 0) % 2 == odd, per_file=kind == "per-file")  # noqa: B023
-            case "spec" if table.spec().is_unpartitioned():
-                with table.update_spec() as update:
-                    update.add_identity("part")
-    return done

@@ -1,0 +1,428 @@
+"""Random tables of metadata alone: manifests with the entries of files that nobody has written.
+
+Everything that decides which delete applies to which data file is random by the seed: tables of formats 1 and 2 and
+upgraded ones, specs of all kinds of transforms, of dropped columns too, sequence numbers inherited and explicit, bounds
+and null counts that are there or missing, deletes of every kind and scope.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.conversions import to_bytes
+from pyiceberg.io import FileIO, load_file_io
+from pyiceberg.manifest import (
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+    ManifestWriter,
+    write_manifest_list,
+)
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+)
+from pyiceberg.typedef import Record, TableVersion
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestamptzType,
+)
+
+from tests.engine.commits import DataManifestV1, DataManifestV2, DeleteManifestV2
+from tests.engine.files import POSITION_SCHEMA
+
+ENTRIES_OF: TableVersion = 3  # the one format whose entries have all fields in pyiceberg
+PATH_ID = POSITION_SCHEMA.fields[0].field_id
+#: As it was when the files were written. Column 7 was dropped since, column 6 promoted.
+OLD_SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "part", StringType(), required=False),
+    NestedField(3, "day", DateType(), required=False),
+    NestedField(4, "at", TimestamptzType(), required=False),
+    NestedField(5, "value", StringType(), required=False),
+    NestedField(6, "number", IntegerType(), required=False),
+    NestedField(7, "gone", StringType(), required=False),
+    NestedField(8, "price", DecimalType(10, 2), required=False),
+    NestedField(9, "ratio", DoubleType(), required=False),
+    schema_id=0,
+)
+SCHEMA = Schema(
+    *(one for one in OLD_SCHEMA.fields if one.field_id not in (6, 7)),
+    NestedField(6, "number", LongType(), required=False),
+    schema_id=1,
+)
+KEYS = ((1,), (5,), (1, 5), (6,), (3, 6), (9,))
+TRANSFORMS: tuple[tuple[int, Transform[Any, Any]], ...] = (
+    (2, IdentityTransform()),
+    (1, BucketTransform(3)),
+    (5, TruncateTransform(2)),
+    (8, TruncateTransform(100)),
+    (3, DayTransform()),
+    (4, MonthTransform()),
+    (6, BucketTransform(2)),
+    (7, IdentityTransform()),
+    (9, IdentityTransform()),
+    (2, VoidTransform()),
+    (7, VoidTransform()),
+)
+#: Java reads no table whose current spec partitions by a column that is gone.
+OF_DROPPED = (TRANSFORMS[7],)
+#: Values of columns and of partition fields, by type.
+VALUES: dict[str, tuple[Any, ...]] = {
+    "string": ("a", "b", "ü"),
+    "long": (1, 5, 9),
+    "int": (0, 1, 2),
+    "date": (-1, 0, 19_000),
+    "timestamptz": (0, 1_000_000, 2_000_000),
+    "decimal(10, 2)": (Decimal("-1.00"), Decimal("0.00"), Decimal("1.00")),
+    "double": (0.0, -0.0, float("nan"), 1.5),
+}
+#: What five hundred tables must have among them.
+TRAITS = frozenset(
+    (
+        *(f"format {kind}" for kind in ("1", "2", "upgraded")),
+        *(f"field: {transform} of {source}" for source, transform in TRANSFORMS),
+        *(f"position deletes: {kind}" for kind in ("referenced", "bounds", "shared", "shared, shortened", "no bounds")),
+        "equality deletes: everywhere",
+        "equality deletes: in partitions",
+        *(f"equality ids: {ids}" for ids in KEYS),
+        "carried over",
+        "removed",
+        "explicit number",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomTable:
+    """Where the metadata lies, and what the table has for the record."""
+
+    location: str
+    metadata_location: str
+    traits: frozenset[str]
+    places: Mapping[str, str]  # of data files and position deletes, by path: spec and partition
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    spec: PartitionSpec
+    partition: tuple[Any, ...]
+
+    @property
+    def key(self) -> str:
+        """Equal for equal places; NaN is NaN, and 0.0 is not −0.0."""
+        return repr((self.spec.spec_id, self.partition))
+
+
+@dataclass(slots=True)
+class _Making:
+    """What there is of a table so far."""
+
+    chance: random.Random
+    location: str
+    io: FileIO
+    version: int
+    specs: list[PartitionSpec]
+    first_number: int  # of the first commit in format 2; what came before has the number 0
+    data: list[tuple[str, _Place]] = field(default_factory=list)
+    places: dict[str, str] = field(default_factory=dict)
+    manifests: list[ManifestFile] = field(default_factory=list)
+    files: int = 0
+    traits: set[str] = field(default_factory=set)
+
+
+def make_random_table(root: Path, seed: int) -> RandomTable:
+    """Write the metadata of the seed's table below the directory."""
+    chance = random.Random(seed)
+    location = (root / f"table{seed}").as_uri()
+    kind = chance.choices(("1", "2", "upgraded"), (1, 12, 7))[0]
+    version = 1 if kind == "1" else 2
+    io = load_file_io({}, location)
+    making = _Making(chance, location, io, version, _specs(chance), chance.randint(1, 2) if kind == "upgraded" else 0)
+    making.traits.add(f"format {kind}")
+    commits = chance.randint(3, 6)
+    for number in range(1, commits + 1):
+        if version == 1 or number <= making.first_number:
+            _add_data(making, 0)
+        else:
+            _add_commit(making, number)
+    last_number = 0 if version == 1 else commits
+    list_path = f"{location}/metadata/snap-1.avro"
+    with write_manifest_list(version, io.new_output(list_path), 1, None, last_number, "deflate") as writer:
+        writer.add_manifests(making.manifests)
+    metadata = json.dumps(_metadata(making, last_number, list_path))
+    path = f"{location}/metadata/v1.metadata.json"
+    with io.new_output(path).create() as output:
+        output.write(metadata.encode())
+    return RandomTable(location, path, frozenset(making.traits), making.places)
+
+
+def _specs(chance: random.Random) -> list[PartitionSpec]:
+    """One to three specs, unpartitioned ones more often than chance would have it."""
+    specs = []
+    last = chance.randint(0, 2)
+    for spec_id in range(last + 1):
+        count = chance.choice((0, 1, 1, 2))
+        chosen = chance.sample(range(len(TRANSFORMS)), count)
+        if spec_id == last:
+            chosen = [at for at in chosen if TRANSFORMS[at] not in OF_DROPPED]
+        fields = (
+            PartitionField(TRANSFORMS[at][0], 1000 + at, TRANSFORMS[at][1], f"field{at}") for at in sorted(chosen)
+        )
+        specs.append(PartitionSpec(*fields, spec_id=spec_id))
+    return specs
+
+
+def _metadata(making: _Making, last_number: int, list_path: str) -> dict[str, Any]:
+    snapshot = {
+        "snapshot-id": 1,
+        "timestamp-ms": 1_700_000_000_000,
+        "manifest-list": list_path,
+        "summary": {"operation": "overwrite"},
+        "schema-id": 1,
+    }
+    specs = [json.loads(one.model_dump_json()) for one in making.specs]
+    metadata = {
+        "format-version": making.version,
+        "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
+        "location": making.location,
+        "last-updated-ms": 1_700_000_000_000,
+        "last-column-id": 9,
+        "current-schema-id": 1,
+        "schemas": [json.loads(one.model_dump_json()) for one in (OLD_SCHEMA, SCHEMA)],
+        "default-spec-id": making.specs[-1].spec_id,
+        "partition-specs": specs,
+        "last-partition-id": 999 + len(TRANSFORMS),
+        "default-sort-order-id": 0,
+        "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {},
+        "current-snapshot-id": 1,
+        "snapshots": [snapshot],
+        "refs": {"main": {"snapshot-id": 1, "type": "branch"}},
+    }
+    if making.version == 1:
+        return metadata | {"schema": metadata["schemas"][1], "partition-spec": specs[-1]["fields"]}
+    snapshot["sequence-number"] = last_number
+    return metadata | {"last-sequence-number": last_number}
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def _add_commit(making: _Making, number: int) -> None:
+    """Data, deletes or both of one commit, in manifests of their own for each spec."""
+    if making.chance.random() < 0.85:
+        _add_data(making, number)
+    if making.chance.random() < 0.8:
+        _add_deletes(making, number)
+
+
+def _add_data(making: _Making, number: int) -> None:
+    chance = making.chance
+    spec = chance.choice(making.specs)
+    entries = []
+    for _ in range(chance.randint(1, 3)):
+        place = _Place(spec, _partition(chance, spec))
+        path = _new_path(making, "data")
+        making.places[path] = place.key
+        making.traits.update(f"field: {one.transform} of {one.source_id}" for one in spec.fields)
+        file = _file(path, place, DataFileContent.DATA, _column_metrics(chance, range(1, 10)))
+        entry = _entry(making, file, number)
+        if entry.status != ManifestEntryStatus.DELETED:
+            making.data.append((path, place))
+        entries.append(entry)
+    _add_manifest(making, _DataManifest if number else _OldDataManifest, spec, entries, number)
+
+
+def _add_deletes(making: _Making, number: int) -> None:
+    """Deletes under one spec, which is that of a data file where there are some."""
+    chance = making.chance
+    spec = chance.choice([place.spec for _, place in making.data] or making.specs)
+    entries = [_entry(making, _delete_file(making, spec), number) for _ in range(chance.randint(1, 4))]
+    _add_manifest(making, _DeleteManifest, spec, entries, number)
+
+
+def _delete_file(making: _Making, spec: PartitionSpec) -> DataFile:
+    chance = making.chance
+    inhabited = [place for _, place in making.data if place.spec == spec]
+    place = chance.choice(inhabited) if inhabited and chance.random() < 0.8 else _Place(spec, _partition(chance, spec))
+    if chance.random() < 0.5:
+        return _equality_delete(making, place)
+    here = sorted(path for path, one in making.data if one.key == place.key)
+    path = _new_path(making, "deletes")
+    kind = chance.choice(("referenced", "bounds", "shared", "shared", "shared, shortened", "no bounds"))
+    if not here or (kind.startswith("shared") and len({*here}) < 2):
+        kind = "no bounds"
+    if kind in ("referenced", "bounds") and chance.random() < 0.05:
+        # Readers disagree about a delete that lies elsewhere than the file it names.
+        here = [one for one, _ in making.data]
+    making.places[path] = place.key
+    making.traits.add(f"position deletes: {kind}")
+    if kind == "no bounds":
+        return _file(path, place, DataFileContent.POSITION_DELETES, {})
+    low, high = sorted(chance.sample(here, 2)) if kind.startswith("shared") else [chance.choice(here)] * 2
+    if kind == "shared, shortened":
+        low, high = low[:-6], high[:-6] + "~"
+    referenced = low if kind == "referenced" else None
+    bounds = {"lower_bounds": {PATH_ID: low.encode()}, "upper_bounds": {PATH_ID: high.encode()}}
+    return _file(path, place, DataFileContent.POSITION_DELETES, bounds, referenced_data_file=referenced)
+
+
+def _equality_delete(making: _Making, place: _Place) -> DataFile:
+    ids = making.chance.choice(KEYS)
+    is_global = all(isinstance(one.transform, VoidTransform) for one in place.spec.fields)
+    making.traits.add("equality deletes: everywhere" if is_global else "equality deletes: in partitions")
+    making.traits.add(f"equality ids: {ids}")
+    metrics = _column_metrics(making.chance, ids)
+    path = _new_path(making, "deletes")
+    return _file(path, place, DataFileContent.EQUALITY_DELETES, metrics, equality_ids=list(ids))
+
+
+def _new_path(making: _Making, kind: str) -> str:
+    """A path whose place in the order is random."""
+    making.files += 1
+    return f"{making.location}/data/{making.chance.randrange(16**6):06x}-{making.files}-{kind}.parquet"
+
+
+def _partition(chance: random.Random, spec: PartitionSpec) -> tuple[Any, ...]:
+    return tuple(
+        None
+        if isinstance(one.transform, VoidTransform)
+        else _value(chance, partition.field_type, null=0.0 if one.source_id == 1 else 0.3)
+        for one, partition in zip(spec.fields, spec.partition_type(OLD_SCHEMA).fields, strict=True)
+    )
+
+
+def _value(chance: random.Random, kind: Any, null: float = 0.0) -> Any:
+    return None if chance.random() < null else chance.choice(VALUES[str(kind)][:3])
+
+
+def _column_metrics(chance: random.Random, ids: Iterable[int]) -> dict[str, dict[int, Any]]:
+    """Counts and bounds of the columns, some of which are missing."""
+    names = ("value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
+    metrics: dict[str, dict[int, Any]] = {name: {} for name in names}
+    for field_id in ids:
+        kind = OLD_SCHEMA.find_type(field_id)
+        assert isinstance(kind, PrimitiveType)
+        nulls = 0 if field_id == 1 else chance.choice((0, 0, 3, 10))
+        metrics["value_counts"][field_id], metrics["null_value_counts"][field_id] = 10, nulls
+        if nulls < 10:
+            numbers = (one for one in (_value(chance, kind), _value(chance, kind)) if one == one)
+            low, *_, high = [*sorted(numbers)] * 2 or (0.0, 0.0)
+            # The column was promoted since: files written afterwards have wider bounds.
+            wide = LongType() if field_id == 6 and chance.random() < 0.5 else kind
+            metrics["lower_bounds"][field_id] = to_bytes(wide, low)
+            metrics["upper_bounds"][field_id] = to_bytes(wide, high)
+        for name in names:
+            if chance.random() < 0.05:
+                metrics[name].pop(field_id, None)
+    return {name: found for name, found in metrics.items() if chance.random() < 0.93}
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+
+
+class _AllFields(ManifestWriter):
+    """Takes entries with all fields, and writes the name of a position delete's one data file, too."""
+
+    def new_writer(self) -> AvroOutputFile[ManifestEntry]:
+        return AvroOutputFile[ManifestEntry](
+            output_file=self._output_file,
+            file_schema=Schema(*map(_with_referenced_file, self._with_partition(self.version).fields)),
+            record_schema=self._with_partition(ENTRIES_OF),
+            schema_name="manifest_entry",
+            metadata=self._meta,
+        )
+
+
+def _with_referenced_file(entry_field: NestedField) -> NestedField:
+    if not isinstance(entry_field.field_type, StructType):
+        return entry_field
+    referenced = NestedField(143, "referenced_data_file", StringType(), required=False)
+    kind = StructType(*entry_field.field_type.fields, referenced)
+    return NestedField(entry_field.field_id, entry_field.name, kind, required=True)
+
+
+class _OldDataManifest(_AllFields, DataManifestV1):
+    """A manifest of data files of format 1, which has no sequence numbers."""
+
+
+class _DataManifest(_AllFields, DataManifestV2):
+    """A manifest of data files of format 2."""
+
+
+class _DeleteManifest(_AllFields, DeleteManifestV2):
+    """A manifest of delete files."""
+
+
+def _file(path: str, place: _Place, content: DataFileContent, metrics: dict[str, Any], **more: Any) -> DataFile:
+    return DataFile.from_args(
+        _table_format_version=ENTRIES_OF,
+        content=content,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(*place.partition),
+        record_count=10,
+        file_size_in_bytes=1000,
+        spec_id=place.spec.spec_id,
+        **metrics,
+        **more,
+    )
+
+
+def _entry(making: _Making, file: DataFile, number: int) -> ManifestEntry:
+    """The file's entry, new, carried over from an earlier commit or removed; some numbers are explicit."""
+    chance = making.chance
+    earliest = making.first_number + 1 if file.content != DataFileContent.DATA else 0
+    older = chance.randint(min(earliest, number), number)
+    status, given = ManifestEntryStatus.ADDED, None
+    match chance.random() if number else 1.0:
+        case luck if luck < 0.12:
+            status, given = ManifestEntryStatus.EXISTING, older
+            making.traits.add("carried over")
+        case luck if luck < 0.2:
+            status, given = ManifestEntryStatus.DELETED, older
+            making.traits.add("removed")
+        case luck if luck < 0.4:
+            given = older  # as a rewrite states it
+            making.traits.add("explicit number")
+    return ManifestEntry.from_args(
+        status=status, snapshot_id=number, sequence_number=given, file_sequence_number=given, data_file=file
+    )
+
+
+def _add_manifest(making: _Making, kind: Any, spec: PartitionSpec, entries: list[ManifestEntry], number: int) -> None:
+    path = f"{making.location}/metadata/m{len(making.manifests)}.avro"
+    with kind(spec, OLD_SCHEMA, making.io.new_output(path), number, "deflate") as writer:
+        for entry in entries:
+            writer.add_entry(entry)
+    manifest = writer.to_manifest_file()
+    live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
+    explicit = [number if entry.sequence_number is None else entry.sequence_number for entry in live]
+    manifest.sequence_number, manifest.min_sequence_number = number, min(explicit, default=number)
+    making.manifests.append(manifest)
