@@ -37,6 +37,7 @@ def table_detail(table: "pb.Table") -> Document:
         ("status", f"{status}: {table.status_reason}" if table.status_reason else status),
         ("optimized", _enabled(table)),
         ("health", health(table.health_score)),
+        *_health_parts(table),
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
         ("small", f"{format_count(files.fragment_files)} fragments, {format_count(files.undersized_files)} undersized"),
@@ -122,6 +123,14 @@ def _file(file: "pb.TableFile") -> tuple[str, ...]:
         format_count(file.deletes) if file.content == "data" else "-",
         file.path,
     )
+
+
+def _health_parts(table: "pb.Table") -> "tuple[tuple[str, str], ...]":
+    if not table.HasField("health_parts"):
+        return ()
+    parts = table.health_parts
+    points = f"small files {parts.small_files}/40, equality deletes {parts.equality_deletes}/40"
+    return (("health parts", f"{points}, position deletes {parts.position_deletes}/20"),)
 
 
 def health(score: int) -> str:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField
 
 from amoro_core.errors import TableRefused
@@ -31,6 +32,7 @@ def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else snapshot.sequence_number or 0,
         properties=dict(metadata.properties),
+        snapshot_summary={} if snapshot is None else _summary(snapshot),
     )
 
 
@@ -119,6 +121,10 @@ def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedFie
     return [one[0] for one in found.values() if one is not None]
 
 
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    return dict(snapshot.summary.additional_properties) if snapshot.summary else {}
+
+
 def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
     """Every snapshot of the metadata, the newest first."""
     refs: dict[int, list[str]] = {}
@@ -132,7 +138,7 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
             sequence_number=item.sequence_number or 0,
             committed_at=datetime.fromtimestamp(item.timestamp_ms / 1000, UTC),
             operation=item.summary.operation.value if item.summary else "",
-            summary=dict(item.summary.additional_properties) if item.summary else {},
+            summary=_summary(item),
             refs=tuple(refs.get(item.snapshot_id, ())),
         )
         for item in known

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from amoro_core.loops.loop import Loop
-from amoro_core.loops.pool import KeyedPool
+from amoro_core.loops.pool import KeyedPool, LanedPool
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.services.catalogs import CatalogService
@@ -65,8 +65,9 @@ class CoordinatorLoops:
         self._start_to_close = start_to_close
         self._judge_from = time.monotonic() + heartbeat_timeout.total_seconds()
         self._exploring: KeyedPool[str] = KeyedPool("explore", EXPLORE_THREADS, self._explore_one)
-        self._refreshing: KeyedPool[int] = KeyedPool("refresh", REFRESH_THREADS, self._refresh_one)
-        self._planning: KeyedPool[int] = KeyedPool("plan", PLAN_THREADS, self._plan_one)
+        # Each catalog has threads of its own: one that is slow holds up no other.
+        self._refreshing: LanedPool[int, str] = LanedPool("refresh", REFRESH_THREADS, self._refresh_one)
+        self._planning: LanedPool[int, str] = LanedPool("plan", PLAN_THREADS, self._plan_one)
         self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit)
         self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up)
         self._planned_at: dict[int, datetime] = {}
@@ -109,12 +110,9 @@ class CoordinatorLoops:
             self._refresh.wake()
 
     def _refresh_step(self) -> None:
-        now = self._clock()
-        listed = self._tables.list_tables()
-        for runtime in listed:
-            if self._tables.due_at(runtime) <= now:
-                self._refreshing.submit(runtime.table_id)
-        self._plan_pending([runtime for runtime in listed if runtime.status is OptimizingStatus.PENDING], now)
+        for table_id, catalog in self._tables.list_due():
+            self._refreshing.submit(table_id, catalog)
+        self._plan_pending(self._tables.list_pending(), self._clock())
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._tables.refresh(table_id)
@@ -124,7 +122,7 @@ class CoordinatorLoops:
     def _plan_pending(self, pending: list[TableRuntime], now: datetime) -> None:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
         for runtime in self._groups.in_turn([item for item in pending if self._may_plan(item, now)]):
-            self._planning.submit(runtime.table_id)
+            self._planning.submit(runtime.table_id, runtime.identifier.catalog)
 
     def _plan_one(self, table_id: int) -> None:
         self._planned_at[table_id] = self._clock()

@@ -12,6 +12,7 @@ from amoro_core.errors import AmoroError
 log = structlog.get_logger("amoro.loops")
 
 K = TypeVar("K", bound=Hashable)
+L = TypeVar("L", bound=Hashable)
 
 
 class KeyedPool(Generic[K]):
@@ -47,3 +48,29 @@ class KeyedPool(Generic[K]):
         finally:
             with self._lock:
                 self._busy.discard(key)
+
+
+class LanedPool(Generic[K, L]):
+    """Threads for each lane, made when it is first used; what is slow in one lane holds up no other."""
+
+    def __init__(self, name: str, threads: int, work: Callable[[K], object]) -> None:
+        self._name = name
+        self._threads = threads
+        self._work = work
+        self._lock = threading.Lock()
+        self._lanes: dict[L, KeyedPool[K]] = {}
+
+    def submit(self, key: K, lane: L) -> bool:
+        """Work on the key in some thread of the lane; False when it is worked on already."""
+        with self._lock:
+            if lane not in self._lanes:
+                self._lanes[lane] = KeyedPool(f"{self._name}-{lane}", self._threads, self._work)
+            pool = self._lanes[lane]
+        return pool.submit(key)
+
+    def stop(self) -> None:
+        """Finish what has begun, drop what waits."""
+        with self._lock:
+            pools = list(self._lanes.values())
+        for pool in pools:
+            pool.stop()

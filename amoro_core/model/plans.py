@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from amoro_core.model.files import Partition, ScannedFile
-from amoro_core.model.tables import FileSummary, OptimizingType
+from amoro_core.model.tables import FileSummary, HealthParts, OptimizingType
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,20 +45,6 @@ class PartitionVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthParts:
-    """What the health score is made of: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
-
-    small_files: int
-    equality_deletes: int
-    position_deletes: int
-
-    @property
-    def score(self) -> int:
-        """0 to 100."""
-        return self.small_files + self.equality_deletes + self.position_deletes
-
-
-@dataclass(frozen=True, slots=True)
 class Evaluation:
     """The verdict on a table; `type` None: nothing to do now."""
 
@@ -68,7 +54,7 @@ class Evaluation:
     partitions: tuple[PartitionVerdict, ...]
     summary: FileSummary
     due_at: datetime | None = None
-    health: HealthParts | None = None  # None: files were not looked at
+    health: HealthParts | None = None  # None: as known, since files were not looked at
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,24 @@ class FileSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class HealthParts:
+    """What the health score is made of: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
+
+    small_files: int
+    equality_deletes: int
+    position_deletes: int
+
+    @property
+    def score(self) -> int:
+        """0 to 100."""
+        return self.small_files + self.equality_deletes + self.position_deletes
+
+
+#: The health of a table without any fault.
+FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
+
+
+@dataclass(frozen=True, slots=True)
 class TableFacts:
     """What loading a table says, before any manifest is read."""
 
@@ -113,6 +131,7 @@ class TableFacts:
     snapshot_id: int | None  # of main's head
     sequence_number: int  # of main's head, 0 when there is none
     properties: Mapping[str, str]  # the table's own
+    snapshot_summary: Mapping[str, str] = field(default_factory=dict)  # what the writer of main's head says of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +177,10 @@ class TableRuntime:
     metadata_location: str = ""
     evaluated_snapshot_id: int | None = None
     evaluated_at: datetime | None = None
+    evaluated_config: str = ""  # what steered that evaluation, the catalog's defaults included
+    scanned_at: datetime | None = None  # when an evaluation looked at its files, and not at totals alone
     refreshed_at: datetime | None = None
+    refresh_at: datetime | None = None  # when to look at it again; None: at once
     next_due_at: datetime | None = None  # when an interval trigger comes due without a new commit
     pending_type: OptimizingType | None = None
     quota: float = 0.5
@@ -167,3 +189,4 @@ class TableRuntime:
     last_optimized_at: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     summary: FileSummary = FileSummary()
+    health: HealthParts | None = None  # None: not evaluated yet

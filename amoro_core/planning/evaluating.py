@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
-from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
 from amoro_core.planning.costs import weigh
 from amoro_core.planning.files import FileClass, classify
@@ -63,7 +63,8 @@ def evaluate(
     them stays.
     """
     if scan is None:
-        return Evaluation(None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100))
+        summary = FileSummary(health_score=FAULTLESS.score)
+        return Evaluation(None, None, "nothing to do: the table has no snapshot", (), summary, health=FAULTLESS)
     everything = partitions_of(scan, config)
     partitions = _selected(everything, selects)
     coverage = equality_coverage(scan)

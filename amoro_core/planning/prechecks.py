@@ -10,7 +10,7 @@ from datetime import datetime
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.plans import Evaluation
-from amoro_core.model.tables import FileSummary, LastOptimized
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized
 from amoro_core.planning.partitions import PartitionFiles
 
 
@@ -36,20 +36,23 @@ def judge_totals(
     snapshot_id: int,
     totals: TableTotals | None,
     config: OptimizingConfig,
-    last_planned_at: datetime | None,
+    last_scanned_at: datetime | None,
     now: datetime,
     known: FileSummary,
 ) -> Evaluation | None:
     """The verdict on a table whose totals alone say that there is nothing to do; None: its files must be looked at.
 
-    `known` is the summary of the last evaluation; the totals take the place of what they tell better.
+    `known` is the summary of the last evaluation; the totals take the place of what they tell better. The files were
+    looked at last at `last_scanned_at`.
     """
     interval = config.evaluation_fallback_interval
-    if interval is None or totals is None or last_planned_at is None or now - last_planned_at >= interval:
+    health = None
+    if interval is None or totals is None or last_scanned_at is None or now - last_scanned_at >= interval:
         return None
     if totals.data_files == 0:
         reason = "the table has no data files"
-        summary = FileSummary(health_score=100, dangling_delete_files=totals.delete_files)
+        summary = FileSummary(health_score=FAULTLESS.score, dangling_delete_files=totals.delete_files)
+        health = FAULTLESS
     elif totals.delete_files == 0 and totals.bytes > config.min_target_size * totals.data_files:
         reason = "no deletes, and data files are large on average"
         summary = replace(
@@ -63,8 +66,8 @@ def judge_totals(
         )
     else:
         return None
-    due_at = last_planned_at + interval
-    return Evaluation(snapshot_id, None, f"nothing to do: {reason}; {next_look(due_at)}", (), summary, due_at)
+    due_at = last_scanned_at + interval
+    return Evaluation(snapshot_id, None, f"nothing to do: {reason}; {next_look(due_at)}", (), summary, due_at, health)
 
 
 def held_until(

@@ -6,11 +6,9 @@ from math import ceil
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
-from amoro_core.model.plans import HealthParts
-from amoro_core.model.tables import FileSummary
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats
 
-_FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
 _EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
 _POSITION_CAP = Fraction(1, 5)
 
@@ -36,7 +34,7 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
 def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthParts:
     """The mean over partitions, each part rounded up, as Amoro counts but over all files."""
     if not partitions:
-        return _FAULTLESS
+        return FAULTLESS
     parts = [_scores(stats, config) for stats in partitions]
     return HealthParts(*(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True)))
 
@@ -46,12 +44,12 @@ def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, 
     average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
     small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
     return (
-        ceil(_FAULTLESS.small_files * (1 - weight * small)),
+        ceil(FAULTLESS.small_files * (1 - weight * small)),
         ceil(
-            _FAULTLESS.equality_deletes * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))
+            FAULTLESS.equality_deletes * (1 - weight * _deleted(stats.equality_deletes, stats.records, _EQUALITY_CAP))
         ),
         ceil(
-            _FAULTLESS.position_deletes * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))
+            FAULTLESS.position_deletes * (1 - weight * _deleted(stats.position_deletes, stats.records, _POSITION_CAP))
         ),
     )
 

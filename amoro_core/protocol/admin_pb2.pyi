@@ -645,6 +645,34 @@ class FileSummary(_message.Message):
 Global___FileSummary: _TypeAlias = FileSummary  # noqa: Y015
 
 @_typing.final
+class HealthParts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SMALL_FILES_FIELD_NUMBER: _builtins.int
+    EQUALITY_DELETES_FIELD_NUMBER: _builtins.int
+    POSITION_DELETES_FIELD_NUMBER: _builtins.int
+    small_files: _builtins.int
+    """points kept, of 40"""
+    equality_deletes: _builtins.int
+    """of 40"""
+    position_deletes: _builtins.int
+    """of 20"""
+    def __init__(
+        self,
+        *,
+        small_files: _builtins.int = ...,
+        equality_deletes: _builtins.int = ...,
+        position_deletes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["equality_deletes", b"equality_deletes", "position_deletes", b"position_deletes", "small_files", b"small_files"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthParts: _TypeAlias = HealthParts  # noqa: Y015
+
+@_typing.final
 class Table(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -665,6 +693,7 @@ class Table(_message.Message):
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     EVALUATED_MS_FIELD_NUMBER: _builtins.int
     HEALTH_SCORE_FIELD_NUMBER: _builtins.int
+    HEALTH_PARTS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -685,6 +714,10 @@ class Table(_message.Message):
     """0 to 100, -1: not evaluated yet"""
     @_builtins.property
     def files(self) -> Global___FileSummary: ...
+    @_builtins.property
+    def health_parts(self) -> Global___HealthParts:
+        """unset: not evaluated yet"""
+
     def __init__(
         self,
         *,
@@ -705,10 +738,11 @@ class Table(_message.Message):
         process_id: _builtins.str = ...,
         evaluated_ms: _builtins.int = ...,
         health_score: _builtins.int = ...,
+        health_parts: Global___HealthParts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "files", b"files", "format_version", b"format_version", "group", b"group", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "files", b"files", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -35,7 +35,7 @@ class AdminServicer(ResourceCalls):
                 version=self._version,
                 started_ms=views.milliseconds(self._started),
                 address=self._address(),
-                tables=len(self._tables.list_tables()),
+                tables=self._tables.count(),
                 optimizers=len(self._optimizers.list_optimizers()),
                 running_processes=len(self._optimizing.list_processes(status=ProcessStatus.RUNNING)),
                 pid=os.getpid(),

@@ -8,9 +8,9 @@ from amoro_core import errors
 from amoro_core.errors import AmoroError
 from amoro_core.model.config import EffectiveProperty, Enabled
 from amoro_core.model.files import DeleteFile
-from amoro_core.model.plans import Evaluation, HealthParts, PartitionVerdict
+from amoro_core.model.plans import Evaluation, PartitionVerdict
 from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, ProcessStatus, Receipt
-from amoro_core.model.tables import FileSummary, SnapshotFacts, TableIdentifier, TableRuntime
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts, SnapshotFacts, TableIdentifier, TableRuntime
 from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.groups import GroupView
@@ -55,6 +55,15 @@ def table(runtime: TableRuntime, process_id: str | None) -> pb.Table:
         process_id=process_id or "",
         evaluated_ms=milliseconds(runtime.evaluated_at),
         health_score=runtime.summary.health_score,
+        health_parts=health_parts(runtime.health) if runtime.health else None,
+    )
+
+
+def health_parts(parts: HealthParts) -> pb.HealthParts:
+    return pb.HealthParts(
+        small_files=parts.small_files,
+        equality_deletes=parts.equality_deletes,
+        position_deletes=parts.position_deletes,
     )
 
 
@@ -70,7 +79,7 @@ def table_properties(
 
 
 def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.TableHealth:
-    parts = evaluation.health or HealthParts(40, 40, 20)  # without snapshot nothing is wrong
+    parts = evaluation.health or FAULTLESS
     return pb.TableHealth(
         table=str(identifier),
         health_score=parts.score,

@@ -1,13 +1,26 @@
 """How long a table may go without being looked at."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import isqrt
 
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.tables import TableRuntime
 
 REFRESH_INTERVAL = timedelta(seconds=60)
 REFRESH_INTERVAL_MAX = timedelta(minutes=5)
 _MS = timedelta(milliseconds=1)
+
+
+def next_look(runtime: TableRuntime, refreshed_at: datetime, config: OptimizingConfig) -> datetime:
+    """When to look again at a table that was just looked at: soon after changes, later while nothing changes.
+
+    An enabled table is looked at when an interval trigger comes due, too, but no sooner than every base interval.
+    """
+    changed_at = max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
+    usual = refreshed_at + refresh_interval(refreshed_at - changed_at, config)
+    if not runtime.enabled or runtime.next_due_at is None:
+        return usual
+    return min(usual, max(runtime.next_due_at, refreshed_at + REFRESH_INTERVAL))
 
 
 def refresh_interval(

@@ -21,8 +21,10 @@ from amoro_core.model.tables import (
 )
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, refresh_interval
+from amoro_core.planning.prechecks import judge_totals, totals_of
+from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, next_look
 from amoro_core.state import tables as machine
+from amoro_core.state.judging import judged
 from amoro_core.store import partitions, processes, tables
 from amoro_core.store.database import Database, Store
 
@@ -56,6 +58,14 @@ class Preview:
     evaluation: Evaluation
     plan: OptimizingPlan | None
     partition_paths: tuple[str, ...]  # of the evaluation's partitions
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A verdict, and when the files that it knows of were looked at."""
+
+    evaluation: Evaluation
+    scanned_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +141,21 @@ class TableService:
 
     # Looking
 
-    def due_at(self, runtime: TableRuntime) -> datetime:
-        """When to look at the table again: every minute, less often while nothing changes."""
-        if runtime.refreshed_at is None:
-            return self._clock()
-        quiet = runtime.refreshed_at - max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
-        interval = refresh_interval(quiet, self._config(runtime))
-        if runtime.enabled and runtime.next_due_at is not None:
-            return min(
-                runtime.refreshed_at + interval, max(runtime.next_due_at, runtime.refreshed_at + REFRESH_INTERVAL)
-            )
-        return runtime.refreshed_at + interval
+    def list_due(self) -> list[tuple[int, str]]:
+        """Id and catalog of each table that is to be looked at again now, the longest due first."""
+        return self._store.read(lambda db: tables.list_due(db, self._clock()))
 
     def refresh(self, table_id: int) -> TableRuntime | None:
         """Load the table, evaluate it when it changed or an interval came due; None when it is gone.
 
-        Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was.
+        Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was, but for its
+        next look.
         """
-        return self._refresh(table_id)[0]
+        try:
+            return self._refresh(table_id)[0]
+        except Exception:
+            self._store.write(lambda db: _look_later(db, table_id, self._clock() + REFRESH_INTERVAL))
+            raise
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
         """The refreshed runtime, and the refusal as it was said, with its way out."""
@@ -156,13 +163,13 @@ class TableService:
         try:
             seen = self._look(runtime)
             self._refuse_twins(runtime, seen)
-            evaluation = self._evaluate(runtime, seen) if self._is_stale(runtime, seen) else None
+            judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
             self._store.write(lambda db: _dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, seen, evaluation)), None
+        return self._store.write(lambda db: self._refreshed(db, table_id, seen, judged)), None
 
     def _looked_at(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
@@ -227,21 +234,28 @@ class TableService:
             or runtime.status is OptimizingStatus.REFUSED
             or runtime.evaluated_snapshot_id != facts.snapshot_id
             or runtime.properties != facts.properties
+            or runtime.evaluated_config != str(seen.config)
             or runtime.enabled != seen.enabled.value
             or (runtime.next_due_at is not None and runtime.next_due_at <= now)
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
 
-    def _evaluate(self, runtime: TableRuntime, seen: _Seen) -> Evaluation:
+    def _judge(self, runtime: TableRuntime, seen: _Seen) -> _Judged:
+        """The verdict by the snapshot's totals where these suffice, else by its files."""
+        now, facts, table = self._clock(), seen.table.facts, seen.table
+        # What a table was refused for may stand in its files.
+        if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
+            totals = totals_of(facts.snapshot_summary)
+            spared = judge_totals(facts.snapshot_id, totals, seen.config, runtime.scanned_at, now, runtime.summary)
+            if spared is not None:
+                return _Judged(spared, runtime.scanned_at)
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
-        table = seen.table
-        return evaluate(
-            table.scan(), seen.config, last, self._clock(), path_of=table.partition_path, selects=seen.selects
-        )
+        found = evaluate(table.scan(), seen.config, last, now, path_of=table.partition_path, selects=seen.selects)
+        return _Judged(found, now)
 
     # Keeping
 
-    def _refreshed(self, db: Database, table_id: int, seen: _Seen, evaluation: Evaluation | None) -> TableRuntime:
+    def _refreshed(self, db: Database, table_id: int, seen: _Seen, found: _Judged | None) -> TableRuntime:
         now, facts = self._clock(), seen.table.facts
         runtime = replace(
             tables.get(db, table_id),
@@ -257,9 +271,10 @@ class TableService:
             properties=dict(facts.properties),
             refreshed_at=now,
         )
-        if evaluation is not None and runtime.status not in _BUSY:
-            runtime = _judged(runtime, evaluation, seen.left_alone, now)
-        return tables.save(db, runtime)
+        if found is not None and runtime.status not in _BUSY:
+            runtime = judged(runtime, found.evaluation, seen.left_alone, now)
+            runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
+        return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, seen.config)))
 
     def _refused(self, db: Database, table_id: int, refusal: TableRefused) -> TableRuntime:
         now = self._clock()
@@ -268,7 +283,7 @@ class TableService:
             if (runtime.status, runtime.status_reason) != (OptimizingStatus.REFUSED, refusal.message):
                 log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
             runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.message), now)
-        return tables.save(db, runtime)
+        return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, self._config(runtime))))
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
         """Say yes or no to optimizing a table; kept here, the table is not touched.
@@ -320,41 +335,21 @@ class TableService:
             )
         return runtime
 
+    def list_pending(self) -> list[TableRuntime]:
+        """The tables that wait for a plan, in order of their names."""
+        return self._store.read(tables.list_pending)
+
+    def count(self) -> int:
+        """How many tables are known."""
+        return self._store.read(tables.count)
+
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, in order of their names."""
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
 
 
-def _judged(runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime) -> TableRuntime:
-    """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
-    runtime = replace(
-        runtime,
-        evaluated_snapshot_id=evaluation.snapshot_id,
-        evaluated_at=now,
-        next_due_at=evaluation.due_at,
-        pending_type=evaluation.type,
-        summary=evaluation.summary,
-    )
-    if runtime.status is OptimizingStatus.REFUSED:
-        runtime = machine.advance(runtime, machine.Mended(), now)
-    held = _held_back(runtime, left_alone, now)
-    if evaluation.type is None:
-        return machine.advance(runtime, machine.Unnecessary(evaluation.reason), now)
-    if held is not None:
-        return machine.advance(runtime, machine.Unnecessary(f"{evaluation.reason}; {held}"), now)
-    return machine.advance(runtime, machine.Necessary(evaluation.type, evaluation.reason), now)
-
-
-def _held_back(runtime: TableRuntime, left_alone: str | None, now: datetime) -> str | None:
-    if not runtime.enabled:
-        return runtime.enabled_origin
-    if left_alone is not None:
-        return left_alone
-    if runtime.retry_at is not None and runtime.retry_at > now:
-        return (
-            f"after {runtime.failures} failures in a row it is tried again at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
-    return None
+def _look_later(db: Database, table_id: int, moment: datetime) -> None:
+    tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
 
 
 def _new(identifier: TableIdentifier, now: datetime) -> TableRuntime:

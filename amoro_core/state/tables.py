@@ -158,7 +158,8 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
     """The table as it stands after the event.
 
     Sets status, status_since (only where the status changes), status_reason and refusal, and pending_type where
-    work was found; back-off and the other fields are the caller's. Raises IllegalState for an edge that the table of
+    work was found; after the end of a process the table is looked at again at once. Back-off and the other fields are
+    the caller's. Raises IllegalState for an edge that the table of
     transitions lacks.
     """
     status = TRANSITIONS.get((runtime.status, type(event)))
@@ -171,4 +172,5 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
         status_reason=event.reason,
         refusal=event.refusal if isinstance(event, Refuse) else "",
         pending_type=event.type if isinstance(event, Necessary) else runtime.pending_type,
+        refresh_at=None if isinstance(event, ProcessEnded) else runtime.refresh_at,
     )

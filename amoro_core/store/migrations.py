@@ -277,10 +277,24 @@ def create_access_tokens(db: Database) -> None:
     )
 
 
+def keep_what_evaluations_said(db: Database) -> None:
+    """Health by its parts, when files were looked at, and when to look again: few of many tables are due at a time."""
+    for column in (
+        "scanned_at_ms INTEGER",
+        "refresh_at_ms INTEGER",
+        "health_json TEXT",
+        "evaluated_config TEXT NOT NULL DEFAULT ''",
+    ):
+        execute(db, f"ALTER TABLE table_runtime ADD COLUMN {column}")
+    execute(db, "CREATE INDEX table_runtime_by_refresh ON table_runtime (refresh_at_ms)")
+    execute(db, "CREATE INDEX table_runtime_pending ON table_runtime (table_id) WHERE status = 'pending'")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
     index_ended_tasks,
     index_ended_processes,
     create_access_tokens,
+    keep_what_evaluations_said,
 )

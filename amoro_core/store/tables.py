@@ -7,11 +7,19 @@ runtime is written at each refresh.
 import json
 import sqlite3
 from dataclasses import asdict, replace
+from datetime import datetime
 
 from sqlite_utils import Database
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
-from amoro_core.model.tables import FileSummary, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.tables import (
+    FileSummary,
+    HealthParts,
+    OptimizingStatus,
+    OptimizingType,
+    TableIdentifier,
+    TableRuntime,
+)
 from amoro_core.store.rows import (
     Row,
     execute,
@@ -53,6 +61,10 @@ _COLUMNS = (
     "last_optimized_at_ms",
     "properties_json",
     "summary_json",
+    "scanned_at_ms",
+    "refresh_at_ms",
+    "health_json",
+    "evaluated_config",
 )
 _INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json", "table_name"))
 _INSERT = insert_into("table_runtime", _COLUMNS)
@@ -61,6 +73,11 @@ _SELECT = "SELECT * FROM table_identifier JOIN table_runtime USING (table_id)"
 _BY_ID = f"{_SELECT} WHERE table_id = ?"
 _BY_NAME = f"{_SELECT} WHERE catalog_name = ? AND namespace_json = ? AND table_name = ?"
 _BY_UUID = f"{_SELECT} WHERE table_uuid = ? ORDER BY table_id"
+_DUE = (
+    "SELECT table_id, catalog_name FROM table_runtime JOIN table_identifier USING (table_id) "
+    "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= ? ORDER BY refresh_at_ms, table_id"
+)
+_PENDING = f"{_SELECT} WHERE status = 'pending' ORDER BY catalog_name, namespace_json, table_name"
 _ACTIVE_IN_CATALOG = (
     "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
     "WHERE status IN ('running', 'committing', 'commit_unknown') AND catalog_name = ? "
@@ -113,6 +130,21 @@ def list_tables(db: Database, catalog: str | None = None, status: OptimizingStat
     """Tables in order of their names."""
     wanted = {"catalog": catalog, "status": None if status is None else status.value}
     return [_from_row(row) for row in select(db, _LIST, wanted)]
+
+
+def list_due(db: Database, now: datetime) -> list[tuple[int, str]]:
+    """Id and catalog of each table that is to be looked at again by now, the longest due first."""
+    return [(row["table_id"], row["catalog_name"]) for row in select(db, _DUE, (to_ms(now),))]
+
+
+def list_pending(db: Database) -> list[TableRuntime]:
+    """The tables that wait for a plan, in order of their names."""
+    return [_from_row(row) for row in select(db, _PENDING)]
+
+
+def count(db: Database) -> int:
+    """How many tables are known."""
+    return int(select(db, "SELECT count(*) AS known FROM table_identifier")[0]["known"])
 
 
 def list_by_uuid(db: Database, table_uuid: str) -> list[TableRuntime]:
@@ -176,6 +208,10 @@ def _to_row(runtime: TableRuntime) -> Row:
         "last_optimized_at_ms": to_ms_or_none(runtime.last_optimized_at),
         "properties_json": to_json(dict(runtime.properties)),
         "summary_json": to_json(asdict(runtime.summary)),
+        "evaluated_config": runtime.evaluated_config,
+        "scanned_at_ms": to_ms_or_none(runtime.scanned_at),
+        "refresh_at_ms": to_ms_or_none(runtime.refresh_at),
+        "health_json": None if runtime.health is None else to_json(asdict(runtime.health)),
     }
 
 
@@ -208,4 +244,8 @@ def _from_row(row: Row) -> TableRuntime:
         last_optimized_at=from_ms_or_none(row["last_optimized_at_ms"]),
         properties=json.loads(row["properties_json"]),
         summary=FileSummary(**json.loads(row["summary_json"])),
+        evaluated_config=row["evaluated_config"],
+        scanned_at=from_ms_or_none(row["scanned_at_ms"]),
+        refresh_at=from_ms_or_none(row["refresh_at_ms"]),
+        health=None if row["health_json"] is None else HealthParts(**json.loads(row["health_json"])),
     )

@@ -35,6 +35,7 @@ def table(**changes: Any) -> pb.Table:
         "last_optimized_ms": 0,
         "evaluated_ms": NOON,
         "health_score": 61,
+        "health_parts": pb.HealthParts(small_files=21, equality_deletes=30, position_deletes=10),
     }
     return pb.Table(**{**values, **changes})
 

@@ -33,12 +33,14 @@ TABLE_JSON = {
     "process_id": None,
     "evaluated_at": "2026-09-21T14:13:20.123Z",
     "health_score": 61,
+    "health_parts": {"small_files": 21, "equality_deletes": 30, "position_deletes": 10},
 }
 TABLE_TEXT = """\
 table           sales.db.orders
 status          pending since 2026-09-21 14:13:20Z: minor: 12 small files
 optimized       yes: amoro table enable
 health          61/100
+health parts    small files 21/40, equality deletes 30/40, position deletes 10/20
 snapshot        5120000000000000881
 files           1,054, 310 MB
 small           48 fragments, 6 undersized

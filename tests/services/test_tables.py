@@ -1,16 +1,19 @@
 """Finding tables, judging them, enabling them."""
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
 from amoro_core.errors import CatalogNotFound, CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.tables import FAULTLESS, OptimizingStatus, OptimizingType, TableRuntime, parse_table
+from amoro_core.services.catalogs import CatalogChange
 from amoro_core.store import tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, make, row
-from tests.services.world import World
+from tests.services.world import START, World
 
 LOW = {"self-optimizing.minor.trigger.file-count": "2"}
 
@@ -182,3 +185,105 @@ def test_a_filter_leaves_files_out_and_a_malformed_one_refuses_the_table(world: 
     runtime = world.tables.refresh(world.table().table_id)
     assert runtime is not None
     assert (runtime.status, runtime.pending_type) == (OptimizingStatus.PENDING, OptimizingType.MINOR)
+
+
+FALLBACK = {"self-optimizing.enabled": "true", "self-optimizing.evaluation.fallback-interval": "3600000"}
+
+
+def refreshed(world: World, name: str = "cat.db.t") -> TableRuntime:
+    runtime = world.tables.refresh(world.table(name).table_id)
+    assert runtime is not None
+    return runtime
+
+
+def test_health_is_kept_by_its_parts(world: World) -> None:
+    writer.make_table(world.catalog, "db.t", SCHEMA)
+    assert (world.table().health, refreshed(world).health) == (None, FAULTLESS)
+    for number in range(12):
+        writer.append(world.catalog.load_table("db.t"), [row(number)])
+    world.later(60)
+    kept = refreshed(world)
+    assert kept.health is not None
+    assert kept.health.score == kept.summary.health_score
+    assert world.table().health == kept.health
+
+
+def test_totals_of_the_snapshot_spare_a_table_of_large_files_its_evaluation_until_the_fallback_interval(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(world, count=1, **FALLBACK, **{"self-optimizing.target-size": "100"})
+    scans: list[object] = []
+    scan = IcebergTable.scan
+    monkeypatch.setattr(IcebergTable, "scan", lambda self: scans.append(None) or scan(self))
+    first = refreshed(world)
+    assert (len(scans), first.scanned_at) == (1, world.now)
+    writer.append(world.catalog.load_table("db.t"), [row(9)])
+    world.later(60)
+    second = refreshed(world)
+    assert (len(scans), second.scanned_at, second.summary.data_files) == (1, first.scanned_at, 2)
+    assert second.evaluated_snapshot_id == second.snapshot_id != first.snapshot_id
+    assert "data files are large on average; next look at 2026-03-01 13:00 UTC" in second.status_reason
+    assert second.health == first.health
+    world.later(3540)
+    assert (refreshed(world).scanned_at, len(scans)) == (world.now, 2)
+
+
+def test_totals_do_not_mend_a_table_that_was_refused_for_its_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(world, count=1, **FALLBACK, **{"self-optimizing.target-size": "100"})
+    refreshed(world)
+
+    def refused(self: IcebergTable) -> None:
+        raise TableRefused("a file is elsewhere", reason="location")
+
+    writer.append(world.catalog.load_table("db.t"), [row(9)])
+    monkeypatch.setattr(IcebergTable, "scan", refused)
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.remove_properties("self-optimizing.evaluation.fallback-interval")
+    assert refreshed(world).status is OptimizingStatus.REFUSED
+    with world.catalog.load_table("db.t").transaction() as change:
+        change.set_properties(FALLBACK)
+    assert refreshed(world).status is OptimizingStatus.REFUSED
+
+
+def test_a_changed_default_of_the_catalog_is_taken_up_at_the_next_look(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
+    for number in range(3):
+        writer.append(table, [row(number)])
+    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.interval": "-1"}))
+    assert refreshed(world).status is OptimizingStatus.IDLE
+    world.catalogs.update("cat", CatalogChange({"table.self-optimizing.minor.trigger.file-count": "3"}))
+    assert refreshed(world).status is OptimizingStatus.PENDING
+
+
+def test_tables_are_due_when_new_then_by_their_interval_then_at_once_after_a_process(world: World) -> None:
+    small_files(world, **{"self-optimizing.enabled": "true"})
+    table_id = world.table().table_id
+    assert world.tables.list_due() == [(table_id, "cat")]
+    assert refreshed(world).refresh_at == START + timedelta(seconds=60)
+    world.later(59.999)
+    assert world.tables.list_due() == []
+    world.later(0.001)
+    assert world.tables.list_due() == [(table_id, "cat")]
+    refreshed(world)
+    assert world.tables.list_due() == []
+    assert world.optimize() is ProcessStatus.SUCCESS
+    assert world.tables.list_due() == [(table_id, "cat")]
+
+
+def test_a_table_that_cannot_be_loaded_is_tried_again_after_the_base_interval(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(world.catalog)
+    table_id = world.table().table_id
+
+    def broken(self: object, catalog: CatalogConfig, identifier: object) -> None:
+        raise CatalogUnavailable("no answer")
+
+    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.load", broken)
+    with pytest.raises(CatalogUnavailable):
+        world.tables.refresh(table_id)
+    assert world.tables.list_due() == []
+    world.later(60)
+    assert world.tables.list_due() == [(table_id, "cat")]

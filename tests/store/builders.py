@@ -17,7 +17,14 @@ from amoro_core.model.processes import (
     TaskId,
     TaskStatus,
 )
-from amoro_core.model.tables import FileSummary, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
+from amoro_core.model.tables import (
+    FileSummary,
+    HealthParts,
+    OptimizingStatus,
+    OptimizingType,
+    TableIdentifier,
+    TableRuntime,
+)
 from amoro_core.store import optimizers, processes, tables, tasks
 from amoro_core.store.database import Database
 
@@ -67,6 +74,10 @@ def full_runtime() -> TableRuntime:
         last_optimized_at=minutes(-5),
         properties={"self-optimizing.enabled": "true", "ключ": "“”"},
         summary=FileSummary(1, 2, 3, 4, 5, 6, 7, 8, 9, 10),
+        scanned_at=minutes(6),
+        evaluated_config="quota=0.25",
+        refresh_at=minutes(7),
+        health=HealthParts(1, 2, 3),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from tests.unit.planning.builders import (
     MIB,
@@ -46,7 +46,7 @@ def said(evaluation: Evaluation) -> tuple[OptimizingType | None, str, datetime |
 
 def test_table_without_snapshot_needs_nothing() -> None:
     assert evaluated(None) == Evaluation(
-        None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100)
+        None, None, "nothing to do: the table has no snapshot", (), FileSummary(health_score=100), health=FAULTLESS
     )
 
 

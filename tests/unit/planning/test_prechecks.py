@@ -8,7 +8,7 @@ import pytest
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.plans import Evaluation
-from amoro_core.model.tables import FileSummary, LastOptimized, OptimizingType
+from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.prechecks import TableTotals, judge_totals, totals_of
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, many, position_delete, scan_of
@@ -67,6 +67,7 @@ def test_empty_table_is_not_looked_at() -> None:
         (),
         FileSummary(dangling_delete_files=1, health_score=100),
         NOW + 23 * HOUR,
+        FAULTLESS,
     )
 
 
