@@ -108,6 +108,20 @@ class AdminClient:
         request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
         return self._call(self._stub.SetTableEnabled, request, TOUCHING)
 
+    def block_table(self, table: str, operations: Sequence[str], hold: timedelta | None, reason: str) -> pb.Blocker:
+        request = pb.BlockTableRequest(table=table, operations=operations, hold_ms=_ms(hold), reason=reason)
+        return self._call(self._stub.BlockTable, request, TOUCHING)
+
+    def renew_blocker(self, blocker_id: str, hold: timedelta | None) -> pb.Blocker:
+        request = pb.RenewBlockerRequest(blocker_id=blocker_id, hold_ms=_ms(hold))
+        return self._call(self._stub.RenewBlocker, request, QUICK)
+
+    def release_blocker(self, blocker_id: str) -> pb.Blocker:
+        return self._call(self._stub.ReleaseBlocker, pb.ReleaseBlockerRequest(blocker_id=blocker_id), QUICK)
+
+    def list_blockers(self, table: str = "") -> Sequence[pb.Blocker]:
+        return self._call(self._stub.ListBlockers, pb.ListBlockersRequest(table=table), TOUCHING).blockers
+
     def plan_table(self, table: str, type_: str = "", force: bool = False) -> pb.Plan:
         request = pb.PlanTableRequest(table=table, type=type_, force=force)
         return self._call(self._stub.PlanTable, request, PLANNING)
@@ -207,6 +221,10 @@ def _translate(error: Any, address: str, within: timedelta, late: type[AmoroErro
         case grpc.StatusCode.PERMISSION_DENIED:
             return NotAllowed(message, hint=_WHERE_TOKENS_ARE)
     return WorkFailed(f"The coordinator at {address} failed: {message}", hint="Its log says more.")
+
+
+def _ms(duration: timedelta | None) -> int:
+    return 0 if duration is None else duration // timedelta(milliseconds=1)
 
 
 def _text(value: str | bytes | None) -> str:

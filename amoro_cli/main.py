@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from amoro_cli.commands import (
+    blockers,
     catalogs,
     config,
     groups,
@@ -36,8 +37,14 @@ from amoro_cli.session import (
 )
 from amoro_core.errors import AmoroError
 
+
+def _register_table(app: typer.Typer) -> None:
+    tables.register(app)
+    blockers.register(app)
+
+
 _GROUPS = (
-    ("table", tables.register, "Tables: their health, and whether they are optimized."),
+    ("table", _register_table, "Tables: their health, and whether they are optimized."),
     ("process", processes.register, "Optimizing processes: what runs and what ran."),
     ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
     ("optimizer", optimizers.register, "Optimizers: what does the rewriting."),

@@ -26,6 +26,7 @@ from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import Server
+from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.groups import GroupService
@@ -141,6 +142,7 @@ class Coordinator:
         own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
         self.tokens = TokenService(store, utc_now, own_tokens)
         self.groups = GroupService(store, utc_now)
+        self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
         self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
         self._loops = CoordinatorLoops(
             self.catalogs,
@@ -151,10 +153,14 @@ class Coordinator:
             self.optimizers,
             self.groups,
             HistoryService(store, utc_now, settings.history_keep),
+            self.blockers,
             clock=utc_now,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
             heartbeat_timeout=settings.heartbeat_timeout,
+            explore_interval=settings.explore_interval,
+            explore_threads=settings.explore_threads,
+            explore_queue=settings.explore_queue,
             watch=watch,
         )
         self._server = Server(
@@ -188,6 +194,7 @@ class Coordinator:
             self.inspection,
             self.state,
             self.verifying,
+            self.blockers,
             tokens=self.tokens,
             settings=self.settings.described(),
             version=version("amoro"),

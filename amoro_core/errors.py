@@ -159,6 +159,10 @@ class SnapshotNotFound(NotFound):
     code = "AMORO-3008"
 
 
+class BlockerNotFound(NotFound):
+    code = "AMORO-3009"
+
+
 class NotAllowed(AmoroError):
     """The caller may not do this."""
 
@@ -217,6 +221,12 @@ class IllegalState(Conflict):
     """The event is not possible in the present state; nothing was changed."""
 
     code = "AMORO-5007"
+
+
+class TableBlocked(Conflict):
+    """Somebody holds a blocker that keeps this work off the table."""
+
+    code = "AMORO-5008"
 
 
 class TableRefused(AmoroError):

@@ -2,7 +2,8 @@
 
 import difflib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
@@ -14,12 +15,17 @@ from amoro_core.errors import InvalidSettings
 from amoro_core.model.quantities import parse_duration
 
 
+def _dotted(key: str, default: Any, **limits: int) -> Any:
+    """A field whose key is not its name: Amoro's own."""
+    return field(default=default, metadata={"key": key, **limits})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What may stand in `amoro.yaml`; durations are written 30s, 10m, 1h."""
 
     host: str = "127.0.0.1"
-    port: int = 1261
+    port: int = field(default=1261, metadata={"least": 0, "most": 65535})
     insecure: bool = False  # listen beyond loopback although nothing is encrypted
     heartbeat_interval: timedelta = timedelta(seconds=10)
     heartbeat_timeout: timedelta = timedelta(seconds=60)
@@ -27,6 +33,10 @@ class Settings:
     start_to_close: timedelta = timedelta(hours=2)
     groups: tuple[str, ...] = field(default=("default",))
     history_keep: timedelta = timedelta(days=30)
+    blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
+    explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))
+    explore_threads: int = _dotted("refresh-external-catalogs.thread-count", 10, least=1, most=1000)
+    explore_queue: int = _dotted("refresh-external-catalogs.queue-size", 1_000_000, least=1, most=2**31)
     #: Where the values come from, by field; what is not there is a default.
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -42,7 +52,12 @@ class Settings:
         )
 
 
-_KEYS = {item.name.replace("_", "-"): item.name for item in fields(Settings) if item.name != "origins"}
+_KEYS = {
+    item.metadata.get("key", item.name.replace("_", "-")): item.name
+    for item in fields(Settings)
+    if item.name != "origins"
+}
+_LIMITS = {item.name: (item.metadata["least"], item.metadata["most"]) for item in fields(Settings) if item.type is int}
 _KINDS = {item.name: item.type for item in fields(Settings)}
 
 
@@ -53,9 +68,9 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
     """
     settings = _from_file(home, config)
     for key, name in _KEYS.items():
-        variable = f"AMORO_{name.upper()}"
+        variable = f"AMORO_{re.sub('[.-]', '_', key).upper()}"
         if variable in environment:
-            value = _parse(f"environment variable {variable}", key, _plain(environment[variable], name), _KINDS[name])
+            value = _parse(f"environment variable {variable}", key, _plain(environment[variable], name), name)
             settings = settings.with_values(f"environment {variable}", **{name: value})
     return settings
 
@@ -73,13 +88,13 @@ def _from_file(home: Path, config: Path | None) -> Settings:
     if not isinstance(content, dict):
         raise InvalidSettings(f"settings file {path} must hold keys and values")
     values: dict[str, Any] = {}
-    for key, value in content.items():
+    for key, value in _flattened(content):
         name = str(key).replace("_", "-")
         if name not in _KEYS:
             close = difflib.get_close_matches(name, _KEYS, n=1)
             hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(_KEYS)}."
             raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
-        values[_KEYS[name]] = _parse(f"settings file {path}", name, value, _KINDS[_KEYS[name]])
+        values[_KEYS[name]] = _parse(f"settings file {path}", name, value, _KEYS[name])
     return Settings().with_values(f"file {path}", **values)
 
 
@@ -106,7 +121,17 @@ def _written(value: object) -> str:
     return ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _parse(source: str, key: str, value: object, kind: object) -> Any:
+def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys and values; what stands below another key has both, with a dot between."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield str(key), value
+
+
+def _parse(source: str, key: str, value: object, name: str) -> Any:
+    kind = _KINDS[name]
     try:
         if kind is timedelta:
             return parse_duration(str(value))
@@ -115,8 +140,9 @@ def _parse(source: str, key: str, value: object, kind: object) -> Any:
                 raise ValueError("expected true or false")
             return value
         if kind is int:
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65535:
-                raise ValueError("expected a port from 0 to 65535")
+            least, most = _LIMITS[name]
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                raise ValueError(f"expected a whole number from {least} to {most}")
             return value
         if kind is str:
             if not isinstance(value, str):

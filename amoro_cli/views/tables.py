@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from amoro_cli.encoding import encode, encode_all
 from amoro_cli.output import Document, Grid, Pairs
 from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.views.blockers import blocked
 from amoro_core.model.commits import PROCESS_ID
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def table_detail(table: "pb.Table") -> Document:
         ("table", table.table),
         ("status", f"{status}: {table.status_reason}" if table.status_reason else status),
         ("optimized", _enabled(table)),
+        *blocked(table.blockers),
         ("health", health(table.health_score)),
         *_health_parts(table),
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),

@@ -26,6 +26,7 @@ from amoro_core.iceberg.metadata import (
 )
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
@@ -50,11 +51,13 @@ class IcebergFormat:
         return commits_refused(catalog)
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        """All tables of the catalog, in order of their names. Raises CatalogUnavailable."""
+        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
         opened = open_catalog(catalog)
+        wanted = discovery_filter(dict(catalog.properties))
         with catalog_errors(catalog):
-            found = {name for namespace in _namespaces(opened) for name in _tables_in(opened, namespace)}
-        return sorted(TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)
+            namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
+            found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
+        return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         """Raises TableNotFound only when the catalog said that the table does not exist."""

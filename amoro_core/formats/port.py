@@ -111,7 +111,7 @@ class TableFormat(Protocol):
         """Why nothing can be committed through this kind of catalog; None when it can."""
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
-        """All tables of the catalog, in order of their names. Raises CatalogUnavailable."""
+        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
         """Raises TableNotFound only when the catalog said that the table does not exist."""

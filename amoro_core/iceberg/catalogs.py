@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from amoro_core.errors import (
 )
 from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
+from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
@@ -59,6 +61,8 @@ _SECRET_WORDS = ("password", "secret", "token", "credential", "key")
 #: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
 _MASK = "***"
+#: What the keys of properties begin with that are none of pyiceberg's concern.
+_OURS = ("table.", DATABASE_FILTER, TABLE_FILTER)
 _CACHED_PER_THREAD = 32
 
 install_guards()
@@ -92,14 +96,24 @@ def _pyiceberg_file() -> dict[str, Any]:
         if path is None or not path.is_file():
             continue
         try:
-            found = strictyaml.load(path.read_text(encoding="utf-8")).data
-        except (strictyaml.YAMLError, UnicodeDecodeError, OSError) as error:
+            found = _parsed(path, path.read_text(encoding="utf-8"))
+        except (UnicodeDecodeError, OSError) as error:
             raise InvalidSettings(f"{path} can't be read: {error}") from error
-        if not isinstance(found, Mapping):
-            raise InvalidSettings(f"{path} is no mapping of settings")
         if found:
             return _with_lower_keys(found)
     return {}
+
+
+@lru_cache(maxsize=4)
+def _parsed(path: Path, text: str) -> Mapping[str, Any]:
+    """The settings of a file. Kept: it is asked for at each look at a table, and parsing takes milliseconds."""
+    try:
+        found = strictyaml.load(text).data
+    except strictyaml.YAMLError as error:
+        raise InvalidSettings(f"{path} can't be read: {error}") from error
+    if not isinstance(found, Mapping):
+        raise InvalidSettings(f"{path} is no mapping of settings")
+    return found
 
 
 def _with_lower_keys(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +222,7 @@ def open_catalog(config: CatalogConfig) -> Catalog:
     Catalogs share their session between calls, so threads must not share them.
     """
     kind = kind_of(config)
-    properties = {key: value for key, value in resolved(config).items() if not key.startswith("table.")}
+    properties = {key: value for key, value in resolved(config).items() if not key.startswith(_OURS)}
     key = (config.name, tuple(sorted(properties.items())))
     cache: dict[Any, Catalog] = _opened.__dict__.setdefault("catalogs", {})
     if key not in cache:

@@ -8,8 +8,10 @@ import structlog
 
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool
+from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.groups import GroupService
@@ -21,12 +23,10 @@ from amoro_core.services.tables import TableService
 
 log = structlog.get_logger("amoro.loops")
 
-EXPLORE_INTERVAL_S = 180.0
 REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
 COMMIT_SWEEP_S = 5.0
 TRIM_INTERVAL_S = 3600.0
-EXPLORE_THREADS = 10
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
@@ -45,11 +45,15 @@ class CoordinatorLoops:
         optimizers: OptimizerService,
         groups: GroupService,
         history: HistoryService,
+        blockers: BlockerService,
         *,
         clock: Callable[[], datetime],
         ack_timeout: timedelta,
         start_to_close: timedelta,
         heartbeat_timeout: timedelta,
+        explore_interval: timedelta,
+        explore_threads: int,
+        explore_queue: int,
         watch: bool,
     ) -> None:
         self._catalogs = catalogs
@@ -60,20 +64,21 @@ class CoordinatorLoops:
         self._optimizers = optimizers
         self._groups = groups
         self._history = history
+        self._blockers = blockers
         self._clock = clock
         self._ack_timeout = ack_timeout
         self._start_to_close = start_to_close
         self._judge_from = time.monotonic() + heartbeat_timeout.total_seconds()
-        self._exploring: KeyedPool[str] = KeyedPool("explore", EXPLORE_THREADS, self._explore_one)
+        self._exploring: KeyedPool[str] = KeyedPool("explore", explore_threads, self._explore_one)
         # Each catalog has threads of its own: one that is slow holds up no other.
-        self._refreshing: LanedPool[int, str] = LanedPool("refresh", REFRESH_THREADS, self._refresh_one)
+        self._refreshing: LanedPool[int, str] = LanedPool("refresh", REFRESH_THREADS, self._refresh_one, explore_queue)
         self._planning: LanedPool[int, str] = LanedPool("plan", PLAN_THREADS, self._plan_one)
         self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit)
         self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up)
         self._planned_at: dict[int, datetime] = {}
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
-        self._explore = Loop("explore", self._explore_step, EXPLORE_INTERVAL_S)
+        self._explore = Loop("explore", self._explore_step, explore_interval.total_seconds())
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._loops = [self._keep, self._commit, *([self._explore, self._refresh, self._trim] if watch else [])]
@@ -121,7 +126,9 @@ class CoordinatorLoops:
 
     def _plan_pending(self, pending: list[TableRuntime], now: datetime) -> None:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
-        for runtime in self._groups.in_turn([item for item in pending if self._may_plan(item, now)]):
+        blocked = self._blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
+        waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item, now)]
+        for runtime in self._groups.in_turn(waiting):
             self._planning.submit(runtime.table_id, runtime.identifier.catalog)
 
     def _plan_one(self, table_id: int) -> None:
@@ -143,6 +150,7 @@ class CoordinatorLoops:
 
     def _trim_step(self) -> None:
         self._history.trim()
+        self._blockers.trim()
 
     def _keep_step(self) -> None:
         if time.monotonic() < self._judge_from:

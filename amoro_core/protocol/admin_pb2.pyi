@@ -645,6 +645,46 @@ class FileSummary(_message.Message):
 Global___FileSummary: _TypeAlias = FileSummary  # noqa: Y015
 
 @_typing.final
+class Blocker(_message.Message):
+    """Keeps some kinds of work off a table until it is released or expires."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKER_ID_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    blocker_id: _builtins.str
+    table: _builtins.str
+    reason: _builtins.str
+    """who holds it and what for"""
+    created_ms: _builtins.int
+    expires_ms: _builtins.int
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """optimize, batch-write"""
+
+    def __init__(
+        self,
+        *,
+        blocker_id: _builtins.str = ...,
+        table: _builtins.str = ...,
+        operations: _abc.Iterable[_builtins.str] | None = ...,
+        reason: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker_id", b"blocker_id", "created_ms", b"created_ms", "expires_ms", b"expires_ms", "operations", b"operations", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Blocker: _TypeAlias = Blocker  # noqa: Y015
+
+@_typing.final
 class HealthParts(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -694,6 +734,7 @@ class Table(_message.Message):
     EVALUATED_MS_FIELD_NUMBER: _builtins.int
     HEALTH_SCORE_FIELD_NUMBER: _builtins.int
     HEALTH_PARTS_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -718,6 +759,10 @@ class Table(_message.Message):
     def health_parts(self) -> Global___HealthParts:
         """unset: not evaluated yet"""
 
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]:
+        """that hold now"""
+
     def __init__(
         self,
         *,
@@ -739,10 +784,11 @@ class Table(_message.Message):
         evaluated_ms: _builtins.int = ...,
         health_score: _builtins.int = ...,
         health_parts: Global___HealthParts | None = ...,
+        blockers: _abc.Iterable[Global___Blocker] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "files", b"files", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "files", b"files", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1150,6 +1196,124 @@ class SetTableEnabledRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetTableEnabledRequest: _TypeAlias = SetTableEnabledRequest  # noqa: Y015
+
+@_typing.final
+class BlockTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    OPERATIONS_FIELD_NUMBER: _builtins.int
+    HOLD_MS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    hold_ms: _builtins.int
+    """from now; 0: as the coordinator's settings say"""
+    reason: _builtins.str
+    @_builtins.property
+    def operations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """none: optimize"""
+
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        operations: _abc.Iterable[_builtins.str] | None = ...,
+        hold_ms: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_ms", b"hold_ms", "operations", b"operations", "reason", b"reason", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlockTableRequest: _TypeAlias = BlockTableRequest  # noqa: Y015
+
+@_typing.final
+class RenewBlockerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKER_ID_FIELD_NUMBER: _builtins.int
+    HOLD_MS_FIELD_NUMBER: _builtins.int
+    blocker_id: _builtins.str
+    """or a unique prefix of six characters or more"""
+    hold_ms: _builtins.int
+    """from now; 0: as long as it was taken for"""
+    def __init__(
+        self,
+        *,
+        blocker_id: _builtins.str = ...,
+        hold_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker_id", b"blocker_id", "hold_ms", b"hold_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewBlockerRequest: _TypeAlias = RenewBlockerRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseBlockerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKER_ID_FIELD_NUMBER: _builtins.int
+    blocker_id: _builtins.str
+    """or a unique prefix of six characters or more"""
+    def __init__(
+        self,
+        *,
+        blocker_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blocker_id", b"blocker_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseBlockerRequest: _TypeAlias = ReleaseBlockerRequest  # noqa: Y015
+
+@_typing.final
+class ListBlockersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """"": of all tables"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBlockersRequest: _TypeAlias = ListBlockersRequest  # noqa: Y015
+
+@_typing.final
+class ListBlockersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Blocker]:
+        """that hold now, the oldest first"""
+
+    def __init__(
+        self,
+        *,
+        blockers: _abc.Iterable[Global___Blocker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListBlockersResponse: _TypeAlias = ListBlockersResponse  # noqa: Y015
 
 @_typing.final
 class PlanTableRequest(_message.Message):

@@ -129,6 +129,26 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.BlockTable = channel.unary_unary(
+                '/amoro.v1.AdminService/BlockTable',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+                _registered_method=True)
+        self.RenewBlocker = channel.unary_unary(
+                '/amoro.v1.AdminService/RenewBlocker',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RenewBlockerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+                _registered_method=True)
+        self.ReleaseBlocker = channel.unary_unary(
+                '/amoro.v1.AdminService/ReleaseBlocker',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseBlockerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+                _registered_method=True)
+        self.ListBlockers = channel.unary_unary(
+                '/amoro.v1.AdminService/ListBlockers',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListBlockersRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListBlockersResponse.FromString,
+                _registered_method=True)
         self.PlanTable = channel.unary_unary(
                 '/amoro.v1.AdminService/PlanTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.PlanTableRequest.SerializeToString,
@@ -313,6 +333,30 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BlockTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewBlocker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseBlocker(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListBlockers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PlanTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -488,6 +532,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.SetTableEnabled,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'BlockTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.BlockTable,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Blocker.SerializeToString,
+            ),
+            'RenewBlocker': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewBlocker,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RenewBlockerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Blocker.SerializeToString,
+            ),
+            'ReleaseBlocker': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseBlocker,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseBlockerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Blocker.SerializeToString,
+            ),
+            'ListBlockers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListBlockers,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListBlockersRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListBlockersResponse.SerializeToString,
             ),
             'PlanTable': grpc.unary_unary_rpc_method_handler(
                     servicer.PlanTable,
@@ -1068,6 +1132,114 @@ class AdminService:
             '/amoro.v1.AdminService/SetTableEnabled',
             amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BlockTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/BlockTable',
+            amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewBlocker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RenewBlocker',
+            amoro_dot_v1_dot_admin__pb2.RenewBlockerRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseBlocker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ReleaseBlocker',
+            amoro_dot_v1_dot_admin__pb2.ReleaseBlockerRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Blocker.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListBlockers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListBlockers',
+            amoro_dot_v1_dot_admin__pb2.ListBlockersRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListBlockersResponse.FromString,
             options,
             channel_credentials,
             insecure,

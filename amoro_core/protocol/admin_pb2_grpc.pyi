@@ -52,6 +52,10 @@ class AdminServiceStub:
     ListTableFiles: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]
     ListSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
+    BlockTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]
+    RenewBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]
+    ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
+    ListBlockers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]
     PlanTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]
     OptimizeTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]
     VerifyTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]
@@ -88,6 +92,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListTableFiles: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]  # type: ignore[assignment]
     ListSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListSnapshotsRequest, _admin_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
+    BlockTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
+    RenewBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
+    ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
+    ListBlockers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]  # type: ignore[assignment]
     PlanTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]  # type: ignore[assignment]
     OptimizeTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]  # type: ignore[assignment]
     VerifyTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]  # type: ignore[assignment]
@@ -235,6 +243,34 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SetTableEnabledRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]: ...
+
+    @_abc_1.abstractmethod
+    def BlockTable(
+        self,
+        request: _admin_pb2.BlockTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Blocker, _abc.Awaitable[_admin_pb2.Blocker]]: ...
+
+    @_abc_1.abstractmethod
+    def RenewBlocker(
+        self,
+        request: _admin_pb2.RenewBlockerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Blocker, _abc.Awaitable[_admin_pb2.Blocker]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseBlocker(
+        self,
+        request: _admin_pb2.ReleaseBlockerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Blocker, _abc.Awaitable[_admin_pb2.Blocker]]: ...
+
+    @_abc_1.abstractmethod
+    def ListBlockers(
+        self,
+        request: _admin_pb2.ListBlockersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListBlockersResponse, _abc.Awaitable[_admin_pb2.ListBlockersResponse]]: ...
 
     @_abc_1.abstractmethod
     def PlanTable(

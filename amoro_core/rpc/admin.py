@@ -12,6 +12,7 @@ from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.rpc import comparisons, views
 from amoro_core.rpc.administering import word
+from amoro_core.rpc.blocking import BlockerCalls
 from amoro_core.rpc.calls import wait_for
 from amoro_core.rpc.resources import ResourceCalls
 
@@ -21,7 +22,7 @@ MAX_LISTED = 1000
 T = TypeVar("T")
 
 
-class AdminServicer(ResourceCalls):
+class AdminServicer(ResourceCalls, BlockerCalls):
     """Translates calls of people and their tools."""
 
     async def GetStatus(
@@ -97,7 +98,7 @@ class AdminServicer(ResourceCalls):
                 self._catalogs.get(request.catalog)
             status = word(OptimizingStatus, request.status, "status")
             listed = self._tables.list_tables(request.catalog or None, status)
-            return pb.ListTablesResponse(tables=[self._table(runtime) for runtime in listed])
+            return pb.ListTablesResponse(tables=self._all_tables(listed))
 
         return await self._as_admin(context, work)
 

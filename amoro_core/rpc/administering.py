@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from amoro_core.errors import InvalidArgument, UnknownToken
+from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.model.tokens import TokenKind
@@ -17,6 +18,7 @@ from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer
 from amoro_core.rpc import views
 from amoro_core.rpc.calls import Changes, bearer, off_loop
 from amoro_core.rpc.errors import abort
+from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.inspecting import InspectionService
@@ -47,6 +49,7 @@ class AdminCalls(AdminServiceServicer):
         inspection: InspectionService,
         state: StateService,
         verifying: VerifyingService,
+        blockers: BlockerService,
         *,
         tokens: TokenService,
         settings: Sequence[tuple[str, str, str]],
@@ -66,6 +69,7 @@ class AdminCalls(AdminServiceServicer):
         self._inspection = inspection
         self._state = state
         self._verifying = verifying
+        self._blockers = blockers
         self._tokens = tokens
         self._settings = settings
         self._version = version
@@ -79,8 +83,17 @@ class AdminCalls(AdminServiceServicer):
         return views.catalog(config, self._catalogs.commits_refused(config), self._catalogs.shown(config))
 
     def _table(self, runtime: TableRuntime) -> pb.Table:
-        active = self._optimizing.active_process(runtime.table_id)
-        return views.table(runtime, active.process_id if active else None)
+        return self._all_tables([runtime])[0]
+
+    def _all_tables(self, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
+        active, held = self._optimizing.active_processes(), self._blockers.list_active()
+        by_table: dict[int, list[pb.Blocker]] = {}
+        for item in held:
+            by_table.setdefault(item.blocker.table_id, []).append(views.blocker(item))
+        return [
+            views.table(runtime, active.get(runtime.table_id), by_table.get(runtime.table_id, ()))
+            for runtime in runtimes
+        ]
 
     def _threads(self) -> int:
         return max(1, sum(item.threads for item, _ in self._optimizers.list_optimizers()))
@@ -102,7 +115,7 @@ class AdminCalls(AdminServiceServicer):
             await abort(context, error)
 
 
-W = TypeVar("W", OptimizingStatus, OptimizingType, ProcessStatus, TokenKind)
+W = TypeVar("W", OptimizingStatus, OptimizingType, ProcessStatus, TokenKind, BlockedOperation)
 
 
 def word(kind: type[W], text: str, name: str) -> W | None:

@@ -9,10 +9,11 @@ from amoro_core.errors import AmoroError
 from amoro_core.model.config import EffectiveProperty, Enabled
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.plans import Evaluation, PartitionVerdict
-from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, ProcessStatus, Receipt
+from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts, SnapshotFacts, TableIdentifier, TableRuntime
 from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.blockers import HeldBlocker
 from amoro_core.services.groups import GroupView
 from amoro_core.services.inspecting import ShownFiles
 from amoro_core.services.optimizers import Life
@@ -36,7 +37,7 @@ def catalog(config: CatalogConfig, refusal: str | None, properties: Mapping[str,
     )
 
 
-def table(runtime: TableRuntime, process_id: str | None) -> pb.Table:
+def table(runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker]) -> pb.Table:
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -52,10 +53,23 @@ def table(runtime: TableRuntime, process_id: str | None) -> pb.Table:
         files=files(runtime.summary),
         last_optimized_ms=milliseconds(runtime.last_optimized_at),
         retry_at_ms=milliseconds(runtime.retry_at),
-        process_id=process_id or "",
+        process_id=active.process_id if active else "",
         evaluated_ms=milliseconds(runtime.evaluated_at),
         health_score=runtime.summary.health_score,
         health_parts=health_parts(runtime.health) if runtime.health else None,
+        blockers=blockers,
+    )
+
+
+def blocker(held: HeldBlocker) -> pb.Blocker:
+    item = held.blocker
+    return pb.Blocker(
+        blocker_id=item.blocker_id,
+        table=str(held.table),
+        operations=sorted(item.operations),
+        reason=item.reason,
+        created_ms=milliseconds(item.created_at),
+        expires_ms=milliseconds(item.expires_at),
     )
 
 

@@ -8,6 +8,7 @@ import structlog
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound, Conflict, InvalidArgument
 from amoro_core.formats.port import TableFormat
+from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.store import catalogs, tables
@@ -49,6 +50,9 @@ class CatalogService:
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""
+        own = self._store.read(lambda db: catalogs.find(db, name))
+        if own is not None:
+            return own
         known = {config.name: config for config in self.list_catalogs()}
         if name in known:
             return known[name]
@@ -62,14 +66,14 @@ class CatalogService:
         raise CatalogNotFound(f"catalog {name!r} is not known", hint=hint)
 
     def add(self, config: CatalogConfig) -> CatalogConfig:
-        """Keep a catalog after its connection was tried. Raises AlreadyExists, CatalogUnavailable."""
+        """Keep a catalog after its connection was tried. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
         if not config.name or any(letter in config.name for letter in ".` \t\n/"):
             raise InvalidArgument(
                 f"{config.name!r} can't be the name of a catalog", hint="Use letters, digits, _ and -."
             )
         if self._store.read(lambda db: catalogs.find(db, config.name)) is not None:
             raise AlreadyExists(f"catalog {config.name!r} exists already")
-        self._format.check(config)
+        self._check(config)
         self._store.write(lambda db: catalogs.add(db, config))
         return config
 
@@ -81,7 +85,7 @@ class CatalogService:
         """
         before = self._own(name, "changed")
         after = _changed(before, change)
-        self._format.check(after)
+        self._check(after)
 
         def keep(db: Database) -> CatalogConfig:
             if catalogs.find(db, name) != before:
@@ -91,6 +95,10 @@ class CatalogService:
         self._store.write(keep)
         log.info("catalog.updated", catalog=name)
         return after
+
+    def _check(self, config: CatalogConfig) -> None:
+        discovery_filter(dict(config.properties))
+        self._format.check(config)
 
     def remove(self, name: str) -> int:
         """Forget a catalog and what is kept about its tables, which are not touched; how many tables these were.

@@ -416,6 +416,10 @@ class OptimizingService:
         """The process that holds the table now."""
         return self._store.read(lambda db: processes.find_active(db, table_id))
 
+    def active_processes(self) -> dict[int, OptimizingProcess]:
+        """The process that holds a table now, by the table's id."""
+        return {process.table_id: process for process in self._store.read(processes.list_active)}
+
     # Restart
 
     def recover(self) -> None:

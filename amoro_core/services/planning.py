@@ -6,9 +6,10 @@ from datetime import datetime
 
 import structlog
 
-from amoro_core.errors import GroupNotFound, IllegalState, TableBusy, TableRefused
+from amoro_core.errors import GroupNotFound, IllegalState, TableBlocked, TableBusy, TableRefused
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
@@ -35,7 +36,7 @@ from amoro_core.planning.planner import plan
 from amoro_core.protocol import codec
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import groups, optimizers, partitions, processes, tables, tasks
+from amoro_core.store import blockers, groups, optimizers, partitions, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.planning")
@@ -78,7 +79,7 @@ class PlanningService:
         """Plan a process for a table and store it, if there is something to do.
 
         The table is marked first, planned outside of any transaction, and the plan stored only while
-        the mark stands. Raises TableBusy, TableRefused, and what loading the table raises; the table
+        the mark stands. Raises TableBusy, TableBlocked, TableRefused, and what loading the table raises; the table
         is idle (or refused) again then, and a failure counts for the back-off unless somebody asked.
         """
         runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
@@ -140,6 +141,12 @@ class PlanningService:
             raise TableBusy(
                 f"process {active.process_id} ({active.type}, {active.status}) is active on {runtime.identifier}",
                 hint=f"Wait for it: amoro process show {active.process_id}",
+            )
+        held = blockers.find_against(db, table_id, (BlockedOperation.OPTIMIZE,), self._clock())
+        if held is not None:
+            raise TableBlocked(
+                f"{runtime.identifier} is {held.words}",
+                hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
             )
         if runtime.status is OptimizingStatus.REFUSED:
             runtime = table_machine.advance(runtime, table_machine.Mended(), self._clock())

@@ -10,6 +10,7 @@ import structlog
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.processes import CatalogConfig
@@ -99,10 +100,13 @@ class TableService:
     def explore(self, catalog: str) -> Exploration:
         """Add the tables that the catalog lists and dispose of those that do not exist any more.
 
-        A table that a listing lacks is disposed only after loading it said that it does not exist.
+        A table that a listing lacks is disposed only after loading it said that it does not exist; what the catalog's
+        filters leave out is forgotten, unless somebody enabled or disabled it by name.
         Raises CatalogNotFound, CatalogUnavailable; nothing is changed then.
         """
-        listed = set(self._format.list_tables(self._find_catalog(catalog)))
+        config = self._find_catalog(catalog)
+        wanted = discovery_filter(dict(config.properties))
+        listed = set(self._format.list_tables(config))
         known = {
             runtime.identifier: runtime for runtime in self._store.read(lambda db: tables.list_tables(db, catalog))
         }
@@ -111,7 +115,9 @@ class TableService:
         for start in range(0, len(added), 500):
             self._store.write(partial(_add_all, identifiers=added[start : start + 500], now=now))
         disposed = tuple(
-            identifier for identifier in sorted(known.keys() - listed) if self._dispose_if_gone(known[identifier])
+            identifier
+            for identifier in sorted(known.keys() - listed)
+            if (self._forget if not wanted.admits(identifier) else self._dispose_if_gone)(known[identifier])
         )
         if added or disposed:
             log.info("catalog.explored", catalog=catalog, added=len(added), disposed=len(disposed))
@@ -129,6 +135,11 @@ class TableService:
         return self._store.write(
             lambda db: tables.find(db, identifier) or tables.add(db, _new(identifier, self._clock()))
         )
+
+    def _forget(self, runtime: TableRuntime) -> bool:
+        if runtime.enabled_override is not None:
+            return False
+        return self._store.write(lambda db: _dispose(db, runtime.table_id))
 
     def _dispose_if_gone(self, runtime: TableRuntime) -> bool:
         try:

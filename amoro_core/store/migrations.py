@@ -290,6 +290,25 @@ def keep_what_evaluations_said(db: Database) -> None:
     execute(db, "CREATE INDEX table_runtime_pending ON table_runtime (table_id) WHERE status = 'pending'")
 
 
+def create_blockers(db: Database) -> None:
+    execute(
+        db,
+        """
+        CREATE TABLE table_blocker (
+            blocker_id TEXT PRIMARY KEY CHECK (blocker_id <> ''),
+            table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+            operations_json TEXT NOT NULL CHECK (operations_json <> '[]'),
+            reason TEXT NOT NULL,
+            created_at_ms INTEGER NOT NULL,
+            expires_at_ms INTEGER NOT NULL,
+            held_for_ms INTEGER NOT NULL CHECK (held_for_ms > 0),
+            CHECK (expires_at_ms > created_at_ms)
+        ) STRICT
+        """,
+    )
+    execute(db, "CREATE INDEX table_blocker_by_table ON table_blocker (table_id, expires_at_ms)")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -297,4 +316,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     index_ended_processes,
     create_access_tokens,
     keep_what_evaluations_said,
+    create_blockers,
 )

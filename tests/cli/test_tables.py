@@ -34,6 +34,7 @@ TABLE_JSON = {
     "evaluated_at": "2026-09-21T14:13:20.123Z",
     "health_score": 61,
     "health_parts": {"small_files": 21, "equality_deletes": 30, "position_deletes": 10},
+    "blockers": [],
 }
 TABLE_TEXT = """\
 table           sales.db.orders

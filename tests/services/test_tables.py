@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.errors import CatalogNotFound, CatalogUnavailable, TableNotFound, TableRefused
+from amoro_core.errors import CatalogNotFound, CatalogUnavailable, InvalidArgument, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import FAULTLESS, OptimizingStatus, OptimizingType, TableRuntime, parse_table
@@ -287,3 +287,33 @@ def test_a_table_that_cannot_be_loaded_is_tried_again_after_the_base_interval(
     assert world.tables.list_due() == []
     world.later(60)
     assert world.tables.list_due() == [(table_id, "cat")]
+
+
+def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: World) -> None:
+    for table in ("db.orders", "db.lines", "db.kept", "tmp.orders"):
+        world.catalog.create_namespace_if_not_exists(table.split(".")[0])
+        world.catalog.create_table(table, SCHEMA)
+    world.tables.explore("cat")
+    world.tables.set_enabled(parse_table("cat.db.kept"), True)
+    world.catalogs.update("cat", CatalogChange({"database-filter": "d.*", "table-filter": "orders|new"}))
+    world.catalog.create_table("db.new", SCHEMA)
+    world.catalog.create_table("tmp.new", SCHEMA)
+    explored = world.tables.explore("cat")
+    assert [str(name) for name in explored.added] == ["cat.db.new"]
+    assert [str(name) for name in explored.disposed] == ["cat.db.lines", "cat.tmp.orders"]
+    assert [str(item.identifier) for item in world.tables.list_tables()] == [
+        *("cat.db.kept", "cat.db.new", "cat.db.orders")
+    ]
+
+
+def test_a_table_under_a_process_is_not_forgotten_by_a_filter(world: World) -> None:
+    small_files(world)
+    world.begin(OptimizingType.MINOR)
+    world.catalogs.update("cat", CatalogChange({"table-filter": "other"}))
+    assert world.tables.explore("cat").disposed == ()
+
+
+def test_a_malformed_filter_is_not_kept(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="table-filter is no regular expression"):
+        world.catalogs.update("cat", CatalogChange({"table-filter": "(a"}))
+    assert "table-filter" not in dict(world.catalogs.get("cat").properties)

@@ -15,6 +15,7 @@ from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.groups import GroupService
@@ -67,6 +68,7 @@ class World:
             self.store, clock, lambda: self.seconds, self.optimizing.adopt, timedelta(seconds=60)
         )
         self.groups = GroupService(self.store, clock)
+        self.blockers = BlockerService(self.store, clock, timedelta(minutes=1))
         self.committing = CommittingService(self.store, tables_of, find, clock, self._changed)
 
     def close(self) -> None:

@@ -56,3 +56,19 @@ def test_stopping_ends_the_threads_of_every_lane() -> None:
         assert ended.acquire(timeout=WAIT_S)
     pool.stop()
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("stopping-")] == []
+
+
+def test_no_more_than_so_many_keys_are_queued() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def work(key: int) -> None:
+        begun.set()
+        assert may_end.wait(WAIT_S)
+
+    pool: KeyedPool[int] = KeyedPool("queue", 1, work, most=3)
+    try:
+        assert [pool.submit(key) for key in range(5)] == [True, True, True, False, False]
+        assert begun.wait(WAIT_S)
+    finally:
+        may_end.set()
+        pool.stop()

@@ -18,6 +18,10 @@ DEFAULTS = (
     ("start-to-close", "2h", "default"),
     ("groups", "default", "default"),
     ("history-keep", "30d", "default"),
+    ("blocker-timeout", "1m", "default"),
+    ("refresh-external-catalogs.interval", "3m", "default"),
+    ("refresh-external-catalogs.thread-count", "10", "default"),
+    ("refresh-external-catalogs.queue-size", "1000000", "default"),
 )
 
 
@@ -32,16 +36,20 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     environment = {"AMORO_PORT": "7001", "AMORO_HEARTBEAT_TIMEOUT": "1m30s", "AMORO_GROUPS": "b, c"}
     settings = load_settings(tmp_path, None, environment).with_values("flag --host", host="0.0.0.0")  # noqa: S104
     assert settings.history_keep == timedelta(minutes=90)
-    assert settings.described() == (
-        ("host", "0.0.0.0", "flag --host"),  # noqa: S104
-        ("port", "7001", "environment AMORO_PORT"),
-        ("insecure", "false", "default"),
-        ("heartbeat-interval", "5s", f"file {path}"),
-        ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
-        ("schedule-to-ack", "30s", "default"),
-        ("start-to-close", "2h", "default"),
-        ("groups", "b, c", "environment AMORO_GROUPS"),
-        ("history-keep", "90m", f"file {path}"),
+    assert (
+        settings.described()
+        == (
+            ("host", "0.0.0.0", "flag --host"),  # noqa: S104
+            ("port", "7001", "environment AMORO_PORT"),
+            ("insecure", "false", "default"),
+            ("heartbeat-interval", "5s", f"file {path}"),
+            ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
+            ("schedule-to-ack", "30s", "default"),
+            ("start-to-close", "2h", "default"),
+            ("groups", "b, c", "environment AMORO_GROUPS"),
+            ("history-keep", "90m", f"file {path}"),
+            *DEFAULTS[-4:],
+        )
     )
 
 
@@ -61,4 +69,16 @@ def test_an_unknown_key_of_the_file_is_an_error_with_the_nearest_one(tmp_path: P
     assert error.value.hint == "Did you mean history-keep?"
     (tmp_path / "amoro.yaml").write_text("origins: x\n")
     with pytest.raises(InvalidSettings, match="unknown key 'origins'"):
+        load_settings(tmp_path, None, {})
+
+
+def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "amoro.yaml"
+    path.write_text("refresh-external-catalogs:\n  interval: 30s\n  thread-count: 3\n")
+    found = load_settings(tmp_path, None, {"AMORO_REFRESH_EXTERNAL_CATALOGS_QUEUE_SIZE": "7"})
+    assert (found.explore_interval, found.explore_threads, found.explore_queue) == (timedelta(seconds=30), 3, 7)
+    path.write_text("refresh-external-catalogs.interval: 2m\n")
+    assert load_settings(tmp_path, None, {}).explore_interval == timedelta(minutes=2)
+    path.write_text("refresh-external-catalogs:\n  thread-count: 0\n")
+    with pytest.raises(InvalidSettings, match="thread-count has the malformed value 0: expected a whole number from 1"):
         load_settings(tmp_path, None, {})

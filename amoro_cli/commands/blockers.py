@@ -1,0 +1,79 @@
+"""amoro table block, renew, unblock, blockers."""
+
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from amoro_cli.output import OutputFormat, write
+from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
+from amoro_cli.views.blockers import blocker_detail, blocker_list, blocker_released
+from amoro_core.model.blockers import BlockedOperation
+
+BlockerArgument = Annotated[
+    str,
+    typer.Argument(metavar="BLOCKER", help="Its id, or a unique prefix of six characters or more.", show_default=False),
+]
+HoldOption = Annotated[
+    timedelta | None,
+    duration_option("--for", help_="How long it holds from now, at most 1d; then it ends by itself."),
+]
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "block", "amoro table block sales.db.orders --for 30m --reason 'nightly overwrite'")(block)
+    command(app, "renew", "amoro table renew 01a1ffb2-9673")(renew)
+    command(app, "unblock", "amoro table unblock 01a1ffb2-9673")(unblock)
+    command(app, "blockers", "amoro table blockers sales.db.orders")(blockers)
+
+
+def block(
+    session: Session,
+    table: TableArgument,
+    operations: Annotated[
+        list[BlockedOperation] | None,
+        typer.Option(
+            "--operation",
+            case_sensitive=False,
+            help="What is kept off the table; may be repeated [default: optimize].",
+            show_default=False,
+        ),
+    ] = None,
+    hold: HoldOption = None,
+    reason: Annotated[str, typer.Option("--reason", help="Shown to whoever is held off.", show_default=False)] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Keep optimizing, or other batch writers that ask, off a table for a while.
+
+    It is refused while a process is active on the table (5), and while another blocker holds the same (5).
+    """
+    with session.connect() as connection:
+        names = [operation.value for operation in operations or ()]
+        write(blocker_detail(connection.client.block_table(table, names, hold, reason)), output)
+
+
+def renew(
+    session: Session, blocker: BlockerArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Let a blocker hold on, from now as long as it was taken for. One that has expired is not found (3)."""
+    with session.connect() as connection:
+        write(blocker_detail(connection.client.renew_blocker(blocker, hold)), output)
+
+
+def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Release a blocker."""
+    with session.connect() as connection:
+        write(blocker_released(connection.client.release_blocker(blocker)), output)
+
+
+def blockers(
+    session: Session,
+    table: Annotated[
+        str,
+        typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
+    ] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the blockers that hold now."""
+    with session.connect() as connection:
+        write(blocker_list(connection.client.list_blockers(table)), output)

@@ -1,0 +1,32 @@
+"""Blockers: what keeps some kinds of work off a table for a while."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+
+class BlockedOperation(StrEnum):
+    """A kind of work that can be kept off a table."""
+
+    OPTIMIZE = "optimize"  # new processes of ours
+    BATCH_WRITE = "batch-write"  # writers that ask before they write
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """Keeps its operations off a table until it is released or expires; at `expires_at` it holds no more."""
+
+    blocker_id: str  # UUIDv7
+    table_id: int
+    operations: frozenset[BlockedOperation]
+    created_at: datetime
+    expires_at: datetime
+    held_for: timedelta  # from each renewal
+    reason: str = ""  # who holds it and what for
+
+    @property
+    def words(self) -> str:
+        """Who blocks what until when, as it follows the name of the table."""
+        why = f" ({self.reason})" if self.reason else ""
+        until = f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"blocked for {', '.join(sorted(self.operations))} until {until} by {self.blocker_id}{why}"

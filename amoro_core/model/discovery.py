@@ -1,0 +1,42 @@
+"""Which tables of a catalog are found: its filters of databases and tables, named as Amoro names them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.tables import TableIdentifier
+
+DATABASE_FILTER = "database-filter"
+TABLE_FILTER = "table-filter"
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoveryFilter:
+    """Patterns that the whole name must match; None: any name will do."""
+
+    database: re.Pattern[str] | None = None
+    table: re.Pattern[str] | None = None
+
+    def admits_namespace(self, namespace: tuple[str, ...]) -> bool:
+        """Whether tables of the namespace are found; nested ones are named with dots."""
+        return self.database is None or self.database.fullmatch(".".join(namespace)) is not None
+
+    def admits(self, identifier: TableIdentifier) -> bool:
+        """Whether the table is found."""
+        named = self.table is None or self.table.fullmatch(identifier.name) is not None
+        return named and self.admits_namespace(identifier.namespace)
+
+
+def discovery_filter(properties: Mapping[str, str]) -> DiscoveryFilter:
+    """The filter that a catalog's properties say. Raises InvalidArgument for a pattern that is none."""
+    return DiscoveryFilter(*(_pattern(key, properties.get(key, "")) for key in (DATABASE_FILTER, TABLE_FILTER)))
+
+
+def _pattern(key: str, text: str) -> re.Pattern[str] | None:
+    if not text:
+        return None
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise InvalidArgument(f"{key} is no regular expression: {text!r}: {error}") from error

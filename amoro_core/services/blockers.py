@@ -1,0 +1,139 @@
+"""Blockers: who keeps which work off a table, until when."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
+from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.model.ids import uuid7
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.store import blockers, processes, tables
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.blockers")
+
+#: Who needs longer renews: a holder that died must not keep a table from being optimized for ever.
+LONGEST = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBlocker:
+    """A blocker with the name of its table."""
+
+    blocker: Blocker
+    table: TableIdentifier
+
+
+class BlockerService:
+    """Blockers of all tables.
+
+    Taking one and planning a process are decided in writes of the same store, so that of a blocker against optimizing
+    and a process on one table there is at most one.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], datetime], held_for: timedelta) -> None:
+        self._store = store
+        self._clock = clock
+        self._held_for = held_for
+
+    def block(
+        self,
+        table_id: int,
+        operations: frozenset[BlockedOperation],
+        held_for: timedelta | None = None,
+        reason: str = "",
+    ) -> HeldBlocker:
+        """A new blocker against the operations.
+
+        Raises TableBlocked while another one is held against any of them, TableBusy for optimizing while a process
+        is planned or active on the table, TableNotFound, and InvalidArgument for no operation or a time that is not
+        above zero and at most a day.
+        """
+        if not operations:
+            raise InvalidArgument("a blocker blocks something", hint=f"One of: {', '.join(BlockedOperation)}.")
+        duration = _checked(held_for or self._held_for)
+
+        def take(db: Database) -> HeldBlocker:
+            now = self._clock()
+            runtime = tables.get(db, table_id)
+            held = blockers.find_against(db, table_id, operations, now)
+            if held is not None:
+                raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
+            if BlockedOperation.OPTIMIZE in operations:
+                active = processes.find_active(db, table_id)
+                if active is not None:
+                    raise TableBusy(
+                        f"process {active.process_id} ({active.type}, {active.status}) is active on "
+                        f"{runtime.identifier}",
+                        hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {active.process_id}",
+                    )
+                if runtime.status is OptimizingStatus.PLANNING:
+                    raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.")
+            blockers.remove_expired(db, now)
+            made = Blocker(uuid7(now), table_id, operations, now, now + duration, duration, reason)
+            return HeldBlocker(blockers.add(db, made), runtime.identifier)
+
+        taken = self._store.write(take)
+        log.info(
+            "blocker.taken",
+            blocker=taken.blocker.blocker_id,
+            table=str(taken.table),
+            operations=sorted(operations),
+            until=taken.blocker.expires_at.isoformat(),
+        )
+        return taken
+
+    def renew(self, blocker_id: str, held_for: timedelta | None = None) -> HeldBlocker:
+        """The blocker, which holds from now on as long as it was taken for, or as said. The id may be a prefix.
+
+        Raises BlockerNotFound for one that was released or has expired: its work may have begun since.
+        """
+        duration = None if held_for is None else _checked(held_for)
+
+        def lengthen(db: Database) -> HeldBlocker:
+            now = self._clock()
+            held = blockers.find_by_prefix(db, blocker_id, now)
+            longer = duration or held.held_for
+            renewed = blockers.save(db, replace(held, expires_at=now + longer, held_for=longer))
+            return HeldBlocker(renewed, tables.get(db, held.table_id).identifier)
+
+        return self._store.write(lengthen)
+
+    def release(self, blocker_id: str) -> HeldBlocker:
+        """Let the table go; what held it. The id may be a prefix. Raises BlockerNotFound."""
+
+        def drop(db: Database) -> HeldBlocker:
+            held = blockers.find_by_prefix(db, blocker_id, self._clock())
+            blockers.remove(db, held.blocker_id)
+            return HeldBlocker(held, tables.get(db, held.table_id).identifier)
+
+        released = self._store.write(drop)
+        log.info("blocker.released", blocker=released.blocker.blocker_id, table=str(released.table))
+        return released
+
+    def list_active(self, table_id: int | None = None) -> list[HeldBlocker]:
+        """Those that hold now, of one table or all, the oldest first."""
+        return self._store.read(
+            lambda db: [
+                HeldBlocker(held, tables.get(db, held.table_id).identifier)
+                for held in blockers.list_active(db, self._clock(), table_id)
+            ]
+        )
+
+    def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
+        """The tables that the operation is kept off now."""
+        held = self._store.read(lambda db: blockers.list_active(db, self._clock()))
+        return frozenset(blocker.table_id for blocker in held if operation in blocker.operations)
+
+    def trim(self) -> int:
+        """Forget what has expired; how many there were."""
+        return self._store.write(lambda db: blockers.remove_expired(db, self._clock()))
+
+
+def _checked(held_for: timedelta) -> timedelta:
+    if not timedelta(0) < held_for <= LONGEST:
+        raise InvalidArgument("a blocker is held for more than nothing and at most a day", hint="Renew it in time.")
+    return held_for

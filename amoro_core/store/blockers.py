@@ -1,0 +1,95 @@
+"""Blockers of tables, in `table_blocker`. What has expired is not found any more, whether it is still there or not."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from sqlite_utils import Database
+
+from amoro_core.errors import BlockerNotFound
+from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.store.rows import Row, execute, from_ms, insert_into, select, to_json, to_ms, update_of
+
+_COLUMNS = ("blocker_id", "table_id", "operations_json", "reason", "created_at_ms", "expires_at_ms", "held_for_ms")
+_INSERT = insert_into("table_blocker", _COLUMNS)
+_UPDATE = update_of("table_blocker", _COLUMNS, ("blocker_id",))
+_MILLISECOND = timedelta(milliseconds=1)
+_PREFIX = 6
+
+
+def add(db: Database, blocker: Blocker) -> Blocker:
+    execute(db, _INSERT, _to_row(blocker))
+    return blocker
+
+
+def save(db: Database, blocker: Blocker) -> Blocker:
+    """Replace what is kept of it. Raises BlockerNotFound."""
+    if not execute(db, _UPDATE, _to_row(blocker)):
+        raise _missing(blocker.blocker_id)
+    return blocker
+
+
+def remove(db: Database, blocker_id: str) -> None:
+    execute(db, "DELETE FROM table_blocker WHERE blocker_id = ?", (blocker_id,))
+
+
+def remove_expired(db: Database, now: datetime) -> int:
+    """Forget what holds no more; how many there were."""
+    return execute(db, "DELETE FROM table_blocker WHERE expires_at_ms <= ?", (to_ms(now),))
+
+
+def find_by_prefix(db: Database, prefix: str, now: datetime) -> Blocker:
+    """The blocker that holds now, by its id or a unique prefix of six characters or more. Raises BlockerNotFound."""
+    if len(prefix) < _PREFIX:
+        raise BlockerNotFound(f"no blocker: {prefix!r} is too short", hint="Give six characters or more of its id.")
+    found = [blocker for blocker in list_active(db, now) if blocker.blocker_id.startswith(prefix)]
+    if len(found) > 1:
+        raise BlockerNotFound(f"{len(found)} blockers begin with {prefix!r}", hint="Give more of its id.")
+    if not found:
+        raise _missing(prefix)
+    return found[0]
+
+
+def list_active(db: Database, now: datetime, table_id: int | None = None) -> list[Blocker]:
+    """Those that hold now, of one table or all, the oldest first."""
+    sql = (
+        "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
+        "ORDER BY created_at_ms, blocker_id"
+    )
+    return [_from_row(row) for row in select(db, sql, {"now": to_ms(now), "table_id": table_id})]
+
+
+def find_against(db: Database, table_id: int, operations: Iterable[BlockedOperation], now: datetime) -> Blocker | None:
+    """The oldest blocker that keeps any of these operations off the table now."""
+    wanted = frozenset(operations)
+    return next((blocker for blocker in list_active(db, now, table_id) if blocker.operations & wanted), None)
+
+
+def _missing(blocker_id: str) -> BlockerNotFound:
+    return BlockerNotFound(
+        f"no blocker {blocker_id!r} holds: it was released or has expired", hint="See: amoro table blockers"
+    )
+
+
+def _to_row(blocker: Blocker) -> Row:
+    return {
+        "blocker_id": blocker.blocker_id,
+        "table_id": blocker.table_id,
+        "operations_json": to_json(sorted(blocker.operations)),
+        "reason": blocker.reason,
+        "created_at_ms": to_ms(blocker.created_at),
+        "expires_at_ms": to_ms(blocker.expires_at),
+        "held_for_ms": blocker.held_for // _MILLISECOND,
+    }
+
+
+def _from_row(row: Row) -> Blocker:
+    return Blocker(
+        blocker_id=row["blocker_id"],
+        table_id=row["table_id"],
+        operations=frozenset(map(BlockedOperation, json.loads(row["operations_json"]))),
+        created_at=from_ms(row["created_at_ms"]),
+        expires_at=from_ms(row["expires_at_ms"]),
+        held_for=row["held_for_ms"] * _MILLISECOND,
+        reason=row["reason"],
+    )
