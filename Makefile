@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 export DEBIAN_FRONTEND := noninteractive
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test lint proto clean
+.PHONY: demo check test prove lint proto clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -24,6 +24,11 @@ test: $(VENV)/.spark-test $(JARS)/.fetched lint
 	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark --ignore=tests/spark_backend tests
 	$(PYTEST) tests/spark
 	$(PYTEST) tests/spark_backend
+
+# The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
+BUDGET ?= 60m
+prove: $(VENV)/.test
+	$(BIN)/python -m tests.prove --budget $(BUDGET)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .

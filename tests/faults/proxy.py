@@ -75,6 +75,8 @@ class Proxy:
     applied: list[int] = field(default_factory=list)
     #: The bodies of all commits, as they came from the client.
     sent: list[bytes] = field(default_factory=list)
+    #: The faults that were played, in order.
+    played: list[Fault] = field(default_factory=list)
     _late: list[_Late] = field(default_factory=list)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -118,6 +120,7 @@ class Proxy:
         fault = self.script.popleft() if self.script else None
         if fault is None:
             return Reply(self._apply(forward))
+        self.played.append(fault)
         response = Response(200, b'{"metadata-location": "file:/nowhere", "metadata": {}}')
         if fault.applied is Applied.NOW:
             response = self._apply(forward)

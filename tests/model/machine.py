@@ -7,8 +7,6 @@ at any effect of any step (a superset of the failpoints), and a catalog's answer
 from __future__ import annotations
 
 import random
-import secrets
-import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,16 +14,17 @@ from typing import Any, ClassVar
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits
 from tests.engine import oracle
 from tests.engine.builders import as_pyiceberg_reads
+from tests.engine.chance import seed_ids
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import make_catalog
 from tests.model.conftest import quick_directory
@@ -37,6 +36,7 @@ from tests.services.world import World
 
 EXECUTING = (ProcessStatus.RUNNING,)
 ENDING = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
+PAIR = " × "  # between an operation and the stage of a process that it slipped into, in the counts
 MOST_STEPS = 12  # to the end of a process once nobody disturbs it
 
 coordinators = st.integers(0, 1)
@@ -50,10 +50,8 @@ class Optimizing(Writers):
 
     def __init__(self) -> None:
         super().__init__()
-        # Files are ordered by their names: only with the same ids does a schedule go the same way again.
-        self.patch, chance = pytest.MonkeyPatch(), random.Random(0)
-        self.patch.setattr(uuid, "uuid4", lambda: uuid.UUID(int=chance.getrandbits(128), version=4))
-        self.patch.setattr(secrets, "randbits", chance.getrandbits)
+        self.patch = pytest.MonkeyPatch()
+        seed_ids(self.patch, random.Random(0))
         self.directory = quick_directory()
         home = Path(self.directory.name)
         self.catalog = make_catalog(home)
@@ -61,6 +59,12 @@ class Optimizing(Writers):
         self.active: list[str | None] = [None, None]
         self.disturbed: set[str] = set()  # processes that may leave files behind: somebody died over them
         self.written = 0
+        self.is_sending = False
+
+    @invariant()
+    def count(self) -> None:
+        """Runs after the creation of the table and after each step."""
+        self.counts["steps"] += 1
 
     @initialize(version=st.sampled_from((2, 2, 2, 1)), partitioned=st.booleans(), size=st.sampled_from(SIZES))
     def create(self, version: int, partitioned: bool, size: str) -> None:
@@ -155,8 +159,9 @@ class Optimizing(Writers):
         def late(table: IcebergTable, payload: bytes) -> None:
             if waiting:
                 waiting.pop()
-                rows = [self._row(id_, part) for id_ in ids]
-                self.lake.upsert(rows) if self.lake.version > 1 else self.lake.append(rows)
+                self.is_sending = True
+                self.write("upsert", ids, part, False)
+                self.is_sending = False
                 self.counts["overtaken"] += 1
             send(table, payload)
 
@@ -204,15 +209,18 @@ class Optimizing(Writers):
     # Steps
 
     def _plan(self, which: int, kind: OptimizingType) -> None:
+        self.meets("own plan", but=which)
         world = self.worlds[which]
         self.active[which] = world.planning.begin(world.table().table_id, trigger="request", requested=kind).process_id
 
     def _execute_one(self, which: int) -> None:
+        self.meets("own execution", but=which)
         world = self.worlds[which]
         world.run_one(world.optimizer(1))
         self._note(which)
 
     def _commit(self, which: int) -> None:
+        self.meets("own commit", but=which)
         self.worlds[which].committing.commit(self._active(which))
         self._note(which)
 
@@ -265,6 +273,7 @@ class Optimizing(Writers):
 
     def teardown(self) -> None:
         self.counts["schedules"] += 1
+        self.counts["steps"] -= 1  # the creation of the table
         try:
             if self.worlds:
                 self._finish()
@@ -295,6 +304,28 @@ class Optimizing(Writers):
         assert self.active[which] is None
 
     # Parts
+
+    def meets(self, operation: str, but: int | None = None) -> None:
+        """Count the stages of all processes, but that coordinator's own, that the operation slips into."""
+        for which in {0, 1} - {but}:
+            if (stage := self._stage(which)) is not None:
+                self.counts[f"{operation}{PAIR}{stage}"] += 1
+
+    def _stage(self, which: int) -> str | None:
+        """How far its process is; None without one."""
+        process_id, status = self.active[which], self._status(which)
+        if process_id is None or status is None:
+            return None
+        world = self.worlds[which]
+        if status is ProcessStatus.RUNNING:
+            has_begun = any(task.status is TaskStatus.SUCCESS for task in world.tasks(process_id))
+            return "between tasks" if has_begun else "before execute"
+        if status is ProcessStatus.COMMIT_UNKNOWN:
+            return "commit unknown"
+        attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+        if self.is_sending and attempts and attempts[-1].outcome is CommitOutcome.SENT:
+            return "inside commit"
+        return "after death in commit" if attempts else "before commit"
 
     def _active(self, which: int) -> str:
         process_id = self.active[which]

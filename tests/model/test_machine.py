@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import Counter
 
 import pytest
-from hypothesis import HealthCheck, Phase, Verbosity, seed, settings
-from hypothesis.stateful import run_state_machine_as_test
 
-from tests.model.machine import Optimizing
+from tests.model import schedules
 
 EXAMPLES = int(os.environ.get("AMORO_EXAMPLES", "60"))
 STEPS = int(os.environ.get("AMORO_STEPS", "20"))
@@ -19,20 +18,18 @@ SEED = int(os.environ.get("AMORO_SEED") or secrets.randbits(32))
 @pytest.mark.timeout(0)  # the size is the caller's
 def test_every_ref_keeps_its_rows_in_random_schedules() -> None:
     print(f"replay with AMORO_SEED={SEED} AMORO_EXAMPLES={EXAMPLES} AMORO_STEPS={STEPS}")
+    totals: Counter[str] = Counter()
     try:
-        run_state_machine_as_test(
-            seed(SEED)(Optimizing),
-            settings=settings(
-                max_examples=EXAMPLES,
-                stateful_step_count=STEPS,
-                derandomize=False,
-                print_blob=True,
-                deadline=None,
-                database=None,
-                phases=(Phase.generate, Phase.shrink),
-                verbosity=Verbosity.normal,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        schedules.run(SEED, EXAMPLES, STEPS, totals, shrinks=True)
     finally:
-        print("  ".join(f"{name}: {number}" for name, number in sorted(Optimizing.counts.items())))
+        print("  ".join(f"{name}: {number}" for name, number in sorted(totals.items())))
+
+
+def test_the_same_seed_goes_the_same_way() -> None:
+    first, second, other = Counter[str](), Counter[str](), Counter[str]()
+    schedules.run(1, 5, 8, first)
+    schedules.run(1, 5, 8, second)
+    schedules.run(2, 5, 8, other)
+    assert first["schedules"] == 5
+    assert first == second
+    assert first != other

@@ -24,6 +24,8 @@ WRITES = (
     "remove file",
     "append to branch",
 )
+#: Those that need delete files, so format 2.
+DELETING = ("upsert", "delete positions", "delete equal in partitions", "delete equal everywhere")
 EVOLUTIONS = (
     "add column",
     "rename column",
@@ -44,6 +46,9 @@ class Writers(RuleBasedStateMachine):
     lake: Lake
     written: int  # a number for each row and name, so that all differ
 
+    def meets(self, operation: str) -> None:
+        """Called before each operation; a subclass keeps count of what it slips into."""
+
     # Few rules, so that the steps of the coordinators come about as often.
 
     @rule(what=st.sampled_from(WRITES), ids=idents, part=parts, flag=st.booleans())
@@ -53,20 +58,23 @@ class Writers(RuleBasedStateMachine):
     def write(self, what: str, ids: list[int], part: str | None, flag: bool) -> None:
         """One commit of rows or deletes; in format 1 rows in place of delete files."""
         lake, rows, key = self.lake, [self._row(id_, part) for id_ in ids], self._key(flag)
+        if (what in DELETING and lake.version == 1) or (what == "append to branch" and len(self._branches()) < 2):
+            what = "append"
+        self.meets(what)
         match what:
-            case "upsert" if lake.version > 1:
+            case "upsert":
                 lake.upsert(rows, key)
-            case "delete positions" if lake.version > 1:
+            case "delete positions":
                 lake.delete_positions(ids_are(*ids), per_file=flag, with_bounds=len(ids) % 2 == 0)
-            case "delete equal in partitions" if lake.version > 1:
+            case "delete equal in partitions":
                 lake.delete_equal(rows, key)
-            case "delete equal everywhere" if lake.version > 1:
+            case "delete equal everywhere":
                 lake.delete_equal([{"id": id_} for id_ in ids], everywhere=True)
             case "overwrite":
                 lake.overwrite(ids_are(*ids), {"part": part} if flag else None)
             case "remove file":
                 lake.remove_file(ids_are(ids[0]))
-            case "append to branch" if len(self._branches()) > 1:
+            case "append to branch":
                 lake.append(rows, next(name for name in self._branches() if name != MAIN))
             case _:
                 lake.append(rows, files=1 + flag)
@@ -75,18 +83,28 @@ class Writers(RuleBasedStateMachine):
     def evolve(self, what: str, at: int) -> None:
         """One change of schema, spec or properties."""
         plain = self._plain_columns()
-        name = plain[at % len(plain)] if plain else None
+        name = plain[at % len(plain)] if plain else ""
+        possible = {
+            "rename column": bool(plain),
+            "drop column": bool(plain),
+            "promote column": self._columns().get("number") == IntegerType(),
+            "drop key column": "number" in self._columns(),
+            "change spec": len(self.lake.table.metadata.partition_specs) < 3,
+        }
+        if not possible.get(what, True):
+            what = "add column"
+        self.meets(what)
         self.written += 1
         match what:
-            case "rename column" if name:
+            case "rename column":
                 self.lake.rename_column(name, f"c{self.written}")
-            case "drop column" if name:
+            case "drop column":
                 self.lake.drop_column(name)
-            case "promote column" if self._columns().get("number") == IntegerType():
+            case "promote column":
                 self.lake.promote_column("number")
-            case "drop key column" if "number" in self._columns():
+            case "drop key column":
                 self.lake.drop_column("number")
-            case "change spec" if len(self.lake.table.metadata.partition_specs) < 3:
+            case "change spec":
                 self._change_spec(at)
             case "change target size":
                 with self.lake.table.refresh().transaction() as change:
@@ -98,10 +116,13 @@ class Writers(RuleBasedStateMachine):
     def move(self, what: str, at: int) -> None:
         """One change of refs or of history."""
         known = [one.snapshot_id for one in self.lake.table.refresh().metadata.snapshots]
+        if what in ("create branch", "create tag") and len(self.lake.rows) > 3:
+            return
+        self.meets(what)
         match what:
-            case "create branch" if len(self.lake.rows) < 4:
+            case "create branch":
                 self.lake.create_branch(f"r{len(self.lake.rows)}", self._ancestor(at % 3))
-            case "create tag" if len(self.lake.rows) < 4:
+            case "create tag":
                 self.lake.create_tag(f"r{len(self.lake.rows)}", self._ancestor(at % 3))
             case "roll back":
                 self.lake.set_main(self._ancestor(1 + at % 2))

@@ -1,0 +1,145 @@
+"""Tables whose commits meet faults by chance, while another writer goes on and the coordinator dies."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.iceberg import guards
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from tests.engine import writer
+from tests.engine.builders import SPECS
+from tests.engine.chance import seed_ids
+from tests.faults.proxy import Applied, Cut, Fault, Proxy
+from tests.faults.rest import RestServer
+from tests.faults.system import System
+from tests.faults.world import World
+
+COMMITS_PER_TABLE = 10
+#: After so many tries the faults end, and the commit must come to its end.
+FAULTY_TRIES = 5
+TRIES = 12
+
+_REFUSALS = (400, 401, 403, 404, 422, 429)
+_UNCLEAR: tuple[int | Cut, ...] = (419, 500, 501, 502, 503, 504, 507, *(cut for cut in Cut if cut is not Cut.HANG))
+
+
+def random_fault(chance: random.Random) -> Fault | None:
+    """A fault that a catalog may show; what it calls refused or a conflict it does not apply later."""
+    answer: int | Cut = chance.choice(_UNCLEAR)
+    match chance.choices(("now", "never", "late", "refused", "conflict", "hang", "honest"), (5, 4, 5, 1, 1, 0.3, 2))[0]:
+        case "now":
+            return Fault(Applied.NOW, chance.choice((answer, answer, answer, 409)))
+        case "never":
+            return Fault(Applied.NEVER, answer)
+        case "late":
+            return Fault(Applied.LATE, answer, chance.randrange(9))
+        case "refused":
+            return Fault(Applied.NEVER, chance.choice(_REFUSALS))
+        case "conflict":
+            return Fault(Applied.NEVER, 409)
+        case "hang":
+            return Fault(chance.choice(list(Applied)), Cut.HANG, chance.randrange(5))
+    return None
+
+
+def is_refusal(fault: Fault | None) -> bool:
+    return fault is not None and fault.answer in _REFUSALS
+
+
+def run(seed: int, directory: Path, totals: Counter[str]) -> None:
+    """Commit to one table ten times; the seed decides table, faults, writes and deaths. Counts in `totals`.
+
+    Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
+    """
+    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
+    chance = random.Random(seed)
+    try:
+        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(guards, "REST_TIMEOUT_SECONDS", (5.0, 1.0))
+            seed_ids(patch, random.Random(seed))
+            version = chance.choice((2, 2, 2, 1))
+            world = World(catalog, SPECS[chance.choice(list(SPECS))], version)
+            over_rest = CatalogConfig(
+                "cat", (("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri()))
+            )
+            _commit_all(seed, world, System(directory / "home", over_rest), server.proxy, chance, totals)
+            # What the proxy still held back must find the catalog open.
+            server.proxy.release()
+    finally:
+        close_catalogs()
+        catalog.close()
+        beneath.close()
+
+
+def _commit_all(
+    seed: int, world: World, system: System, proxy: Proxy, chance: random.Random, totals: Counter[str]
+) -> None:
+    try:
+        for number in range(COMMITS_PER_TABLE):
+            world.fill()
+            process_id = system.plan(OptimizingType.FULL)
+            assert system.execute() == []
+            played = len(proxy.played)
+            system = commit_with_faults(world, system, proxy, chance, process_id)
+            totals["commits"] += 1
+            totals["faulty commits"] += len(proxy.played) > played
+            totals["faults"] += len(proxy.played) - played
+            status = system.process(process_id).status
+            totals[f"ended {status}"] += 1
+            print(f"seed {seed}, commit {number}: {status}")
+    finally:
+        system.store.close()
+
+
+def commit_with_faults(world: World, system: System, proxy: Proxy, chance: random.Random, process_id: str) -> System:
+    """Commit until the process has ended; returns the coordinator as it was restarted last."""
+    script = [random_fault(chance) for _ in range(chance.randrange(4))]
+    print(f"process {process_id}:", *(str(fault) for fault in script), sep="\n  ")
+    proxy.plan(*script)
+    is_changed = is_unavailable = False
+    for tried in range(TRIES):
+        if tried == FAULTY_TRIES:
+            proxy.script.clear()
+            proxy.loads.clear()
+            proxy.release()
+        if tried < FAULTY_TRIES and chance.random() < 0.25:
+            is_changed = True
+            interfere(world, proxy, chance)
+        if tried < FAULTY_TRIES and chance.random() < 0.15:
+            is_unavailable = True  # also while files are to be removed: they stay
+            proxy.loads.extend([0] * chance.randrange(4) + [503])
+        try:
+            system.commit(process_id)
+        except CatalogUnavailable as error:
+            print(f"  {error.message}")
+        world.require_consistent(system, process_id)
+        if not system.process(process_id).status.is_active:
+            break
+        if chance.random() < 0.3:
+            system = system.restarted()
+            assert system.commits_due == [process_id]
+    proxy.before_commit = None
+    proxy.loads.clear()
+    proxy.script.clear()
+    status = world.require_ended(system, process_id, leaves_files=is_unavailable)
+    # What was answered long ago may still be applied.
+    proxy.release()
+    assert world.require_ended(system, process_id, leaves_files=is_unavailable) is status
+    if not is_changed and not any(map(is_refusal, script)):
+        assert status is ProcessStatus.SUCCESS
+    return system
+
+
+def interfere(world: World, proxy: Proxy, chance: random.Random) -> None:
+    """Another writer commits, now or when the next commit is under way."""
+    if chance.random() < 0.5:
+        world.change(chance)
+    else:
+        proxy.before_commit = lambda: world.change(chance)

@@ -1,0 +1,122 @@
+"""A writer that never pauses for long, beside a coordinator and an optimizer as they run for real."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from amoro_core.app import Coordinator, running
+from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.tables import parse_table
+from amoro_core.settings import Settings
+from tests.engine.writer import make_catalog
+from tests.model.lake import Lake, process_of, row
+
+COMMIT_EVERY_S = 1.0
+#: Triggers so low that there is always something to do, and a look at the table as often as it changes.
+PROPERTIES = {
+    "self-optimizing.enabled": "true",
+    "self-optimizing.minor.trigger.file-count": "4",
+    "self-optimizing.minor.trigger.interval": "1000",
+    "self-optimizing.min-plan-interval": "-1",
+}
+KEYS = 40
+LANDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
+
+
+class Writer:
+    """Commits about each second, by turns an append and an upsert, until told to stop."""
+
+    def __init__(self, lake: Lake, chance: random.Random) -> None:
+        self._lake = lake
+        self._stop = threading.Event()
+        self._chance = chance
+        self.commits = 0
+        self.failure: BaseException | None = None
+        self.failed = threading.Event()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        thread = threading.Thread(target=self._run, name="writer")
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                began = time.monotonic()
+                self._commit()
+                self.commits += 1
+                self._stop.wait(max(0.0, COMMIT_EVERY_S - (time.monotonic() - began)))
+        except BaseException as error:
+            self.failure = error
+            self.failed.set()
+
+    def _commit(self) -> None:
+        """The lake asserts before and after that the rows are the model's, whatever was optimized meanwhile."""
+        fresh = KEYS + self.commits
+        ids = [fresh] if self.commits % 2 else self._chance.sample(range(KEYS), 3)
+        rows = [row(id_, "ab"[id_ % 2], f"{self.commits}") for id_ in ids]
+        if self.commits % 2:
+            self._lake.append(rows)
+        else:
+            self._lake.upsert(rows)
+
+
+def run(seconds: float, seed: int, directory: Path, totals: Counter[str], *, partitioned: bool) -> None:
+    """Optimize a table for so long beside its writer, and count in `totals` what came of it.
+
+    Raises what made the writer fail; AssertionError when a row differs from the model's, fewer than two rewrites
+    landed, one landed twice, or a process failed by anything but a conflict.
+    """
+    catalog = make_catalog(directory)
+    lake = Lake.created(catalog, partitioned=partitioned, properties=PROPERTIES)
+    lake.append([row(id_, "ab"[id_ % 2], "first") for id_ in range(KEYS)])
+    writer = Writer(lake, random.Random(seed))
+    settings = Settings(port=0, heartbeat_interval=timedelta(seconds=1))
+    try:
+        with running(directory / "home", settings, threads=1) as coordinator:
+            coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+            began = time.monotonic()
+            with writer.writing():
+                _watch(coordinator, writer, began + seconds)
+            totals["live seconds"] += round(time.monotonic() - began)
+            views = coordinator.optimizing.list_processes(limit=100_000)
+        totals["live commits"] += writer.commits
+        totals["live writer failures"] += writer.failure is not None
+        if writer.failure is not None:
+            raise writer.failure
+        lake.require()
+        landed = [found for one in lake.table.metadata.snapshots if (found := process_of(one)) is not None]
+        totals["live rewrites landed"] += len(landed)
+        assert len(landed) == len(set(landed)) >= 2
+        said = {view.process.process_id for view in views if view.process.status in LANDED}
+        assert said <= set(landed)
+        failed = [view.process.failure_code for view in views if view.process.status is ProcessStatus.FAILED]
+        totals["live rewrites lost to the writer"] += len(failed)
+        assert set(failed) <= {CommitConflict.code}
+        # A commit each second: what a slow machine or a long check of the rows costs may take a fifth.
+        assert writer.commits >= seconds / COMMIT_EVERY_S * 0.8
+    finally:
+        close_catalogs()
+        catalog.close()
+
+
+def _watch(coordinator: Coordinator, writer: Writer, until: float) -> None:
+    """Let the coordinator look at the table each second, as if its refresh were that frequent."""
+    table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
+    while time.monotonic() < until and writer.failure is None:
+        coordinator.tables.refresh(table_id)
+        writer.failed.wait(COMMIT_EVERY_S)

@@ -1,0 +1,26 @@
+"""All kinds of batches, in the order of the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Protocol, cast
+
+from tests.prove.kinds import faults, interleavings, live, schedules
+
+
+class Kind(Protocol):
+    """A module of this package; `tests.prove` says what each name means."""
+
+    NAME: str
+    WHAT: str
+    TARGETS: Mapping[str, int]
+    SECONDS: float
+    REPLAYS: bool
+
+    def run(self, seed: int, totals: Counter[str]) -> None: ...
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.NAME: kind for kind in (cast(Kind, module) for module in (schedules, interleavings, faults, live))
+}

@@ -1,0 +1,125 @@
+"""What was proved so far: totals by kind and commit, the next seeds, and every mismatch ever seen."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """All batches of one kind on one version of the code, with one set of libraries."""
+
+    kind: str
+    commit: str
+    versions: str
+    batches: int
+    seconds: float
+    totals: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A batch that failed: with `mended` empty it is an open one."""
+
+    kind: str
+    seed: int
+    commit: str
+    what: str
+    mended: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Everything that is kept; each change is a new value."""
+
+    runs: tuple[Run, ...] = ()
+    next_seeds: Mapping[str, int] | None = None
+    mismatches: tuple[Mismatch, ...] = ()
+
+    def next_seed(self, kind: str) -> int:
+        """The seed of the kind's next batch: 0, then one more for each."""
+        return (self.next_seeds or {}).get(kind, 0)
+
+    def with_batch(self, run: Run, seed: int, mismatch: str = "") -> Self:
+        """This with one batch more, whose totals go to those of the same kind, commit and versions."""
+        same = _key(run)
+        merged = [_sum(one, run) if _key(one) == same else one for one in self.runs]
+        if same not in map(_key, self.runs):
+            merged.append(run)
+        seen = self.mismatches
+        if mismatch:
+            seen = (*seen, Mismatch(run.kind, seed, run.commit, mismatch))
+        seeds = {**(self.next_seeds or {}), run.kind: max(self.next_seed(run.kind), seed + 1)}
+        return replace(self, runs=tuple(merged), next_seeds=seeds, mismatches=seen)
+
+    def mended(self, kind: str, seed: int, by: str) -> Self:
+        """This with that mismatch closed. Raises KeyError when no open one has the seed."""
+        is_it = [one.kind == kind and one.seed == seed and not one.mended for one in self.mismatches]
+        if not any(is_it):
+            raise KeyError(f"{kind}:{seed}")
+        closed = (replace(one, mended=by) if it else one for one, it in zip(self.mismatches, is_it, strict=True))
+        return replace(self, mismatches=tuple(closed))
+
+    @property
+    def open(self) -> tuple[Mismatch, ...]:
+        return tuple(one for one in self.mismatches if not one.mended)
+
+    def totals(self, kind: str) -> Counter[str]:
+        """What the kind has counted on all versions of the code."""
+        return sum((Counter(one.totals) for one in self.runs if one.kind == kind), Counter())
+
+    def batches(self, kind: str) -> int:
+        return sum(one.batches for one in self.runs if one.kind == kind)
+
+    def seconds(self, kind: str) -> float:
+        return sum(one.seconds for one in self.runs if one.kind == kind)
+
+
+def _key(run: Run) -> tuple[str, str, str]:
+    return run.kind, run.commit, run.versions
+
+
+def _sum(one: Run, other: Run) -> Run:
+    return replace(
+        one,
+        batches=one.batches + other.batches,
+        seconds=one.seconds + other.seconds,
+        totals=dict(Counter(one.totals) + Counter(other.totals)),
+    )
+
+
+def load(path: Path) -> Proof:
+    """What the file holds; an empty proof when there is none."""
+    if not path.exists():
+        return Proof()
+    held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return Proof(
+        tuple(Run(**one) for one in held["runs"]),
+        held["next_seeds"],
+        tuple(Mismatch(**one) for one in held["mismatches"]),
+    )
+
+
+def save(proof: Proof, path: Path) -> None:
+    """Replace the file as a whole: whoever is killed meanwhile leaves the old one."""
+    held = {
+        "next_seeds": dict(sorted((proof.next_seeds or {}).items())),
+        "mismatches": [asdict(one) for one in proof.mismatches],
+        "runs": [
+            {**asdict(one), "seconds": round(one.seconds, 1), "totals": dict(sorted(one.totals.items()))}
+            for one in sorted(proof.runs, key=_key)
+        ],
+    }
+    fresh = path.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as file:
+        json.dump(held, file, indent=1)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
