@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
 PYTEST := $(BIN)/python -m pytest
+DIST := dist
 
 export DEBIAN_FRONTEND := noninteractive
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test prove lint proto clean
+.PHONY: demo check test prove lint proto dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -35,9 +36,20 @@ lint: $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry amoro_core amoro_optimizer amoro_cli
+	$(BIN)/hadolint Dockerfile
 
 proto: $(VENV)/.test
 	$(BIN)/python proto/generate.py
+
+# The sdist, and the wheel made from it.
+dist: $(VENV)/.test
+	rm -rf $(DIST)
+	$(BIN)/python -m build --outdir $(DIST) .
+
+# One file that runs wherever there is the Python of this version: it holds everything else.
+binary: dist
+	$(BIN)/pex $(DIST)/amoro-*.whl --console-script amoro --venv --output-file $(DIST)/amoro.pyz
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

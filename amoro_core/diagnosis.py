@@ -12,6 +12,7 @@ from pathlib import Path
 
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.settings import load_settings
@@ -61,6 +62,9 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         "Free some space: outputs are written before inputs go.",
     )
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
+    if health := coordinator_health(home):
+        serves, said = health
+        yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")
     found = _known_catalogs(home)
     if not found:
         yield Diagnosis(

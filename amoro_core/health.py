@@ -1,0 +1,39 @@
+"""Whether the coordinator of a state directory serves: `python -m amoro_core.health`, for probes of containers."""
+
+import os
+import sys
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from amoro_cli.connection import recorded_address, resolve_place
+
+TIMEOUT_S = 5.0
+
+
+def coordinator_health(home: Path) -> tuple[bool, str] | None:
+    """Whether it serves and what it says; None where none has said that it runs."""
+    address = recorded_address(home)
+    if address is None:
+        return None
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        try:
+            answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            return False, f"{address} does not answer: {error.details()}"
+    name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    return answer.status == health_pb2.HealthCheckResponse.SERVING, f"{address} says {name}"
+
+
+def main() -> None:
+    """Exit status 1 when a coordinator runs and does not serve; an optimizer has nothing that could be asked."""
+    found = coordinator_health(resolve_place(None, None, None, None, os.environ).home)
+    serves, detail = found or (True, "no coordinator runs here")
+    sys.stdout.write(f"{detail}\n")
+    sys.exit(0 if serves else 1)
+
+
+if __name__ == "__main__":
+    main()

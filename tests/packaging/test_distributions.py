@@ -1,0 +1,111 @@
+"""The wheel and the sdist, and the wheel on a machine that has nothing else of ours."""
+
+import re
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.conftest import PACKAGES, ROOT, Machine, copy_sources, ours_apart
+
+VERSION = version("amoro")
+
+
+@pytest.fixture(scope="module")
+def dist(made: Callable[[str], Path]) -> Path:
+    return made("dist")
+
+
+@pytest.fixture(scope="module")
+def wheel(dist: Path) -> Path:
+    (found,) = dist.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def clean_amoro(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command in an environment that holds the wheel and what it asks for."""
+    place = tmp_path_factory.mktemp("clean")
+    venv.create(place, with_pip=True)
+    install = [place / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel]
+    ended = subprocess.run(install, env=ours_apart(), capture_output=True, text=True, timeout=280)
+    assert ended.returncode == 0, ended.stderr
+    return place / "bin/amoro"
+
+
+def sources() -> Iterator[tuple[str, bytes]]:
+    """Every file of the packages by its path in the wheel."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield path.relative_to(ROOT).as_posix(), path.read_bytes()
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_made_from_the_sdist_holds_the_packages_as_they_are_and_nothing_else(wheel: Path) -> None:
+    about = f"amoro-{VERSION}.dist-info"
+    inside = contents(wheel)
+    own = {name: data for name, data in inside.items() if not name.startswith(f"{about}/")}
+    assert own == dict(sources())
+    assert sorted(inside.keys() - own.keys()) == [
+        f"{about}/METADATA",
+        f"{about}/RECORD",
+        f"{about}/WHEEL",
+        f"{about}/entry_points.txt",
+        f"{about}/licenses/LICENSE",
+        f"{about}/top_level.txt",
+    ]
+    assert inside[f"{about}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_wheel_says_that_it_is_typed_and_brings_the_types_of_its_stubs(wheel: Path) -> None:
+    names = contents(wheel).keys()
+    assert {f"{package}/py.typed" for package in PACKAGES} <= names
+    stubs = {name for name in names if name.endswith(("_pb2.py", "_pb2_grpc.py"))}
+    assert {f"{name}i" for name in stubs} == {name for name in names if name.endswith(".pyi")}
+    assert len(stubs) == 2 * len(list((ROOT / "proto").rglob("*.proto")))
+
+
+def test_the_sdist_holds_what_the_wheel_is_made_of_and_the_contract(dist: Path) -> None:
+    with tarfile.open(dist / f"amoro-{VERSION}.tar.gz") as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    assert {name.partition("/")[0] for name in names} == {
+        *("LICENSE", "MANIFEST.in", "PKG-INFO", "README.md", "pyproject.toml", "setup.cfg"),
+        *("amoro.egg-info", "proto", *PACKAGES),
+    }
+    assert {name for name, _ in sources()} <= names
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "proto").rglob("*.proto")} <= names
+
+
+def test_what_the_image_is_built_of_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if re.match(r"COPY (?!--from)", line) for name in line.split()[1:-1]]
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert sorted(copied) == sorted(allowed)
+    context = copy_sources(copied, tmp_path / "src")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", tmp_path, context]
+    subprocess.run(command, env=ours_apart(), check=True, capture_output=True, timeout=120)
+    (built,) = tmp_path.glob("*.whl")
+    assert contents(built) == contents(wheel)
+
+
+def test_the_wheel_says_its_version_in_a_clean_environment(clean_amoro: Path, machine: Machine) -> None:
+    said = machine.run(clean_amoro, "--version")
+    assert (said.returncode, said.stdout, said.stderr) == (0, f"amoro {VERSION}\n", "")
+
+
+def test_the_wheel_shows_the_main_job_in_a_clean_environment(clean_amoro: Path, machine: Machine) -> None:
+    shown = machine.run(clean_amoro, "demo", "--seconds", "20")
+    assert (shown.returncode, shown.stderr) == (0, ""), shown.stderr + shown.stdout
+    assert "generated ones" in shown.stdout
+    assert re.search(r"rows ([\d,]+) = \1 ✓  checksum ([0-9a-f]{16}) = \2 ✓$", shown.stdout, re.MULTILINE)
