@@ -11,6 +11,7 @@ from amoro_cli.remote import remote_error
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WaitTimeout, WorkFailed
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.protocol.channels import explained, is_encrypted, open_channel
 
 Answer = TypeVar("Answer")
 
@@ -38,7 +39,8 @@ class AdminClient:
             raise NotAllowed("The admin token holds characters that no token has", hint=_WHERE_TOKENS_ARE)
         self.address = endpoint.address
         self._metadata = (("authorization", f"Bearer {endpoint.token}"),)
-        self._channel = grpc.insecure_channel(endpoint.address, options=_OPTIONS)
+        self._encrypted = is_encrypted(endpoint.address, endpoint.trust)
+        self._channel = open_channel(endpoint.address, endpoint.trust, _OPTIONS)
         self._stub = AdminServiceStub(self._channel)
 
     def close(self) -> None:
@@ -192,7 +194,8 @@ class AdminClient:
         try:
             return method(request, timeout=within.total_seconds(), metadata=self._metadata)
         except grpc.RpcError as error:
-            raise _translate(error, self.address, within, late) from error
+            reason = explained(self.address, error.details() or "", encrypted=self._encrypted)
+            raise reason or _translate(error, self.address, within, late) from error
 
 
 def _translate(error: Any, address: str, within: timedelta, late: type[AmoroError]) -> AmoroError:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.launcher import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed
+from amoro_core.model.trust import PLAIN, SECURE, Trust
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 DEFAULT_ADDRESS = "127.0.0.1:1261"
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
+_ADDRESS = re.compile(r"(?:grpcs://)?(\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _PROBE = timedelta(seconds=2)
 
 
@@ -32,6 +33,7 @@ class Place:
     address: str | None = None
     token_file: Path | None = None
     token: str | None = None
+    trust: Trust = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,9 @@ def resolve_place(
     address: str | None,
     token_file: Path | None,
     environment: Mapping[str, str],
+    trust: Trust = PLAIN,
 ) -> Place:
-    """Options first, then `AMORO_HOME`, `AMORO_ADDRESS`, `AMORO_TOKEN`, then ~/.amoro. Raises InvalidArgument."""
+    """Options first, then the environment's `AMORO_…` of the same name, then ~/.amoro. Raises InvalidArgument."""
     chosen = address or environment.get("AMORO_ADDRESS")
     return Place(
         home=(home or Path(environment.get("AMORO_HOME") or "~/.amoro")).expanduser().absolute(),
@@ -57,11 +60,20 @@ def resolve_place(
         address=parse_address(chosen) if chosen else None,
         token_file=token_file,
         token=environment.get("AMORO_TOKEN"),
+        trust=Trust(
+            trust.ca_file or _path(environment, "AMORO_CA_FILE"),
+            trust.certificate_file or _path(environment, "AMORO_CERTIFICATE_FILE"),
+            trust.key_file or _path(environment, "AMORO_KEY_FILE"),
+        ),
     )
 
 
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    return Path(environment[name]).expanduser() if environment.get(name) else None
+
+
 def parse_address(text: str) -> str:
-    """The address as it is, if it is host:port. Raises InvalidArgument."""
+    """The address as it is, if it is host:port or grpcs://host:port. Raises InvalidArgument."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not 0 < int(match[2]) < 65536:
         raise InvalidArgument(f"{text!r} is not an address", hint=f"Write host:port, such as {DEFAULT_ADDRESS}.")
@@ -92,7 +104,7 @@ def running_endpoint(place: Place) -> Endpoint | None:
     Raises InvalidArgument and NotAllowed about the token.
     """
     if place.address is not None:
-        return Endpoint(place.address, _remote_token(place, place.address))
+        return Endpoint(place.address, _remote_token(place, place.address), place.trust)
     address = recorded_address(place.home)
     if address is None or not _answers(address):
         return None
@@ -100,10 +112,12 @@ def running_endpoint(place: Place) -> Endpoint | None:
 
 
 def recorded_address(home: Path) -> str | None:
-    """The address in coordinator.json; None without a file that says one, and when the process it names is gone."""
+    """The local address in coordinator.json; None without a file that says one, and when its process is gone."""
     try:
         record = json.loads((home / "coordinator.json").read_bytes())
-        return parse_address(record["address"]) if _is_alive(int(record["pid"])) else None
+        return (
+            parse_address(record.get("local_address") or record["address"]) if _is_alive(int(record["pid"])) else None
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
         return None  # a file that a crash left half-written says as little as none
 
@@ -142,7 +156,10 @@ def _remote_token(place: Place, address: str) -> str:
     given = _given_token(place)
     if given:
         return given
-    if address.rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]") and (place.home / "admin.token").exists():
+    if (
+        address.removeprefix(SECURE).rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+        and (place.home / "admin.token").exists()
+    ):
         return _home_token(place.home)
     raise NotAllowed(
         f"There is no token for the coordinator at {address}",

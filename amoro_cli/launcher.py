@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Protocol
 
+from amoro_core.model.trust import PLAIN, Trust
+
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
@@ -35,6 +37,7 @@ class OptimizerOptions:
     heartbeat_interval: timedelta
     resource_id: str | None
     spark: SparkOptions | None = None  # None: it rewrites in its own threads
+    trust: Trust = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Endpoint:
 
     address: str
     token: str = field(repr=False)
+    trust: Trust = PLAIN
 
 
 class Launcher(Protocol):

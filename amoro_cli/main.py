@@ -27,10 +27,13 @@ from amoro_cli.launcher import Launcher
 from amoro_cli.output import printable
 from amoro_cli.session import (
     AddressOption,
+    CaFileOption,
+    CertificateFileOption,
     ConfigOption,
     DebugOption,
     Globals,
     HomeOption,
+    KeyFileOption,
     Session,
     TokenFileOption,
     with_example,
@@ -73,12 +76,17 @@ def build(launcher: Launcher) -> typer.Typer:
         config: ConfigOption = None,
         address: AddressOption = None,
         token_file: TokenFileOption = None,
+        ca_file: CaFileOption = None,
+        certificate_file: CertificateFileOption = None,
+        key_file: KeyFileOption = None,
         debug: DebugOption = False,
         version_: Annotated[
             bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
         ] = False,
     ) -> None:
-        ctx.obj = Session(launcher, Globals(home, config, address, token_file, debug))
+        ctx.obj = Session(
+            launcher, Globals(home, config, address, token_file, ca_file, certificate_file, key_file, debug)
+        )
 
     running.register(app)
     optimizing.register(app)

@@ -18,6 +18,7 @@ from amoro_cli.output import OutputFormat
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
+from amoro_core.model.trust import Trust
 
 Value = TypeVar("Value")
 
@@ -76,6 +77,34 @@ TokenFileOption = Annotated[
         show_default=False,
     ),
 ]
+CaFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-file",
+        metavar="FILE",
+        help="Whose certificate vouches for the coordinator; with it the connection is encrypted "
+        "[default: $AMORO_CA_FILE].",
+        show_default=False,
+    ),
+]
+CertificateFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--certificate-file",
+        metavar="FILE",
+        help="This client's certificate, where the coordinator asks for one [default: $AMORO_CERTIFICATE_FILE].",
+        show_default=False,
+    ),
+]
+KeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--key-file",
+        metavar="FILE",
+        help="The key of this client's certificate [default: $AMORO_KEY_FILE].",
+        show_default=False,
+    ),
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 OutputOption = Annotated[
     OutputFormat,
@@ -118,6 +147,9 @@ class Globals:
     config: Path | None = None
     address: str | None = None
     token_file: Path | None = None
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
     debug: bool = False
 
 
@@ -132,7 +164,8 @@ class Session:
     def place(self) -> Place:
         """Where to talk. Raises InvalidArgument."""
         options = self.options
-        return resolve_place(options.home, options.config, options.address, options.token_file, os.environ)
+        trust = Trust(options.ca_file, options.certificate_file, options.key_file)
+        return resolve_place(options.home, options.config, options.address, options.token_file, os.environ, trust)
 
     def connect(self, lock_wait: timedelta = LOCK_WAIT) -> AbstractContextManager[Connection]:
         return connect(self.launcher, self.place, lock_wait, _note)
@@ -147,9 +180,13 @@ _GLOBAL_OPTIONS = {
     "config": ConfigOption,
     "address": AddressOption,
     "token_file": TokenFileOption,
+    "ca_file": CaFileOption,
+    "certificate_file": CertificateFileOption,
+    "key_file": KeyFileOption,
     "debug": DebugOption,
 }
-REMOTE = ("home", "config", "address", "token_file", "debug")  # commands that talk to a coordinator
+TRUST = ("ca_file", "certificate_file", "key_file")
+REMOTE = ("home", "config", "address", "token_file", *TRUST, "debug")  # commands that talk to a coordinator
 LOCAL = ("home", "config", "debug")
 
 
@@ -188,7 +225,5 @@ def _parameter(option: str) -> inspect.Parameter:
 
 def _with_options(session: Session, given: dict[str, Any]) -> Session:
     before = session.options
-    merged = {
-        name: given.get(name) or getattr(before, name) for name in ("home", "config", "address", "token_file", "debug")
-    }
+    merged = {name: given.get(name) or getattr(before, name) for name in _GLOBAL_OPTIONS}
     return Session(session.launcher, Globals(**merged))

@@ -26,6 +26,7 @@ from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import Server
+from amoro_core.rpc.tls import Certificates
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
@@ -76,6 +77,7 @@ class Coordinator:
         catalogs: Sequence[CatalogConfig] = (),
     ) -> None:
         """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives."""
+        certificates = _certificates(settings)
         _refuse_exposure(settings)
         self.home = home
         self.settings = settings
@@ -91,11 +93,20 @@ class Coordinator:
         self._store.write(self._prepare)
         self._work, self._changes = Changes(), Changes()
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
-        self._wire(watch)
+        try:
+            self._wire(watch, certificates)
+        except BaseException:
+            self._close()
+            raise
 
     @property
     def address(self) -> str:
         return self._server.address
+
+    @property
+    def local_address(self) -> str:
+        """Where it answers in the clear on this machine."""
+        return self._server.local_address
 
     def start(self) -> None:
         """Recover, listen, and begin to work. Raises AddressInUse; nothing is left running then."""
@@ -117,7 +128,7 @@ class Coordinator:
         self._close()
         log.info("coordinator.stopped")
 
-    def _wire(self, watch: bool) -> None:
+    def _wire(self, watch: bool, certificates: Certificates | None) -> None:
         store, settings = self._store, self.settings
         tables_of = IcebergFormat()
         self.catalogs = CatalogService(store, tables_of, lambda: [*pyiceberg_catalogs(), *self._given_catalogs], masked)
@@ -169,6 +180,7 @@ class Coordinator:
             self._optimizing_servicer,
             self._admin_servicer,
             (self._work, self._changes),
+            certificates,
         )
 
     def _optimizing_servicer(self) -> OptimizingServicer:
@@ -215,7 +227,8 @@ class Coordinator:
         """Say in the state directory who runs and where; written whole or not at all."""
         target = self.home / "coordinator.json"
         draft = self.home / f".coordinator.{os.getpid()}"
-        draft.write_text(json.dumps({"pid": os.getpid(), "address": self.address}))
+        record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address}
+        draft.write_text(json.dumps(record))
         draft.chmod(0o600)
         draft.replace(target)
 
@@ -253,7 +266,7 @@ def running(
 def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) -> Iterator[Runner]:
     """A standalone optimizer in this process, which talks to the coordinator over gRPC like any other."""
     config = OptimizerConfig(
-        address=coordinator.address,
+        address=coordinator.local_address,
         group=coordinator.settings.groups[0],
         threads=threads,
         memory_bytes=memory_bytes,
@@ -298,19 +311,38 @@ def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], b
     return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled)
 
 
+def _certificates(settings: Settings) -> Certificates | None:
+    """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""
+    named = {"tls-certificate": settings.tls_certificate, "tls-key": settings.tls_key}
+    if not all(named.values()):
+        missing = [key for key, value in named.items() if not value]
+        if len(missing) < len(named) or settings.tls_client_ca:
+            raise InvalidSettings(
+                f"TLS needs {missing[0]} too", hint="Name files in PEM with tls-certificate and tls-key in amoro.yaml."
+            )
+        return None
+    return Certificates(
+        Path(settings.tls_certificate).expanduser(),
+        Path(settings.tls_key).expanduser(),
+        Path(settings.tls_client_ca).expanduser() if settings.tls_client_ca else None,
+    )
+
+
 def _refuse_exposure(settings: Settings) -> None:
     """Raise InvalidSettings when tokens and vended credentials would leave the machine in the clear unasked."""
-    if settings.host in _LOOPBACK or settings.insecure:
+    if settings.host in _LOOPBACK or settings.tls_certificate or settings.insecure:
         return
     raise InvalidSettings(
         f"host {settings.host} is beyond loopback, where tokens and credentials would travel unencrypted",
-        hint="Listen on 127.0.0.1 and tunnel to it, or accept it in a network you trust: insecure: true in amoro.yaml.",
+        hint="Name a certificate and its key with tls-certificate and tls-key in amoro.yaml, or listen on 127.0.0.1 "
+        "and tunnel to it; insecure: true accepts it in a network you trust.",
     )
 
 
 def embedded_settings(settings: Settings) -> Settings:
     """Settings of a coordinator that serves one command: any port, on loopback."""
-    return settings.with_values("this command", host="127.0.0.1", port=0)
+    clear = {"tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
+    return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
 
 
 def _lock_home(home: Path, wait: timedelta) -> StateLock:

@@ -176,6 +176,12 @@ class UnknownToken(NotAllowed):
     code = "AMORO-4002"
 
 
+class Untrusted(NotAllowed):
+    """The coordinator's certificate is not trusted; nothing was sent to it."""
+
+    code = "AMORO-4003"
+
+
 class Conflict(AmoroError):
     """Somebody else was first; again later."""
 

@@ -86,7 +86,7 @@ class LocalLauncher:
         with app.running(
             home, settings, watch=False, lock_wait=wait, threads=threads, catalogs=self._catalogs
         ) as coordinator:
-            yield Endpoint(coordinator.address, coordinator.admin_token)
+            yield Endpoint(coordinator.local_address, coordinator.admin_token)
 
 
 def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
@@ -100,6 +100,7 @@ def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[s
         heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
         labels={"pid": str(os.getpid()), **labels}
         | ({"resource-id": options.resource_id} if options.resource_id else {}),
+        trust=options.trust,
     )
 
 

@@ -27,6 +27,9 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = field(default=1261, metadata={"least": 0, "most": 65535})
     insecure: bool = False  # listen beyond loopback although nothing is encrypted
+    tls_certificate: str = ""  # a file in PEM; with it and its key the address is encrypted
+    tls_key: str = ""
+    tls_client_ca: str = ""  # with it only clients that have a certificate of this authority are let in
     heartbeat_interval: timedelta = timedelta(seconds=10)
     heartbeat_timeout: timedelta = timedelta(seconds=60)
     schedule_to_ack: timedelta = timedelta(seconds=30)

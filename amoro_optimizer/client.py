@@ -17,8 +17,10 @@ from amoro_core.errors import (
 )
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.trust import Trust
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_core.protocol.channels import explained, is_encrypted, open_channel
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.session import Registration, Running
 
@@ -44,10 +46,12 @@ class Handed:
 class Client:
     """One channel to the coordinator, safe for many threads."""
 
-    def __init__(self, address: str, *, stopping: threading.Event) -> None:
-        self._channel = grpc.insecure_channel(
+    def __init__(self, address: str, trust: Trust, *, stopping: threading.Event) -> None:
+        self._encrypted = is_encrypted(address, trust)
+        self._channel = open_channel(
             address,
-            options=[
+            trust,
+            [
                 ("grpc.max_send_message_length", MESSAGE_LIMIT),
                 ("grpc.max_receive_message_length", MESSAGE_LIMIT),
                 ("grpc.initial_reconnect_backoff_ms", 200),
@@ -75,7 +79,7 @@ class Client:
     ) -> tuple[Registration, tuple[Attempt, ...]]:
         """Enter a group; returns the registration and the adopted attempts.
 
-        Raises CoordinatorUnavailable, NotAllowed (wrong enrolment token), GroupNotFound, InvalidSettings.
+        Raises CoordinatorUnavailable, NotAllowed (wrong enrolment token), Untrusted, GroupNotFound, InvalidSettings.
         """
         request = pb.RegisterRequest(
             group=group,
@@ -90,7 +94,8 @@ class Client:
         try:
             answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))
         except grpc.RpcError as error:
-            raise _translate(error, self._address, registering=True) from error
+            reason = explained(self._address, error.details() or "", encrypted=self._encrypted)
+            raise reason or _translate(error, self._address, registering=True) from error
         registration = Registration(
             optimizer_id=answer.optimizer_id,
             token=answer.token,

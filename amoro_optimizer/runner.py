@@ -17,6 +17,7 @@ from amoro_core.errors import (
 from amoro_core.failpoints import failpoint
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.trust import PLAIN, Trust
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, Handed
 from amoro_optimizer.session import Session
@@ -46,6 +47,7 @@ class OptimizerConfig:
     heartbeat_interval_s: float
     labels: Mapping[str, str]
     drain_timeout_s: float = 600.0
+    trust: Trust = PLAIN
 
 
 class Runner:
@@ -62,7 +64,7 @@ class Runner:
         self._workers: list[threading.Thread] = []
         self._stopping = threading.Event()
         self._abandon_all = threading.Event()
-        self._client = Client(config.address, stopping=self._stopping)
+        self._client = Client(config.address, config.trust, stopping=self._stopping)
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._session = Session()
@@ -77,7 +79,7 @@ class Runner:
     def run(self, on_registered: Callable[[], None] = lambda: None) -> None:
         """Register and work until stopped.
 
-        Raises what makes a first registration hopeless: NotAllowed, GroupNotFound, InvalidSettings.
+        Raises what makes a first registration hopeless: NotAllowed, Untrusted, GroupNotFound, InvalidSettings.
         """
         try:
             self._register(self._snapshot().generation, patient=True)

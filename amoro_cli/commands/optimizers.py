@@ -12,6 +12,7 @@ from amoro_cli.launcher import OptimizerOptions, SparkOptions
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
+    TRUST,
     OutputOption,
     Session,
     available_cores,
@@ -37,7 +38,7 @@ def register(app: typer.Typer) -> None:
         "run",
         "amoro optimizer run --address coordinator:1261 --group default --threads 4 --memory 512MB "
         "--token-file enrolment.token",
-        LOCAL,
+        (*LOCAL, *TRUST),
     )(run)
     command(app, "list", "amoro optimizer list")(list_optimizers)
     command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
@@ -150,6 +151,7 @@ def run(
             heartbeat_interval=heartbeat_interval,
             resource_id=resource_id,
             spark=spark,
+            trust=place.trust,
         )
     )
 

@@ -21,6 +21,7 @@ from amoro_core.api.reading import read
 from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
 from amoro_core.errors import CoordinatorUnavailable, VerificationFailed
 from amoro_core.model.quantities import parse_duration
+from amoro_core.model.trust import Trust
 from amoro_core.protocol import admin_pb2 as pb
 
 Kind = Literal["minor", "major", "full"]
@@ -151,18 +152,26 @@ class Client:
         return tuple(read(Optimizer, item) for item in self._admin.list_optimizers())
 
 
-def connect(address: str | None = None, token: str | None = None, *, home: Path | str | None = None) -> Client:
+def connect(
+    address: str | None = None,
+    token: str | None = None,
+    *,
+    home: Path | str | None = None,
+    ca_file: Path | str | None = None,
+) -> Client:
     """A client of the coordinator at the address, or of the one that runs on the state directory.
 
-    Without a token: `AMORO_TOKEN`, else the state directory's. Raises CoordinatorUnavailable, NotAllowed.
+    Without a token: `AMORO_TOKEN`, else the state directory's. TLS is spoken with a CA file (or `AMORO_CA_FILE`) and
+    with `grpcs://` before the address. Raises CoordinatorUnavailable, Untrusted, NotAllowed.
     """
-    place = resolve_place(None if home is None else Path(home), None, address, None, os.environ)
-    endpoint = Endpoint(place.address, token) if token and place.address else running_endpoint(place)
+    trust = Trust(None if ca_file is None else Path(ca_file))
+    place = resolve_place(None if home is None else Path(home), None, address, None, os.environ, trust)
+    endpoint = Endpoint(place.address, token, place.trust) if token and place.address else running_endpoint(place)
     if endpoint is None:
         raise CoordinatorUnavailable(
             f"no coordinator runs on {place.home}", hint="Start one with: amoro up. Or name the address of another."
         )
-    client = AdminClient(Endpoint(endpoint.address, token or endpoint.token))
+    client = AdminClient(Endpoint(endpoint.address, token or endpoint.token, endpoint.trust))
     try:
         client.get_status()
     except BaseException:

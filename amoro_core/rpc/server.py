@@ -18,13 +18,17 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
 )
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.ports import holder_of
+from amoro_core.rpc.tls import Certificates, server_credentials
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
 STOP_GRACE_S = 1.0
 
 
 class Server:
-    """Serves both services on one address until stopped."""
+    """Serves both services on one address until stopped.
+
+    With certificates the address is encrypted, and who may read the state directory has one on loopback beside it.
+    """
 
     def __init__(
         self,
@@ -33,20 +37,28 @@ class Server:
         optimizing: Callable[[], OptimizingServiceServicer],
         admin: Callable[[], AdminServiceServicer],
         changes: Sequence[Changes],
+        certificates: Certificates | None = None,
     ) -> None:
         self._host = host
         self._wanted_port = port
         self._optimizing = optimizing
         self._admin = admin
         self._changes = changes
+        self._credentials = server_credentials(certificates) if certificates else None
         self._loop = asyncio.new_event_loop()
         self._server: grpc.aio.Server | None = None
         self._thread = threading.Thread(target=self._run, name="grpc", daemon=True)
         self.port = port
+        self._local_port: int | None = None
 
     @property
     def address(self) -> str:
         return f"{self._host}:{self.port}"
+
+    @property
+    def local_address(self) -> str:
+        """Where it listens in the clear for clients on this machine."""
+        return self.address if self._local_port is None else f"127.0.0.1:{self._local_port}"
 
     def start(self) -> None:
         """Listen. Raises AddressInUse."""
@@ -83,7 +95,12 @@ class Server:
         )
         reflection.enable_server_reflection(names, server)
         try:
-            self.port = server.add_insecure_port(f"{self._host}:{self._wanted_port}")
+            wanted = f"{self._host}:{self._wanted_port}"
+            if self._credentials is None:
+                self.port = server.add_insecure_port(wanted)
+            else:
+                self.port = server.add_secure_port(wanted, self._credentials)
+                self._local_port = server.add_insecure_port("127.0.0.1:0")
         except RuntimeError as error:
             raise AddressInUse(
                 f"{self._host}:{self._wanted_port} can't be listened on{holder_of(self._wanted_port)}",

@@ -9,6 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.app import Coordinator
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.trust import PLAIN
 from amoro_core.settings import Settings
 from amoro_optimizer.client import Client
 from tests.engine.writer import make_catalog
@@ -35,6 +36,6 @@ def coordinator(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def client(coordinator: Coordinator) -> Iterator[Client]:
-    made = Client(coordinator.address, stopping=threading.Event())
+    made = Client(coordinator.address, PLAIN, stopping=threading.Event())
     yield made
     made.close()

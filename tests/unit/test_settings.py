@@ -12,6 +12,9 @@ DEFAULTS = (
     ("host", "127.0.0.1", "default"),
     ("port", "1261", "default"),
     ("insecure", "false", "default"),
+    ("tls-certificate", "", "default"),
+    ("tls-key", "", "default"),
+    ("tls-client-ca", "", "default"),
     ("heartbeat-interval", "10s", "default"),
     ("heartbeat-timeout", "1m", "default"),
     ("schedule-to-ack", "30s", "default"),
@@ -42,6 +45,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
             ("host", "0.0.0.0", "flag --host"),  # noqa: S104
             ("port", "7001", "environment AMORO_PORT"),
             ("insecure", "false", "default"),
+            *DEFAULTS[3:6],
             ("heartbeat-interval", "5s", f"file {path}"),
             ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
             ("schedule-to-ack", "30s", "default"),

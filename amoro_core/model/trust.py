@@ -1,0 +1,18 @@
+"""By what a client of a coordinator knows it, and is known."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+SECURE = "grpcs://"  # before HOST:PORT: encrypted, also without a CA file
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Files in PEM; with any of them the channel is encrypted. Without a CA file public authorities are trusted."""
+
+    ca_file: Path | None = None
+    certificate_file: Path | None = None  # of the client, for a coordinator that asks for one
+    key_file: Path | None = None
+
+
+PLAIN = Trust()  # nothing to trust by: in the clear, but for an address with grpcs://

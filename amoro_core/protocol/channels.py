@@ -1,0 +1,93 @@
+"""Channels to a coordinator, in the clear or encrypted, and what it means when one can't be made."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, Untrusted
+from amoro_core.model.trust import PLAIN, SECURE, Trust
+
+
+def is_encrypted(address: str, trust: Trust) -> bool:
+    """Whether files to trust by, or `grpcs://` before the address, ask for encryption."""
+    return address.startswith(SECURE) or trust != PLAIN
+
+
+def open_channel(address: str, trust: Trust, options: list[tuple[str, Any]]) -> grpc.Channel:
+    """A channel to the address, encrypted where that was asked for.
+
+    Raises InvalidArgument that names the file that can't be used.
+    """
+    if not is_encrypted(address, trust):
+        return grpc.insecure_channel(address, options=options)
+    if (trust.certificate_file is None) != (trust.key_file is None):
+        raise InvalidArgument(
+            "a client's certificate and its key belong together", hint="Give --certificate-file and --key-file."
+        )
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=_pem(trust.ca_file, "CERTIFICATE"),
+        private_key=_pem(trust.key_file, "PRIVATE KEY"),
+        certificate_chain=_pem(trust.certificate_file, "CERTIFICATE"),
+    )
+    return grpc.secure_channel(address.removeprefix(SECURE), credentials, options=options)
+
+
+def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | CoordinatorUnavailable | None:
+    """The error for a call that reached no coordinator, where gRPC's words show that encryption is the reason."""
+    where = address.removeprefix(SECURE)
+    for words, reason, hint in _DISTRUST:
+        if words in details:
+            return Untrusted(f"the coordinator at {where} is not trusted: {reason}", hint=hint)
+    for words, applies, hint in _MISUNDERSTOOD:
+        if words in details and applies is encrypted:
+            return CoordinatorUnavailable(f"the coordinator at {where} does not answer: {details}", hint=hint)
+    return None
+
+
+#: What gRPC says, what that means, what to do.
+_DISTRUST = (
+    (
+        "certificate has expired",
+        "its certificate has expired",
+        "Renew it; the coordinator takes the new one by itself.",
+    ),
+    ("certificate is not yet valid", "its certificate is not valid yet", "Compare the clocks of both machines."),
+    (
+        "Hostname Verification Check failed",
+        "its certificate is for another name",
+        "Name it as its certificate does, or have that name added to the certificate.",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "no known authority has signed its certificate",
+        "Give the certificate of its authority with --ca-file or AMORO_CA_FILE.",
+    ),
+    (
+        "Failed to create security handshaker",
+        "the certificates or the key given to know it by can't be used",
+        "Check --ca-file, --certificate-file and --key-file: the key must be the certificate's, all in PEM.",
+    ),
+)
+#: What gRPC says, of an encrypted channel or one in the clear, and what to do.
+_MISUNDERSTOOD = (
+    ("WRONG_VERSION_NUMBER", True, "It listens in the clear: leave --ca-file and grpcs:// away."),
+    (
+        "Socket closed",
+        True,
+        "It may ask for a client's certificate, of an authority that it knows: --certificate-file and --key-file.",
+    ),
+    ("Socket closed", False, "It may listen by TLS: give the certificate of its authority with --ca-file."),
+)
+
+
+def _pem(path: Path | None, kind: str) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"{path} can't be read: {error.strerror}") from error
+    if f"{kind}-----".encode() not in content:
+        raise InvalidArgument(f"{path} holds no {kind.lower()} in PEM")
+    return content

@@ -1,0 +1,102 @@
+"""Certificates that the coordinator shows, and by which it knows its clients."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from amoro_core.errors import InvalidSettings
+
+log = structlog.get_logger("amoro.tls")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files in PEM: the coordinator's certificate with what leads to its authority, its key, its clients' authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None  # with it only clients with a certificate of this authority are let in
+
+
+def server_credentials(files: Certificates) -> grpc.ServerCredentials:
+    """Credentials to listen with; renewed files are taken for new connections by themselves.
+
+    Raises InvalidSettings that names the file and what is wrong with it, an expired certificate included.
+    """
+    current = _read(files, datetime.now(UTC))
+    return grpc.dynamic_ssl_server_credentials(
+        current, _renewal(files, current), require_client_authentication=files.client_ca is not None
+    )
+
+
+def _renewal(
+    files: Certificates, current: grpc.ServerCertificateConfiguration
+) -> Callable[[], grpc.ServerCertificateConfiguration]:
+    """Asked at each connection: what the files hold by then, or what they held while that can't be used."""
+    seen = _stamps(files)
+
+    def renewed() -> grpc.ServerCertificateConfiguration:
+        nonlocal seen, current
+        now = _stamps(files)
+        if now != seen:
+            seen = now
+            try:
+                current = _read(files, datetime.now(UTC))
+                log.info("certificate.renewed", certificate=str(files.certificate))
+            except InvalidSettings as error:
+                # Certificate and key are written one after the other; the old pair serves until both fit.
+                log.warning("certificate.rejected", error=error.message)
+        return current
+
+    return renewed
+
+
+def _stamps(files: Certificates) -> tuple[int, ...]:
+    paths = [files.certificate, files.key, *([files.client_ca] if files.client_ca else [])]
+    return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
+
+
+def _read(files: Certificates, now: datetime) -> grpc.ServerCertificateConfiguration:
+    chain = _content("tls-certificate", files.certificate)
+    own = _certificates("tls-certificate", files.certificate, chain)[0]
+    key = _content("tls-key", files.key)
+    try:
+        public = load_pem_private_key(key, None).public_key()
+    except (ValueError, TypeError) as error:  # TypeError: it is encrypted
+        raise InvalidSettings(
+            f"tls-key {files.key} can't be used: {error}", hint="It must be a private key in PEM without a password."
+        ) from error
+    shape = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    if public.public_bytes(*shape) != own.public_key().public_bytes(*shape):
+        raise InvalidSettings(f"tls-key {files.key} is not the key of tls-certificate {files.certificate}")
+    if now > own.not_valid_after_utc:
+        raise InvalidSettings(f"tls-certificate {files.certificate} has expired: {own.not_valid_after_utc:%F %T} UTC")
+    if now < own.not_valid_before_utc:
+        raise InvalidSettings(
+            f"tls-certificate {files.certificate} is not valid before {own.not_valid_before_utc:%F %T} UTC"
+        )
+    roots = None
+    if files.client_ca is not None:
+        roots = _content("tls-client-ca", files.client_ca)
+        _certificates("tls-client-ca", files.client_ca, roots)
+    return grpc.ssl_server_certificate_configuration([(key, chain)], root_certificates=roots)
+
+
+def _content(key: str, path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettings(f"{key} {path} can't be read: {error.strerror}") from error
+
+
+def _certificates(key: str, path: Path, content: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise InvalidSettings(f"{key} {path} holds no certificate in PEM") from error

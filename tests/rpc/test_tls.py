@@ -1,0 +1,278 @@
+"""Encryption by configuration: who is let in, who is trusted, and what is said when somebody is not."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import recorded_address
+from amoro_cli.launcher import Endpoint
+from amoro_core import connect
+from amoro_core.app import Coordinator, embedded_settings
+from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, InvalidSettings, Untrusted
+from amoro_core.health import coordinator_health
+from amoro_core.model.trust import PLAIN, Trust
+from amoro_core.settings import Settings
+from amoro_optimizer.client import Client
+from tests.rpc.certificates import Authority, MakeAuthority, Pair
+
+Start = Callable[..., Coordinator]
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> MakeAuthority:
+    return lambda name: Authority(tmp_path / name)
+
+
+@pytest.fixture
+def ours(authority: MakeAuthority) -> Authority:
+    return authority("ours")
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a coordinator that shows a certificate; it ends with the test."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    running: list[Coordinator] = []
+
+    def started(pair: Pair, *, host: str = "127.0.0.1", client_ca: Path | None = None) -> Coordinator:
+        settings = replace(
+            Settings(),
+            host=host,
+            port=0,
+            tls_certificate=str(pair.certificate),
+            tls_key=str(pair.key),
+            tls_client_ca=str(client_ca or ""),
+        )
+        made = Coordinator(tmp_path / "home", settings, watch=False)
+        running.append(made)
+        made.start()
+        return made
+
+    yield started
+    for each in running:
+        each.stop()
+
+
+def ask(coordinator: Coordinator, trust: Trust, address: str | None = None) -> str:
+    """What the coordinator says of its settings' origin, as a sign that it answered."""
+    endpoint = Endpoint(address or coordinator.address, coordinator.admin_token, trust)
+    with closing(AdminClient(endpoint)) as client:
+        return next(each.value for each in client.get_settings() if each.key == "tls-certificate")
+
+
+def register(coordinator: Coordinator, trust: Trust) -> str:
+    with closing(Client(coordinator.address, trust, stopping=threading.Event())) as client:
+        registration, _ = client.register(
+            coordinator.enrolment_token,
+            group="default",
+            threads=1,
+            memory_bytes=1,
+            labels={},
+            heartbeat_interval_s=1.0,
+            running=(),
+            previous_optimizer_id="",
+        )
+    return registration.optimizer_id
+
+
+def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authority, start: Start) -> None:
+    pair = ours.issue("127.0.0.1")
+    coordinator = start(pair, host="0.0.0.0")  # noqa: S104
+    there = coordinator.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    assert ask(coordinator, Trust(ours.file), there) == str(pair.certificate)
+    assert ask(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
+    endpoint = Endpoint(there, "another-token", Trust(ours.file))
+    with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
+        client.get_settings()
+    assert (error.value.code, error.value.exit_status) == ("AMORO-4002", 4)
+
+
+def test_the_python_api_connects_by_tls(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    with connect(coordinator.address, coordinator.admin_token, ca_file=ours.file) as client:
+        assert client.optimizers() == ()
+    with pytest.raises(Untrusted, match="no known authority has signed its certificate"):
+        connect(f"grpcs://{coordinator.address}", coordinator.admin_token)
+
+
+def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    optimizer_id = register(coordinator, Trust(ours.file))
+    assert [each.optimizer_id for each, _ in coordinator.optimizers.list_optimizers()] == [optimizer_id]
+
+
+def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, start: Start, tmp_path: Path) -> None:
+    coordinator = start(ours.issue("elsewhere.example"), host="0.0.0.0")  # noqa: S104
+    local = recorded_address(tmp_path / "home")
+    assert local == coordinator.local_address
+    assert local.startswith("127.0.0.1:")
+    assert ask(coordinator, PLAIN, local).endswith("elsewhere.example.crt")
+    assert coordinator_health(tmp_path / "home") == (True, f"{local} says SERVING")
+    record = json.loads((tmp_path / "home" / "coordinator.json").read_text())
+    assert record == {"pid": os.getpid(), "address": coordinator.address, "local_address": local}
+
+
+def test_nothing_is_served_in_the_clear_where_a_certificate_is_shown(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    with pytest.raises(CoordinatorUnavailable) as error:
+        ask(coordinator, PLAIN)
+    assert error.value.hint == "It may listen by TLS: give the certificate of its authority with --ca-file."
+
+
+def test_a_certificate_of_another_authority_is_not_trusted(
+    ours: Authority, authority: MakeAuthority, start: Start
+) -> None:
+    coordinator = start(ours.issue("127.0.0.1"))
+    for trust, address in (
+        (Trust(authority("theirs").file), coordinator.address),
+        (PLAIN, f"grpcs://{coordinator.address}"),
+    ):
+        with pytest.raises(Untrusted, match="no known authority has signed its certificate") as error:
+            ask(coordinator, trust, address)
+        assert (error.value.code, error.value.exit_status) == ("AMORO-4003", 4)
+        assert error.value.hint == "Give the certificate of its authority with --ca-file or AMORO_CA_FILE."
+
+
+def test_a_certificate_for_another_name_is_not_trusted(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("elsewhere.example"))
+    with pytest.raises(Untrusted, match="its certificate is for another name"):
+        ask(coordinator, Trust(ours.file))
+    # It would go on trying for ever otherwise.
+    with pytest.raises(Untrusted, match="its certificate is for another name"):
+        register(coordinator, Trust(ours.file))
+
+
+def test_only_clients_of_the_authority_named_are_let_in(
+    ours: Authority, authority: MakeAuthority, start: Start
+) -> None:
+    clients, theirs = authority("clients"), authority("theirs")
+    pair = ours.issue("127.0.0.1")
+    coordinator = start(pair, client_ca=clients.file)
+    known, stranger = clients.issue("client.example"), theirs.issue("client.example")
+    assert ask(coordinator, Trust(ours.file, known.certificate, known.key)) == str(pair.certificate)
+    for trust in (Trust(ours.file), Trust(ours.file, stranger.certificate, stranger.key)):
+        with pytest.raises(CoordinatorUnavailable) as error:
+            ask(coordinator, trust)
+        assert "ask for a client's certificate" in error.value.hint
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(ours: Authority, start: Start) -> None:
+    coordinator = start(ours.issue("elsewhere.example", to="server"))
+    with pytest.raises(Untrusted, match="another name"):
+        ask(coordinator, Trust(ours.file))
+    pair = ours.issue("127.0.0.1", to="server")
+    assert ask(coordinator, Trust(ours.file)) == str(pair.certificate)
+    pair.key.write_text("half written")
+    assert ask(coordinator, Trust(ours.file)) == str(pair.certificate)
+
+
+def test_an_expired_certificate_is_refused_at_start_and_by_clients(
+    ours: Authority, start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expired = ours.issue(
+        "127.0.0.1", since=datetime(2026, 1, 1, tzinfo=UTC), until=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    )
+    with pytest.raises(InvalidSettings) as error:
+        start(expired)
+    assert error.value.message == f"tls-certificate {expired.certificate} has expired: 2026-01-02 03:04:05 UTC"
+    # A client judges by itself: here a server without our checks shows it.
+    server = grpc.server(None)
+    port = server.add_secure_port(
+        "127.0.0.1:0",
+        grpc.ssl_server_credentials([(expired.key.read_bytes(), expired.certificate.read_bytes())]),
+    )
+    server.start()
+    try:
+        endpoint = Endpoint(f"127.0.0.1:{port}", "token", Trust(ours.file))
+        with closing(AdminClient(endpoint)) as client, pytest.raises(Untrusted, match="its certificate has expired"):
+            client.get_settings()
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_client_for_tls_is_told_that_the_coordinator_listens_in_the_clear(
+    ours: Authority, coordinator: Coordinator
+) -> None:
+    with pytest.raises(CoordinatorUnavailable) as error:
+        ask(coordinator, Trust(ours.file))
+    assert error.value.hint == "It listens in the clear: leave --ca-file and grpcs:// away."
+
+
+def test_files_that_cannot_be_listened_with_are_named_at_start(
+    ours: Authority, authority: MakeAuthority, start: Start, tmp_path: Path
+) -> None:
+    good, other = ours.issue("127.0.0.1"), authority("theirs").issue("127.0.0.1")
+    later = ours.issue("later.example", since=NOW + timedelta(days=1))
+    missing, garbage, locked = tmp_path / "missing", tmp_path / "garbage", tmp_path / "locked"
+    garbage.write_text("no PEM")
+    key = load_pem_private_key(good.key.read_bytes(), None)
+    locked.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    said = {
+        (missing, good.key): f"tls-certificate {missing} can't be read: No such file or directory",
+        (garbage, good.key): f"tls-certificate {garbage} holds no certificate in PEM",
+        (good.certificate, missing): f"tls-key {missing} can't be read: No such file or directory",
+        (good.certificate, garbage): f"tls-key {garbage} can't be used: ",
+        (good.certificate, locked): f"tls-key {locked} can't be used: ",
+        (good.certificate, other.key): f"tls-key {other.key} is not the key of tls-certificate {good.certificate}",
+        (later.certificate, later.key): f"tls-certificate {later.certificate} is not valid before ",
+    }
+    for (certificate, key_file), message in said.items():
+        with pytest.raises(InvalidSettings) as error:
+            start(Pair(certificate, key_file))
+        assert error.value.message.startswith(message)
+    with pytest.raises(InvalidSettings) as error:
+        start(good, client_ca=garbage)
+    assert error.value.message == f"tls-client-ca {garbage} holds no certificate in PEM"
+    # Each refusal let go of the state directory.
+    assert ask(start(good), Trust(ours.file)) == str(good.certificate)
+
+
+def test_half_of_what_tls_needs_is_wrong(tmp_path: Path, ours: Authority) -> None:
+    pair = ours.issue("127.0.0.1")
+    halves = (
+        (Settings(tls_certificate=str(pair.certificate)), "TLS needs tls-key too"),
+        (Settings(tls_key=str(pair.key)), "TLS needs tls-certificate too"),
+        (Settings(tls_client_ca=str(ours.file)), "TLS needs tls-certificate too"),
+    )
+    for settings, message in halves:
+        with pytest.raises(InvalidSettings) as error:
+            Coordinator(tmp_path / "home", settings)
+        assert error.value.message == message
+
+
+def test_files_to_trust_by_that_cannot_be_used_are_named(tmp_path: Path, ours: Authority) -> None:
+    pair = ours.issue("client.example")
+    missing = tmp_path / "missing"
+    wrong = (
+        (Trust(missing), f"{missing} can't be read: No such file or directory"),
+        (Trust(pair.key), f"{pair.key} holds no certificate in PEM"),
+        (Trust(ours.file, pair.certificate, pair.certificate), f"{pair.certificate} holds no private key in PEM"),
+        (Trust(ours.file, pair.certificate), "a client's certificate and its key belong together"),
+    )
+    for trust, message in wrong:
+        with pytest.raises(InvalidArgument) as error:
+            AdminClient(Endpoint("127.0.0.1:1", "token", trust))
+        assert error.value.message == message
+
+
+def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
+    pair = ours.issue("elsewhere.example")
+    settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))  # noqa: S104
+    embedded = embedded_settings(settings)
+    assert (embedded.host, embedded.tls_certificate, embedded.tls_key) == ("127.0.0.1", "", "")
