@@ -5,13 +5,14 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import fastavro
 import pyarrow as pa
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
+from amoro_core.files.parquet import SMALL_FILE_BYTES
 from amoro_core.files.schema import FIELD_ID
 
 _WIDE = decimal.Context(prec=76)
@@ -36,12 +37,19 @@ _LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
 _Convert = Callable[[Any], Any]
 
 
+#: Rows of a batch, whatever blocks the writer has made: records are Python objects until then.
+_BATCH_ROWS = 4096
+#: What a large file is read by.
+_BUFFER_BYTES = 1 << 20
+_SYNC_BYTES = 16
+
+
 @dataclass(frozen=True, slots=True)
 class AvroInput:
-    """An Avro file in memory."""
+    """An open Avro file."""
 
     path: str
-    content: bytes
+    file: BinaryIO
     rows: int
     schema: pa.Schema
     stored: Any  # the writer's schema without logical types, parsed
@@ -50,7 +58,7 @@ class AvroInput:
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """A batch for each block, with the position of its first row; only these columns, in the file's order.
+        """Batches, each with the position of its first row; only these columns, in the file's order.
 
         Raises UnreadableFile.
         """
@@ -58,29 +66,70 @@ class AvroInput:
         kind = pa.schema(chosen)
         position = 0
         with _reading(self.path):
-            blocks: Any = fastavro.block_reader(io.BytesIO(self.content))
-            for block in blocks:
-                stream = io.BytesIO(block.bytes_.getvalue())
-                records: list[Any] = [fastavro.schemaless_reader(stream, self.stored) for _ in range(block.num_records)]
+            for records in self._records():
                 arrays = [_column(records, field, self.convert[field.name]) for field in chosen]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=kind) if arrays else _bare(len(records))
                 yield position, batch
                 position += len(records)
 
+    def _records(self) -> Iterator[list[Any]]:
+        self.file.seek(0)
+        blocks: Any = fastavro.block_reader(self.file)
+        records: list[Any] = []
+        for block in blocks:
+            stream = io.BytesIO(block.bytes_.getvalue())
+            for _ in range(block.num_records):
+                records.append(fastavro.schemaless_reader(stream, self.stored))
+                if len(records) == _BATCH_ROWS:
+                    yield records
+                    records = []
+        if records:
+            yield records
+
 
 @contextmanager
-def open_avro(access: FileAccess, path: str) -> Iterator[AvroInput]:
-    """The Avro file at `path`. Raises DataFileMissing or UnreadableFile."""
-    content = access.read_bytes(path)
-    with _reading(path):
-        reader = fastavro.block_reader(io.BytesIO(content))
-        written: Any = reader.writer_schema
-        rows = sum(block.num_records for block in reader)
-        names: dict[str, Any] = {}
-        fields = [_field(one, names) for one in written["fields"]]
-        stored = fastavro.parse_schema(_without_logical_types(written))
-    schema = pa.schema([field for field, _ in fields])
-    yield AvroInput(path, content, rows, schema, stored, {field.name: convert for field, convert in fields})
+def open_avro(access: FileAccess, path: str, size_bytes: int) -> Iterator[AvroInput]:
+    """The Avro file at `path`, open until the block ends; `size_bytes` is what metadata says of it.
+
+    Raises DataFileMissing or UnreadableFile.
+    """
+    is_small = size_bytes <= SMALL_FILE_BYTES
+    with io.BytesIO(access.read_bytes(path)) if is_small else _buffered(access.open_input(path)) as file:
+        with _reading(path):
+            written: Any = fastavro.block_reader(file).writer_schema
+            rows = _count_rows(file)
+            names: dict[str, Any] = {}
+            fields = [_field(one, names) for one in written["fields"]]
+            stored = fastavro.parse_schema(_without_logical_types(written))
+        schema = pa.schema([field for field, _ in fields])
+        yield AvroInput(path, file, rows, schema, stored, {field.name: convert for field, convert in fields})
+
+
+def _buffered(stream: Any) -> BinaryIO:
+    return io.BufferedReader(stream, _BUFFER_BYTES)
+
+
+def _count_rows(file: BinaryIO) -> int:
+    """The rows of all blocks, by their heads alone; the file stands behind its own head. Raises EOFError."""
+    rows = 0
+    while (count := _long(file)) is not None:
+        size = _long(file)
+        if size is None or size < 0 or count < 0:
+            raise EOFError("the file ends within a block")
+        rows += count
+        file.seek(size + _SYNC_BYTES, io.SEEK_CUR)
+    return rows
+
+
+def _long(file: BinaryIO) -> int | None:
+    """The next number, in zigzag and groups of seven bits; None at the end of the file."""
+    number = shift = 0
+    while byte := file.read(1):
+        number |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if byte[0] < 0x80:
+            return number >> 1 ^ -(number & 1)
+    return None
 
 
 @contextmanager

@@ -40,7 +40,7 @@ def open_rows(access: FileAccess, file: DataFile | DeleteFile) -> Iterator[RowSo
     """The file, open until the block ends. Raises DataFileMissing or UnreadableFile."""
     match file.file_format:
         case FileFormat.AVRO:
-            with open_avro(access, file.path) as avro:
+            with open_avro(access, file.path, file.size_bytes) as avro:
                 yield avro
         case FileFormat.ORC:
             with open_orc(access, file.path) as orc:

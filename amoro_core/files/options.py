@@ -8,7 +8,10 @@ import pyarrow as pa
 from pyiceberg.io.pyarrow import match_metrics_mode
 
 from amoro_core.errors import TableRefused
+from amoro_core.model.files import FileFormat
 
+#: In which format data files are written.
+_FORMAT = "write.format.default"
 _PREFIX = "write.parquet."
 _BLOOM_COLUMN = _PREFIX + "bloom-filter-enabled.column."
 _BLOOM_RATE = _PREFIX + "bloom-filter-fpp.column."
@@ -47,6 +50,21 @@ class WriterOptions:
     metrics_columns: int = 100  # leaf columns that get the default when none is set
     bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
     bloom_filter_bytes: int = 1 << 20  # at most, for each row group of a column
+
+
+def require_parquet(properties: Mapping[str, str]) -> None:
+    """Raise TableRefused(reason="format") for a table whose data files are to be written in another format.
+
+    Position delete files are written as Parquet whatever `write.delete.format.default` says: readers take each file
+    by its own format.
+    """
+    wanted = properties.get(_FORMAT, FileFormat.PARQUET)
+    if wanted.strip().lower() != FileFormat.PARQUET:
+        raise TableRefused(
+            f"the table property {_FORMAT} is {wanted!r}, and only Parquet is written",
+            reason="format",
+            hint=f"set {_FORMAT} to parquet, and its files are rewritten as such",
+        )
 
 
 def writer_options(properties: Mapping[str, str]) -> WriterOptions:

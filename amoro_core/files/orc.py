@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 from pyarrow import orc
 
 from amoro_core.errors import UnreadableFile
@@ -21,6 +22,7 @@ class OrcInput:
 
     path: str
     file: orc.ORCFile
+    fragment: ds.Fragment
     schema: pa.Schema  # with the field ids where Parquet files have them
 
     @property
@@ -37,15 +39,25 @@ class OrcInput:
         names = [name for name in self.schema.names if name in columns]
         kind = pa.schema([self.schema.field(name) for name in names])
         position = 0
+        with _reading(self.path):
+            for batch in self._whole_stripes() if _has_dots(self.schema) else self._pieces(names):
+                arrays = [batch.column(batch.schema.get_field_index(name)) for name in names]
+                yield position, pa.RecordBatch.from_arrays(arrays, schema=kind) if names else batch.select([])
+                position += batch.num_rows
+
+    def _pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stripes may be large: the dataset reader alone decodes them piece by piece."""
+        chosen = list(names) or self.schema.names[:1]
+        yield from self.fragment.to_batches(
+            columns=chosen, batch_size=MAX_BATCH_ROWS, batch_readahead=0, use_threads=False
+        )
+
+    def _whole_stripes(self) -> Iterator[pa.RecordBatch]:
+        """All columns: Arrow takes a chosen name with a dot for a path, and reads another column or nulls."""
         for index in range(self.file.nstripes):
-            with _reading(self.path):
-                stripe = self.file.read_stripe(index, columns=names or self.schema.names[:1])
-                rows = stripe.num_rows
-                arrays = [stripe.column(stripe.schema.get_field_index(name)) for name in names]
-                batch = pa.RecordBatch.from_arrays(arrays, schema=kind) if names else stripe.select([])
-            for start in range(0, rows, MAX_BATCH_ROWS):
-                yield position + start, batch.slice(start, MAX_BATCH_ROWS)
-            position += rows
+            stripe = self.file.read_stripe(index)
+            for start in range(0, stripe.num_rows, MAX_BATCH_ROWS):
+                yield stripe.slice(start, MAX_BATCH_ROWS)
 
 
 @contextmanager
@@ -55,7 +67,8 @@ def open_orc(access: FileAccess, path: str) -> Iterator[OrcInput]:
         with _reading(path):
             file = orc.ORCFile(source)
             schema = pa.schema([_identified(field) for field in file.schema])
-        yield OrcInput(path, file, schema)
+            fragment = ds.OrcFileFormat().make_fragment(source)
+        yield OrcInput(path, file, fragment, schema)
 
 
 @contextmanager
@@ -80,3 +93,15 @@ def _with_ids(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_list(kind):
         return pa.list_(_identified(kind.value_field))
     return kind
+
+
+def _has_dots(fields: pa.Schema | pa.StructType) -> bool:
+    return any("." in field.name or _within(field.type) for field in fields)
+
+
+def _within(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return _has_dots(kind)
+    if pa.types.is_map(kind):
+        return _within(kind.key_type) or _within(kind.item_type)
+    return bool(pa.types.is_list(kind)) and _within(kind.value_type)

@@ -1,8 +1,5 @@
 """The gate: tables with something that is not handled are refused by name, before any work."""
 
-from collections import Counter
-from collections.abc import Iterable
-
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import UnknownTransform
@@ -17,10 +14,11 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused
+from amoro_core.files.options import require_parquet, writer_options
 from amoro_core.iceberg.entries import find_in_history
 from amoro_core.iceberg.guards import LOCATION_PROVIDERS
 from amoro_core.iceberg.merging import merge_settings
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
+from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 
 SUPPORTED_FORMAT_VERSION = 2
 
@@ -29,21 +27,21 @@ _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encrypti
 
 
 def refuse_table(metadata: TableMetadata) -> None:
-    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code, and
-    malformed properties about commits."""
+    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code, the
+    format to write, and malformed properties about commits and files."""
     _refuse_format_version(metadata)
     _refuse_foreign_code(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
     _refuse_newer_types(metadata)
     merge_settings(metadata.properties)
+    require_parquet(metadata.properties)
+    writer_options(metadata.properties)
 
 
 def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
-    """Raise TableRefused for live files that are not handled: their format, equality ids nobody can resolve."""
-    deletes = applied_deletes(scan)
-    _refuse_formats((*(file.data for file in scan.files), *deletes, *scan.dangling))
-    for delete in (*deletes, *scan.dangling):
+    """Raise TableRefused for live files that are not handled: equality ids nobody can resolve."""
+    for delete in (*applied_deletes(scan), *scan.dangling):
         if delete.kind is DeleteKind.EQUALITY:
             _refuse_equality_ids(metadata, delete)
 
@@ -131,18 +129,6 @@ def _refuse_newer_types(metadata: TableMetadata) -> None:
             raise TableRefused(
                 f"column {schema.find_column_name(field_id)} has the type {kind}, which is not handled", reason="type"
             )
-
-
-def _refuse_formats(files: Iterable[DataFile | DeleteFile]) -> None:
-    other = [file for file in files if file.file_format is not FileFormat.PARQUET]
-    if other:
-        counts = sorted(Counter(file.file_format.value for file in other).items())
-        raise TableRefused(
-            f"only Parquet is handled; the table has {', '.join(f'{count} {name}' for name, count in counts)} files,"
-            f" {min(file.path for file in other)} among them",
-            reason="format",
-            hint="Rewrite those files as Parquet with the engine that wrote them.",
-        )
 
 
 def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:

@@ -12,14 +12,14 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, TableRefused, UnreadableFile
+from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.opening import RowSource, open_rows
-from amoro_core.files.options import writer_options
+from amoro_core.files.options import require_parquet, writer_options
 from amoro_core.files.partitions import Constants, identity_constants
 from amoro_core.files.projection import Projection, bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
-from amoro_core.model.files import DeleteKind, FileFormat
+from amoro_core.model.files import DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite.key_index import Mask
@@ -30,9 +30,6 @@ from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
 _ROW_GROUP_SHARE = 4
-
-#: The table property that says in which format its data files are written.
-_FORMAT = "write.format.default"
 
 #: A mask of rows, eight to a byte.
 _Packed = npt.NDArray[np.uint8]
@@ -161,13 +158,7 @@ class Run:
 
 
 def _refuse_unfit(work: RewriteInput) -> None:
-    wanted = work.table.properties.get(_FORMAT, FileFormat.PARQUET)
-    if work.rewritten and wanted.strip().lower() != FileFormat.PARQUET:
-        raise TableRefused(
-            f"the table property {_FORMAT} is {wanted!r}, and only Parquet is written",
-            reason="format",
-            hint=f"set {_FORMAT} to parquet, and its files are rewritten as such",
-        )
+    require_parquet(work.table.properties)
     partitions = {(file.data.spec_id, file.data.partition) for file in (*work.rewritten, *work.converted)}
     if len(partitions) > 1:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")

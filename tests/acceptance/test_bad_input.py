@@ -12,15 +12,12 @@ from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.manifest import FileFormat
 from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, Process, address_of
 from tests.acceptance.tables import assert_optimized_once, look, name_of, small_table, unreferenced_files
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
-from tests.engine.commits import Change, commit
-from tests.engine.files import write_data_files
 from tests.engine.parquet_rows import local_path
 
 NO_RETRIES = {"self-optimizing.execute.num-retries": "0"}
@@ -121,12 +118,8 @@ def newer_format_version(installation: Installation, table: Table) -> Iterator[s
     metadata.write_text(written)
 
 
-def avro_data_file(installation: Installation, table: Table) -> Iterator[str]:
-    (file,) = write_data_files(table, [row(100)])
-    file[2] = FileFormat.AVRO
-    commit(table, lambda head: Change((file,)))
-    yield file.file_path
-    writer.remove_files(table, [file.file_path])
+def other_format(installation: Installation, table: Table) -> Iterator[str]:
+    yield from _with_property(table, "write.format.default", "avro")
 
 
 def full_disk(installation: Installation, table: Table) -> Iterator[str]:
@@ -173,10 +166,10 @@ BROKEN = {
     "newer format version": Broken(
         newer_format_version, 6, ("format version {value} is not handled", "[AMORO-6001]"), "refused"
     ),
-    "data file in Avro": Broken(
-        avro_data_file,
+    "other format wanted": Broken(
+        other_format,
         6,
-        ("only Parquet is handled; the table has 1 avro files, {value} among them", "Hint: Rewrite"),
+        ("write.format.default is '{value}', and only Parquet is written", "Hint: set write.format.default to parquet"),
         "refused",
     ),
     "full disk": Broken(

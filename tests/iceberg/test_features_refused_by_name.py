@@ -146,19 +146,26 @@ def add(table: Table, *files: DataFile) -> None:
     commit(table, lambda head: Change(files), "main")
 
 
-def test_files_of_other_formats_are_counted_and_one_is_named(table: Table) -> None:
-    files = [file for name in "abc" for file in write_data_files(table, [{"id": 1, "name": name}])]
-    for file, kind in zip(files, (FileFormat.ORC, FileFormat.AVRO, FileFormat.ORC), strict=True):
-        file[2] = kind
-    [delete] = write_equality_deletes(table, [1], [{"id": 1}], (), 0)
-    delete[2] = FileFormat.AVRO
-    add(table, *write_data_files(table, [{"id": 2}]), *files)
-    add(table, delete)
-    first = min(file.file_path for file in (*files, delete))
-    assert files_refusal(table) == (
+def test_a_table_that_wants_another_format_written_is_refused_by_the_property(table: Table) -> None:
+    metadata = changed(table, lambda metadata: metadata["properties"].update({"write.format.default": "ORC"}))
+    assert refusal(metadata) == (
         "format",
-        f"only Parquet is handled; the table has 2 avro, 2 orc files, {first} among them",
+        "the table property write.format.default is 'ORC', and only Parquet is written",
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "problem"),
+    [
+        ("write.parquet.compression-level", "high", "a level of zstd, 1 to 22"),
+        ("write.metadata.metrics.default", "short", "none, counts, full or truncate(n)"),
+    ],
+)
+def test_a_malformed_property_about_files_is_refused_with_its_value(
+    table: Table, key: str, value: str, problem: str
+) -> None:
+    metadata = changed(table, lambda metadata: metadata["properties"].update({key: value}))
+    assert refusal(metadata) == ("configuration", f"the table property {key} is {value!r}, not {problem}")
 
 
 def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:

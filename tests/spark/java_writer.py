@@ -49,7 +49,7 @@ def java_upsert(
     There is one file of each kind for each partition that the rows fall in. A row to delete names its partition by
     the columns that the spec is made of: its own or, where they are no keys, those of `partition`. The spec is the
     current one, or an older one by its id; deletes of an unpartitioned spec apply to the whole table.
-    Columns that a new row lacks are null.
+    Columns that a new row lacks are null. Files are written as the table's properties say.
 
     Raises ValueError for a column that the table does not have, a row to delete without a column of the spec, a
     value that has no Java counterpart here (times inside structs, lists and maps).
@@ -179,15 +179,19 @@ def _writer_factory(java: JavaTable, schema: Any, key_schema: Any, key_ids: Sequ
     ids = java.gateway.new_array(java.gateway.jvm.int, len(key_ids))
     for position, field_id in enumerate(key_ids):
         ids[position] = field_id
-    parquet = java.iceberg.FileFormat.PARQUET
+    kind = _file_format(java)
     builder = java.iceberg.data.GenericFileWriterFactory.Builder(java.table)
-    builder.dataSchema(schema).dataFileFormat(parquet).deleteFileFormat(parquet)
+    builder.dataSchema(schema).dataFileFormat(kind).deleteFileFormat(kind)
     return builder.equalityFieldIds(ids).equalityDeleteRowSchema(key_schema).build()
 
 
 def _output_files(java: JavaTable, spec: Any) -> Any:
     builder = java.iceberg.io.OutputFileFactory.builderFor(java.table, 0, 0)
-    return builder.defaultSpec(spec).operationId(str(uuid4())).format(java.iceberg.FileFormat.PARQUET).build()
+    return builder.defaultSpec(spec).operationId(str(uuid4())).format(_file_format(java)).build()
+
+
+def _file_format(java: JavaTable) -> Any:
+    return java.iceberg.FileFormat.fromString(java.table.properties().getOrDefault("write.format.default", "parquet"))
 
 
 def _java_list(java: JavaTable, names: Sequence[str]) -> Any:

@@ -22,6 +22,9 @@ MERGE_ON_READ = """
     'write.merge.mode' = 'merge-on-read'
 """
 
+#: Every file of these tests is larger than a fragment and smaller than the target.
+SEGMENTS = "'self-optimizing.target-size' = '1048576', 'self-optimizing.fragment-ratio' = '1048576'"
+
 # Each row differs from the next in what is null, empty, negative or not a number.
 MIXED_ROWS = """
     SELECT
@@ -74,7 +77,12 @@ def file_counts(spark: SparkSession, table: str) -> Counter[tuple[int, int]]:
     return Counter((file.content, file.spec_id) for file in files)
 
 
-def make_mixed_table(catalog: SharedCatalog, name: str = "mixed") -> str:
+def written_as(file_format: str) -> str:
+    """Properties with which Java writes data and delete files in that format."""
+    return f"'write.format.default' = '{file_format}', 'write.delete.format.default' = '{file_format}'"
+
+
+def make_mixed_table(catalog: SharedCatalog, name: str = "mixed", file_format: str = "parquet") -> str:
     """Make a table by Spark's SQL alone and return its full name.
 
     Appends, DELETE, UPDATE and MERGE in merge-on-read under two specs, (category) and (category, bucket(2, id)).
@@ -84,7 +92,8 @@ def make_mixed_table(catalog: SharedCatalog, name: str = "mixed") -> str:
     """
     table, sql = catalog.full_name(f"db.{name}"), catalog.spark.sql
     first = MIXED_ROWS.format(start=0, end=40, **BEFORE)
-    sql(f"CREATE TABLE {table} USING iceberg PARTITIONED BY (category) TBLPROPERTIES ({MERGE_ON_READ}) AS {first}")
+    properties = f"{MERGE_ON_READ}, {written_as(file_format)}"
+    sql(f"CREATE TABLE {table} USING iceberg PARTITIONED BY (category) TBLPROPERTIES ({properties}) AS {first}")
     sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=40, end=70, **BEFORE)}")
     sql(f"DELETE FROM {table} WHERE id % 7 = 3")
     for change in (
@@ -112,7 +121,7 @@ def make_mixed_table(catalog: SharedCatalog, name: str = "mixed") -> str:
     return table
 
 
-def make_equality_table(catalog: SharedCatalog, name: str = "upserted") -> str:
+def make_equality_table(catalog: SharedCatalog, name: str = "upserted", file_format: str = "parquet") -> str:
     """Make a table with equality deletes of three key sets by Iceberg's Java API and return its full name.
 
     It was unpartitioned, now its spec is (region); Spark appended under both, and deleted rows of both. Upserts came by
@@ -131,7 +140,7 @@ def make_equality_table(catalog: SharedCatalog, name: str = "upserted") -> str:
 
     sql(
         f"""CREATE TABLE {table} (id BIGINT, region STRING, code INT, day DATE, price DECIMAL(9, 2), note STRING)
-        USING iceberg TBLPROPERTIES ({MERGE_ON_READ})"""
+        USING iceberg TBLPROPERTIES ({MERGE_ON_READ}, {written_as(file_format)})"""
     )
     append(0, 30)
     _upsert_by_id(catalog, identifier, [1, 2, 3, 999], version=2)

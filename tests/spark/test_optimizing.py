@@ -23,6 +23,7 @@ from .tables import (
     MERGE_ON_READ,
     MIXED_ROWS,
     POSITION_DELETES,
+    SEGMENTS,
     file_counts,
     make_equality_table,
     make_mixed_table,
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINOR, MAJOR, FULL = OptimizingType.MINOR, OptimizingType.MAJOR, OptimizingType.FULL
-#: Every file of these tests is larger than a fragment and smaller than the target.
-SEGMENTS = "'self-optimizing.target-size' = '1048576', 'self-optimizing.fragment-ratio' = '1048576'"
 
 
 def changed(rows: Rows, change: Callable[[dict[str, Any]], dict[str, Any] | None], columns: list[str]) -> Rows:

@@ -37,6 +37,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.opening import open_rows
+from amoro_core.files.parquet import SMALL_FILE_BYTES
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     DELETE_POS_FIELD_ID,
@@ -223,6 +224,27 @@ def test_avro_files_of_many_blocks_lose_rows_to_deletes_of_every_kind_and_format
     assert rows_of(output) == [{"n": n, "s": f"row {n}"} for n in expected]
 
 
+def test_large_avro_files_are_streamed_with_the_same_result(tmp_path: Path) -> None:
+    rows = [{"n": n, "s": f"{n:05}" * 2000} for n in range(5000)]
+    file = avro_file(tmp_path, NAMES, rows)
+    assert file.size_bytes > SMALL_FILE_BYTES
+    access = access_to(tmp_path)
+    access.read_bytes = None  # type: ignore[assignment, method-assign]
+
+    output = run(task(context(tmp_path, TWO), [file]), access)
+
+    assert rows_of(output) == rows
+
+
+def test_an_avro_file_that_ends_within_a_block_is_unreadable(tmp_path: Path) -> None:
+    file = avro_file(tmp_path, NAMES, [{"n": n, "s": None} for n in range(1000)], sync_interval=500)
+    content = Path(file.path).read_bytes()
+    for length in (len(content) - 1, len(content) - 17, len(content) // 2):
+        Path(file.path).write_bytes(content[:length])
+        with pytest.raises(UnreadableFile, match=file.path):
+            run(task(context(tmp_path, TWO), [file]))
+
+
 def test_an_orc_file_of_an_older_schema_is_read_by_field_ids(tmp_path: Path) -> None:
     inner = pa.struct([orc_col("was", pa.list_(orc_col("item", pa.int32(), 5)), 4), orc_col("gone", pa.int32(), 9)])
     columns = [orc_col("renamed", pa.int32(), 1), orc_col("in", inner, 3), orc_col("ts", pa.timestamp("us"), 6)]
@@ -244,6 +266,20 @@ def test_an_orc_file_of_an_older_schema_is_read_by_field_ids(tmp_path: Path) -> 
         {"ts": row["ts"], "n": row["renamed"], "in": row["in"] and {"list": row["in"]["was"]}, "late": None}
         for row in rows
     ]
+
+
+def test_orc_columns_with_dots_in_their_names_are_not_taken_for_others(tmp_path: Path) -> None:
+    inner = pa.struct([orc_col("b", pa.int64(), 3), orc_col("c.d", pa.int64(), 4)])
+    columns = pa.schema([orc_col("a.b", pa.int64(), 1), orc_col("a", inner, 2), orc_col("ts", pa.timestamp("us"), 5)])
+    moment = datetime(1969, 12, 31, 23, 59, 58, 500001)
+    row = {"a.b": 1, "a": {"b": 2, "c.d": 3}, "ts": moment}
+    file = orc_file(tmp_path, pa.Table.from_pylist([row], schema=columns))
+    inside = StructType(NestedField(3, "b", LongType()), NestedField(4, "c.d", LongType()))
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "a", inside), NestedField(5, "ts", TimestampType()))
+
+    output = run(task(context(tmp_path, schema), [file]))
+
+    assert rows_of(output) == [{"n": 1, "a": {"b": 2, "c_x2Ed": 3}, "ts": moment}]
 
 
 def test_orc_moments_that_arrow_cannot_hold_make_the_file_unreadable(tmp_path: Path) -> None:
