@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
-from amoro_core.files.parquet import SMALL_FILE_BYTES
 from amoro_core.files.schema import FIELD_ID
 
 _WIDE = decimal.Context(prec=76)
@@ -88,13 +87,12 @@ class AvroInput:
 
 
 @contextmanager
-def open_avro(access: FileAccess, path: str, size_bytes: int) -> Iterator[AvroInput]:
-    """The Avro file at `path`, open until the block ends; `size_bytes` is what metadata says of it.
+def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[AvroInput]:
+    """The Avro file at `path`, open until the block ends; `content` is all of it, where that was fetched.
 
     Raises DataFileMissing or UnreadableFile.
     """
-    is_small = size_bytes <= SMALL_FILE_BYTES
-    with io.BytesIO(access.read_bytes(path)) if is_small else _buffered(access.open_input(path)) as file:
+    with _buffered(access.open_input(path)) if content is None else io.BytesIO(content) as file:
         with _reading(path):
             written: Any = fastavro.block_reader(file).writer_schema
             rows = _count_rows(file)

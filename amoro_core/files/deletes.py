@@ -15,7 +15,7 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.conversions import converted
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
-from amoro_core.files.opening import RowSource, open_rows
+from amoro_core.files.opening import RowSource, fetched, open_rows
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.projection import bind, held_ids
 from amoro_core.files.schema import arrow_field
@@ -65,7 +65,7 @@ def read_positions(
     Raises UnreadableFile, for null and negative positions too, and DataFileMissing.
     """
     found: dict[str, list[Positions]] = {}
-    with open_rows(access, delete) as source:
+    with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
         path_index, pos_index = _position_columns(source)
         names = [source.schema.names[path_index], source.schema.names[pos_index]]
@@ -112,7 +112,7 @@ def key_batches(
     """The keys of an equality delete file batch by batch; otherwise as `read_keys`."""
     ids = key_ids(delete)
     wanted = key_schema(schema, ids)
-    with open_rows(access, delete) as source:
+    with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
         projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
         missing = set(ids) - held_ids(projection, source.schema)

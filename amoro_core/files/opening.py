@@ -12,6 +12,9 @@ from amoro_core.files.orc import open_orc
 from amoro_core.files.parquet import open_parquet
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat
 
+#: Files up to this size are fetched whole: one request instead of one for each column chunk.
+SMALL_FILE_BYTES = 32 << 20
+
 
 class RowSource(Protocol):
     """An open file; its schema has field ids as Parquet files have them."""
@@ -35,16 +38,24 @@ class RowSource(Protocol):
         ...
 
 
+def fetched(access: FileAccess, file: DataFile | DeleteFile, most_bytes: int = SMALL_FILE_BYTES) -> bytes | None:
+    """The content of a file of at most so many bytes, in one request; None for a larger one. Raises DataFileMissing."""
+    return access.read_bytes(file.path) if file.size_bytes <= most_bytes else None
+
+
 @contextmanager
-def open_rows(access: FileAccess, file: DataFile | DeleteFile) -> Iterator[RowSource]:
-    """The file, open until the block ends. Raises DataFileMissing or UnreadableFile."""
+def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | None) -> Iterator[RowSource]:
+    """The file, open until the block ends: by its content, where that was fetched, else as a stream.
+
+    Raises DataFileMissing or UnreadableFile.
+    """
     match file.file_format:
         case FileFormat.AVRO:
-            with open_avro(access, file.path, file.size_bytes) as avro:
+            with open_avro(access, file.path, content) as avro:
                 yield avro
         case FileFormat.ORC:
-            with open_orc(access, file.path) as orc:
+            with open_orc(access, file.path, content) as orc:
                 yield orc
         case FileFormat.PARQUET:
-            with open_parquet(access, file.path, file.size_bytes) as parquet:
+            with open_parquet(access, file.path, content) as parquet:
                 yield parquet

@@ -61,9 +61,12 @@ class OrcInput:
 
 
 @contextmanager
-def open_orc(access: FileAccess, path: str) -> Iterator[OrcInput]:
-    """The ORC file at `path`, open until the block ends. Raises DataFileMissing or UnreadableFile."""
-    with access.open_input(path) as source:
+def open_orc(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[OrcInput]:
+    """The ORC file at `path`, open until the block ends; `content` is all of it, where that was fetched.
+
+    Raises DataFileMissing or UnreadableFile.
+    """
+    with access.open_input(path) if content is None else pa.BufferReader(content) as source:
         with _reading(path):
             file = orc.ORCFile(source)
             schema = pa.schema([_identified(field) for field in file.schema])

@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 
 from amoro_core.files.io import FileAccess, reading_parquet
 
-#: Files up to this size are fetched whole: one request instead of one for each column chunk.
-SMALL_FILE_BYTES = 32 << 20
 #: Decoded bytes a batch is to have; with the bounds below it decides how many rows are decoded at once.
 BATCH_BYTES = 16 << 20
 MIN_BATCH_ROWS, MAX_BATCH_ROWS = 256, 65_536
@@ -64,13 +62,13 @@ class ParquetInput:
 
 
 @contextmanager
-def open_parquet(access: FileAccess, path: str, size_bytes: int) -> Iterator[ParquetInput]:
-    """The Parquet file at `path`, open until the block ends; `size_bytes` is what metadata says of it.
+def open_parquet(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[ParquetInput]:
+    """The Parquet file at `path`, open until the block ends; `content` is all of it, where that was fetched.
 
     Raises DataFileMissing or UnreadableFile.
     """
-    if size_bytes <= SMALL_FILE_BYTES:
-        source = pa.BufferReader(access.read_bytes(path))
+    if content is not None:
+        source = pa.BufferReader(content)
         buffer_bytes = 0
     else:
         source = access.open_input(path)

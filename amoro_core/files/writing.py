@@ -1,7 +1,9 @@
 """Writing Parquet files that are correct for Iceberg."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,8 +43,13 @@ class ParquetOutput:
         options: WriterOptions,
         *,
         memory_bytes: int | None = None,
+        checkpoint: Callable[[], None] | None = None,
     ) -> None:
-        """Create the file. A row group is written at `memory_bytes` at the latest. Raises StorageFull."""
+        """Create the file. A row group is written at `memory_bytes` at the latest.
+
+        `checkpoint` is called with each piece that is written, and may raise: encoding a row group takes seconds.
+        Raises StorageFull.
+        """
         self.path = path
         self._schema = schema
         self._arrow = arrow_schema(schema)
@@ -53,7 +60,7 @@ class ParquetOutput:
         self._pending_bytes = 0
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
         self._access = access
-        self._stream = access.create_output(path)
+        self._stream = _CheckedStream(access.create_output(path), checkpoint)
         self._writer: pq.ParquetWriter | None = None  # made for the first rows, by what they are
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -93,6 +100,7 @@ class ParquetOutput:
 
     def discard(self) -> None:
         """Give the file up and delete it, as far as that is possible."""
+        self._stream.checkpoint = None
         with suppress(OSError, pa.ArrowException):  # what failed before fails here again
             if self._writer is not None:
                 self._writer.close()
@@ -143,6 +151,32 @@ class ParquetOutput:
             self._writer = self._open_writer(table)
         with translated(self.path):
             self._writer.write_table(table, row_group_size=table.num_rows)
+
+
+class _CheckedStream:
+    """A stream that asks before each write whether work goes on."""
+
+    def __init__(self, stream: Any, checkpoint: Callable[[], None] | None) -> None:
+        self.checkpoint = checkpoint
+        self._stream = stream
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._stream.closed)
+
+    def write(self, content: Any) -> int:
+        if self.checkpoint is not None:
+            self.checkpoint()
+        return int(self._stream.write(content))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 def _float_ids(columns: pa.Schema) -> list[int]:

@@ -18,6 +18,7 @@ from amoro_core.model.verification import RowsDigest
 from amoro_optimizer.rewrite.engine import Run
 from amoro_optimizer.rewrite.hashing import NULL_HASH, Hashes, key_hashes, mixed
 from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.memory import budget
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: Values up to this length are hashed whole by `key_hashes`.
@@ -41,7 +42,8 @@ def digest_rows(
     keys beyond the memory limit wait in files under `spill_root`. Raises as `rewrite` does for what it reads.
     """
     attempt = Attempt(TaskId("verification", 1), 1)
-    run = Run(work, access, attempt, lambda done, total: None, is_cancelled)
+    memory_bytes = budget(memory_limit_bytes)
+    run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
     digest = RowsDigest()
     with ExitStack() as spills:
         marks = Marks(
@@ -49,7 +51,7 @@ def digest_rows(
             access,
             run.checkpoint,
             run.open,
-            memory_bytes=memory_limit_bytes,
+            memory_bytes=memory_bytes,
             spill_root=spill_root or default_spill_root(),
             spills=spills,
         )

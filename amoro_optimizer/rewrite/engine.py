@@ -24,8 +24,9 @@ from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import resident_bytes
+from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
 from amoro_optimizer.rewrite.outputs import Outputs
+from amoro_optimizer.rewrite.reading import ReadAhead
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
@@ -51,27 +52,34 @@ def rewrite(
     `spill_root` (by default a directory for temporary files), which are gone when this ends; those of processes that
     were killed are deleted by `amoro_optimizer.rewrite.spilling.sweep_spills`.
     Every file written is deleted again when this raises: AttemptAbandoned once `is_cancelled` says so (asked for
-    each batch), DataFileMissing, UnreadableFile (also for files whose rows are not those of the manifest),
-    StorageFull, TableRefused for what is not handled, CheckFailed.
+    each batch, while a file is fetched and with each page that is written), DataFileMissing, UnreadableFile (also for
+    files whose rows are not those of the manifest), StorageFull, TableRefused for what is not handled, CheckFailed.
     """
     started = time.monotonic()
     _refuse_unfit(work)
     options = writer_options(work.table.properties)
-    run = Run(work, access, attempt, on_progress, is_cancelled)
+    memory_bytes = budget(memory_limit_bytes)
+    run = Run(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with ExitStack() as spills:
         marks = Marks(
             work,
             access,
             run.checkpoint,
             run.open,
-            memory_bytes=memory_limit_bytes,
+            memory_bytes=memory_bytes,
             spill_root=spill_root or default_spill_root(),
             spills=spills,
         )
         masks = _masks_ahead(run, marks) if work.output_count > 1 else {}
         live_rows = sum(_live(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
         outputs = Outputs(
-            work, access, attempt, options, live_rows=live_rows, memory_bytes=memory_limit_bytes // _ROW_GROUP_SHARE
+            work,
+            access,
+            attempt,
+            options,
+            run.checkpoint,
+            live_rows=live_rows,
+            memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
         )
         try:
             rows_deleted = sum(
@@ -88,6 +96,8 @@ def rewrite(
         except BaseException:
             outputs.abandon()
             raise
+        finally:
+            give_back()
     return RewriteOutput(
         data_files=tuple(outputs.data_files),
         delete_files=tuple(outputs.delete_files),
@@ -110,6 +120,7 @@ class Run:
     attempt: Attempt
     on_progress: Callable[[int, int], None]
     is_cancelled: Callable[[], bool]
+    memory_bytes: int
     rows_done: int = 0
     bytes_read: int = 0
     peak_memory: int = 0
@@ -132,6 +143,11 @@ class Run:
         return bind(self._schema, source.schema, self._mapping, self._constants, source.path)
 
     @cached_property
+    def _ahead(self) -> ReadAhead:
+        files = [file.data for file in (*self.work.rewritten, *self.work.converted)]
+        return ReadAhead(self.access, files, self.checkpoint, self.memory_bytes)
+
+    @cached_property
     def _schema(self) -> Schema:
         return parse_schema(self.work.table.schema_json)
 
@@ -151,7 +167,7 @@ class Run:
         data = file.data
         self.checkpoint()
         self.bytes_read += data.size_bytes
-        with open_rows(self.access, data) as source:
+        with open_rows(self.access, data, self._ahead.take(data)) as source:
             if source.rows != data.record_count:
                 raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
             yield source

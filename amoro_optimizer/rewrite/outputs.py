@@ -1,6 +1,7 @@
 """The files a task writes: their names, their even sizes, and what becomes of them when the task fails."""
 
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 
 import pyarrow as pa
@@ -22,7 +23,10 @@ _OVERSIZE = 1.5
 
 
 class Outputs:
-    """What one attempt has written. `live_rows` None: all rows go into one file."""
+    """What one attempt has written. `live_rows` None: all rows go into one file.
+
+    `checkpoint` is called with each page that is written, and may raise.
+    """
 
     def __init__(
         self,
@@ -30,6 +34,7 @@ class Outputs:
         access: FileAccess,
         attempt: Attempt,
         options: WriterOptions,
+        checkpoint: Callable[[], None],
         *,
         live_rows: int | None,
         memory_bytes: int,
@@ -40,6 +45,7 @@ class Outputs:
         self._access = access
         self._attempt = attempt
         self._options = options
+        self._checkpoint = checkpoint
         self._memory_bytes = memory_bytes
         self._schema = parse_schema(work.table.schema_json)
         self._rows_left = live_rows
@@ -87,7 +93,14 @@ class Outputs:
             files_left = max(1, self._work.output_count - len(self.data_files))
             self._room = max(1, -(-self._rows_left // files_left))
         path = self._new_path(self._work.rewritten[0].data.partition, "")
-        self._open = ParquetOutput(self._access, path, self._schema, self._options, memory_bytes=self._memory_bytes)
+        self._open = ParquetOutput(
+            self._access,
+            path,
+            self._schema,
+            self._options,
+            memory_bytes=self._memory_bytes,
+            checkpoint=self._checkpoint,
+        )
         return self._open
 
     def _new_path(self, partition: Partition, suffix: str) -> str:

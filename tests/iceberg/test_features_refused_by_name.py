@@ -157,7 +157,7 @@ def test_a_table_that_wants_another_format_written_is_refused_by_the_property(ta
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("write.parquet.compression-level", "high", "a level of zstd, 1 to 22"),
+        ("write.parquet.compression-level", "high", "a level of zstd, -131072 to 22"),
         ("write.metadata.metrics.default", "short", "none, counts, full or truncate(n)"),
     ],
 )

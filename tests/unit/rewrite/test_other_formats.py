@@ -8,6 +8,7 @@ from typing import Any
 
 import fastavro
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 from pyiceberg.avro.file import AvroOutputFile
@@ -36,8 +37,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.errors import TableRefused, UnreadableFile
-from amoro_core.files.opening import open_rows
-from amoro_core.files.parquet import SMALL_FILE_BYTES
+from amoro_core.files.opening import SMALL_FILE_BYTES, open_rows
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     DELETE_POS_FIELD_ID,
@@ -224,6 +224,22 @@ def test_avro_files_of_many_blocks_lose_rows_to_deletes_of_every_kind_and_format
     assert rows_of(output) == [{"n": n, "s": f"row {n}"} for n in expected]
 
 
+def test_keys_deleted_from_avro_and_orc_files_that_stay_become_positions(tmp_path: Path) -> None:
+    rows = [{"n": n, "s": None} for n in range(100)]
+    avro = avro_file(tmp_path, NAMES, rows)
+    orc_columns = pa.schema([orc_col("n", pa.int64(), 1), orc_col("s", pa.string(), 2)])
+    other = orc_file(tmp_path, pa.Table.from_pylist(rows, schema=orc_columns))
+    keys = avro_file(tmp_path, {**NAMES, "fields": NAMES["fields"][:1]}, [{"n": 7}, {"n": 99}])
+    work = task(context(tmp_path, TWO), [], [deletes_of(keys, DeleteKind.EQUALITY, (1,))], converted=[avro, other])
+
+    output = run(work)
+
+    made = {
+        file.referenced_data_file: pq.read_table(file.path).column("pos").to_pylist() for file in output.delete_files
+    }
+    assert made == {avro.path: [7, 99], other.path: [7, 99]}
+
+
 def test_large_avro_files_are_streamed_with_the_same_result(tmp_path: Path) -> None:
     rows = [{"n": n, "s": f"{n:05}" * 2000} for n in range(5000)]
     file = avro_file(tmp_path, NAMES, rows)
@@ -303,7 +319,7 @@ def test_avro_and_orc_files_tell_their_rows_without_columns(tmp_path: Path) -> N
     avro = avro_file(tmp_path, NAMES, [{"n": n, "s": None} for n in range(10)])
     other = orc_file(tmp_path, pa.table([pa.array(range(10))], schema=pa.schema([orc_col("n", pa.int64(), 1)])))
     for file in (avro, other):
-        with open_rows(access_to(tmp_path), file) as source:
+        with open_rows(access_to(tmp_path), file, None) as source:
             assert (source.rows, sum(batch.num_rows for _, batch in source.batches([]))) == (10, 10)
 
 

@@ -41,7 +41,7 @@ ROWS: dict[str, list[Any]] = {
 def chosen(root: Path, ranges: dict[int, tuple[int, int] | None], **options: Any) -> tuple[int, ...] | None:
     """The groups (of two rows each) that are to be read."""
     file = data_file(root, COLUMNS, ROWS, row_group_size=2, **options)
-    with open_parquet(access_to(root), file.path, file.size_bytes) as source:
+    with open_parquet(access_to(root), file.path) as source:
         return groups_within(source, bind(SCHEMA, source.schema, None, {}, file.path), ranges)
 
 

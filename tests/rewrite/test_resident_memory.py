@@ -1,0 +1,62 @@
+"""The promise about memory: a process stays below what it takes at rest plus the limit for each thread."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_SCRIPT = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from amoro_core.files.io import open_access
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_optimizer.rewrite.engine import rewrite
+from amoro_optimizer.rewrite.memory import resident_bytes
+from tests.bench.data import task, write_mixed
+
+def run(number, part):
+    work = task(root, part)
+    work = replace(work, table=replace(work.table, properties={}))
+    access = open_access({}, str(root), read_locations=[str(root)], write_locations=[str(root)])
+    attempt = Attempt(TaskId("0197c0de-0000-7000-8000-000000000001", number), 1)
+    told.append(rewrite(
+        work, access, attempt, on_progress=lambda done, all: None, is_cancelled=lambda: False, memory_limit_bytes=limit
+    ).peak_memory_bytes)
+
+def peak():
+    (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+root, threads, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+files, told = write_mixed(root, 40), []
+if threads:
+    base = resident_bytes()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    workers = [Thread(target=run, args=(number, files[number::threads])) for number in range(threads)]
+    for worker in workers: worker.start()
+    for worker in workers: worker.join()
+    print(json.dumps([base, peak(), max(told), len(told)]))
+"""
+LIMIT = 128 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read where Linux tells it")
+def test_resident_memory_stays_below_its_base_plus_the_limit_of_each_thread(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    command = [sys.executable, "-c", _SCRIPT, str(tmp_path)]
+    subprocess.run([*command, "0", "0"], check=True)  # makes the files: the next process has not touched their making
+    for threads in (1, 2):
+        done = subprocess.run([*command, str(threads), str(LIMIT)], check=True, stdout=subprocess.PIPE, text=True)
+        base, peak, told, tasks = json.loads(done.stdout)
+        print(f"{threads} threads: base {base >> 20} MB, peak {peak >> 20} MB")
+        assert tasks == threads
+        assert peak <= base + threads * LIMIT
+        # What a result states as its peak is that of the process, looked at with each batch and each page.
+        assert told > base
+        assert abs(told - peak) < LIMIT // 4

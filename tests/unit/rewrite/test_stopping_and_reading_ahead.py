@@ -1,0 +1,142 @@
+"""An attempt that is cancelled ends at once, whatever it does just then; files are fetched one ahead."""
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
+
+from amoro_core.errors import AttemptAbandoned, DataFileMissing
+from amoro_core.files.io import FileAccess
+from amoro_core.model.files import DataFile
+from amoro_optimizer.rewrite.reading import ReadAhead
+
+from .builders import access_to, col, context, data_file, run, task, written_under
+
+SCHEMA = Schema(NestedField(1, "n", LongType()))
+COLUMNS = [col("n", pa.int64(), 1)]
+
+
+def test_an_attempt_ends_in_the_middle_of_a_row_group_that_is_being_written(tmp_path: Path) -> None:
+    rows = 1_000_000
+    table = pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(COLUMNS))
+    file = data_file(tmp_path, COLUMNS, table)
+    asked: list[int] = []  # bytes of the output, each time after all rows were read
+    done = threading.Event()
+
+    def is_cancelled() -> bool:
+        if done.is_set():
+            asked.append(sum((tmp_path / path).stat().st_size for path in written_under(tmp_path)))
+        return len(asked) >= 5
+
+    with pytest.raises(AttemptAbandoned):
+        run(
+            task(context(tmp_path, SCHEMA), [file]),
+            on_progress=lambda rows_done, total: done.set() if rows_done == total else None,
+            is_cancelled=is_cancelled,
+        )
+
+    assert len(asked) >= 5
+    assert asked[-1] < 4 * rows  # the whole row group has seven and a half bytes for each of these numbers
+    assert written_under(tmp_path) == []
+
+
+class Hanging(FileAccess):
+    """Files that come only when they are released."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
+        self.asked = threading.Event()
+        self.released = threading.Event()
+
+    def read_bytes(self, path: str) -> bytes:
+        self.asked.set()
+        assert self.released.wait(60)
+        return super().read_bytes(path)
+
+
+def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path) -> None:
+    access = Hanging(tmp_path)
+    file = data_file(tmp_path, COLUMNS, {"n": [1]})
+    try:
+        with pytest.raises(AttemptAbandoned):
+            run(task(context(tmp_path, SCHEMA), [file]), access, is_cancelled=access.asked.is_set)
+        assert not access.released.is_set()
+    finally:
+        access.released.set()
+
+
+class Recording(FileAccess):
+    """Tells which files were read, in their order."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
+        self.read: list[str] = []
+        self.has_read = threading.Condition()
+
+    def read_bytes(self, path: str) -> bytes:
+        with self.has_read:
+            self.read.append(path)
+            self.has_read.notify_all()
+        return super().read_bytes(path)
+
+    def wait_for(self, *files: DataFile) -> bool:
+        with self.has_read:
+            return self.has_read.wait_for(lambda: self.read == [file.path for file in files], timeout=30)
+
+
+def files_of(root: Path, count: int) -> list[DataFile]:
+    return [data_file(root, COLUMNS, {"n": [number]}) for number in range(count)]
+
+
+def content(file: DataFile) -> bytes:
+    return Path(file.path).read_bytes()
+
+
+def ahead(access: FileAccess, files: list[DataFile], **more: Any) -> ReadAhead:
+    return ReadAhead(access, files, lambda: None, **{"memory_bytes": 1 << 30, **more})
+
+
+def test_the_next_file_is_fetched_while_the_one_before_it_is_worked_on(tmp_path: Path) -> None:
+    access, files = Recording(tmp_path), files_of(tmp_path, 3)
+    reads = ahead(access, files)
+
+    assert reads.take(files[0]) == content(files[0])
+    assert access.wait_for(files[0], files[1])
+    assert reads.take(files[1]) == content(files[1])
+    assert access.wait_for(*files)
+    assert reads.take(files[2]) == content(files[2])
+    assert access.read == [file.path for file in files]
+
+
+def test_a_file_that_comes_out_of_turn_has_its_own_content(tmp_path: Path) -> None:
+    access, files = Recording(tmp_path), files_of(tmp_path, 4)
+    reads = ahead(access, files)
+
+    assert reads.take(files[0]) == content(files[0])
+    assert reads.take(files[2]) == content(files[2])
+    assert reads.take(files[0]) == content(files[0])
+
+
+def test_large_files_are_left_to_be_streamed_within_little_memory(tmp_path: Path) -> None:
+    noise = np.random.default_rng(1).integers(0, 1 << 60, 200_000)
+    large = data_file(tmp_path, COLUMNS, pa.table([noise], schema=pa.schema(COLUMNS)))
+    assert 1 << 20 < large.size_bytes < 2 << 20
+
+    assert ahead(access_to(tmp_path), [large], memory_bytes=1).take(large) is None
+    assert ahead(access_to(tmp_path), [large], memory_bytes=32 << 20).take(large) == content(large)
+
+
+def test_a_missing_file_is_said_when_it_is_its_turn(tmp_path: Path) -> None:
+    files = files_of(tmp_path, 2)
+    Path(files[1].path).unlink()
+    reads = ahead(access_to(tmp_path), files)
+
+    assert reads.take(files[0]) == content(files[0])
+    with pytest.raises(DataFileMissing, match=files[1].path):
+        reads.take(files[1])
