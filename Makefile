@@ -12,7 +12,7 @@ DIST := dist
 export DEBIAN_FRONTEND := noninteractive
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test prove lint proto dist binary clean
+.PHONY: demo check test prove mutants lint proto dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -30,6 +30,12 @@ test: $(VENV)/.spark-test $(JARS)/.fetched lint
 BUDGET ?= 60m
 prove: $(VENV)/.test
 	$(BIN)/python -m tests.prove --budget $(BUDGET)
+
+# Mutation testing of matching, validation and commit: a seeded sample within an hour; the figures go to docs/mutants.md.
+SAMPLE ?= 300
+SEED ?= 1
+mutants: $(VENV)/.test
+	$(BIN)/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED)
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -52,7 +58,7 @@ binary: dist
 	$(BIN)/pex $(DIST)/amoro-*.whl --console-script amoro --venv --output-file $(DIST)/amoro.pyz
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis mutants
 
 # --- Python -----------------------------------------------------------------------------------------------------------
 

@@ -184,7 +184,7 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
 def inputs_are_live(group: Group, sight: Sight) -> str | None:
     """A file that is gone was rewritten or deleted by another, so that its rows must not be written again."""
     for given in _inputs(group):
-        live = sight.files.get(normalise(given.data.path), ())
+        live = sight.files.get(normalise(given.data.path))
         if not live:
             return f"{given.data.path} is no longer live"
         if len(live) > 1:

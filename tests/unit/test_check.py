@@ -147,6 +147,43 @@ def test_results_that_add_up_pass() -> None:
     check(RECORD, SCANNED, FACTS)
 
 
+def test_inputs_and_deletes_as_new_as_the_plan_pass() -> None:
+    file, delete = replace(B, sequence_number=S), replace(POSITION, sequence_number=S)
+    record = work(rewritten=(InputFile(A, (0, 1)), InputFile(file, (1,))), deletes=(EQUALITY, delete))
+
+    check(record, scanned_of(record), FACTS)
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+def test_a_converted_file_has_from_one_position_to_all_its_rows(count: int) -> None:
+    record = output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
+
+    check(record, SCANNED, facts_of(record))
+
+
+def test_positions_without_bounds_admit_a_path_in_any_spelling() -> None:
+    file = replace(C, path="/w/t/data/c")
+    record = with_group(
+        lambda one: replace(
+            one,
+            work=replace(one.work, converted=(InputFile(file, (0,)),)),
+            output=replace(
+                one.output,
+                delete_files=(replace(CONVERTED, referenced_data_file=file.path, metrics=ColumnMetrics()),),
+            ),
+        )
+    )
+
+    check(record, scanned_of(record), facts_of(record))
+
+
+def test_a_column_of_unknown_type_has_no_values_to_count() -> None:
+    schema = {**SCHEMA, "fields": [*SCHEMA["fields"], {"id": 9, "name": "u", "required": False, "type": "unknown"}]}
+    record = work(table=replace(CONTEXT, schema_json=json.dumps(schema)))
+
+    check(record, SCANNED, FACTS)
+
+
 def test_deletes_newer_than_the_plan_are_a_matter_of_validation() -> None:
     newer = replace(EQUALITY, path="newer", sequence_number=S + 1)
 
@@ -262,7 +299,7 @@ CORRUPTIONS = {
     "a delete not planned": (
         work(rewritten=(InputFile(A, (0,)), InputFile(B, (0,)))),
         "deletes",
-        "was planned with 1 deletes, 2 apply",
+        "was planned with 1 deletes, 2 apply: [('pos', 9)]",
     ),
     "a delete too many": (
         work(rewritten=(InputFile(A, (0, 1)), InputFile(B, (0, 1)))),
@@ -309,10 +346,11 @@ def test_an_input_newer_than_the_plan_is_refused() -> None:
         check(record, scanned_of(record), FACTS)
 
 
-def test_more_positions_than_rows_are_refused() -> None:
-    record = output(delete_files=(replace(CONVERTED, record_count=1001),), positions_written=1001)
+@pytest.mark.parametrize("count", [0, 1001])
+def test_more_positions_than_rows_or_none_are_refused(count: int) -> None:
+    record = output(delete_files=(replace(CONVERTED, record_count=count),), positions_written=count)
 
-    with pytest.raises(CheckFailed, match="1001 positions of 1000 rows"):
+    with pytest.raises(CheckFailed, match=f"has {count} positions of 1000 rows"):
         check(record, SCANNED, facts_of(record))
 
 
@@ -322,6 +360,38 @@ def test_a_column_that_the_output_lacks_is_refused() -> None:
 
     with pytest.raises(CheckFailed, match=r"check columns: .* has None values of field 2 in 140 rows"):
         check(record, SCANNED, facts_of(record))
+
+
+def test_a_column_with_fewer_values_than_rows_is_refused() -> None:
+    short = ColumnMetrics(value_counts={1: 140, 2: 139, 4: 420}, null_value_counts={1: 0, 2: 9, 4: 0})
+    record = data_output(metrics=short)
+
+    with pytest.raises(CheckFailed, match=r"check columns: .* has 139 values of field 2 in 140 rows"):
+        check(record, SCANNED, facts_of(record))
+
+
+def test_a_column_that_is_lacking_after_an_empty_file_is_refused() -> None:
+    empty = replace(OUT, path=OUT.path + "x", record_count=0, metrics=ColumnMetrics())
+    lacking = replace(OUT, metrics=ColumnMetrics(value_counts={1: 140}, null_value_counts={1: 0}))
+    record = output(data_files=(empty, lacking))
+
+    with pytest.raises(CheckFailed, match=r"check columns: .* has None values of field 2 in 140 rows"):
+        check(record, SCANNED, facts_of(record))
+
+
+def test_nulls_are_compared_after_a_column_that_is_not_counted() -> None:
+    silent = replace(PURE_D, metrics=ColumnMetrics(null_value_counts={2: 4}))
+    record = with_group(
+        lambda one: replace(
+            one,
+            work=replace(one.work, rewritten=(InputFile(silent),)),
+            output=replace(one.output, data_files=(replace(PURE_OUT, metrics=metrics(60, 5)),)),
+        ),
+        PURE,
+    )
+
+    with pytest.raises(CheckFailed, match="check nulls: field 2 had 4 nulls and has 5, with 0 deleted"):
+        check(record, scanned_of(record), facts_of(record))
 
 
 @pytest.mark.parametrize(("group", "nulls"), [(GROUP, 11), (PURE, 5), (PURE, 3)], ids=["more", "new", "fewer"])
@@ -356,9 +426,9 @@ def test_a_path_used_twice_is_refused(path: str) -> None:
     start = "p-2-" if path != A.path else ""
     twin = replace(PURE_OUT, path=path, record_count=0, metrics=ColumnMetrics())
     record = output(PURE, data_files=(PURE_OUT, twin))
-    rule = "paths" if start else "location"
+    found = "process p fails the check paths" if start else "task p-2 fails the check location"
 
-    with pytest.raises(CheckFailed, match=f"check {rule}: "):
+    with pytest.raises(CheckFailed, match=f"^{found}: "):
         check(record, SCANNED, facts_of(record))
 
 

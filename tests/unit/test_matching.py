@@ -120,6 +120,9 @@ def test_equality_deletes_of_a_partitioned_spec_do_not_reach_unpartitioned_data(
         (b"/t/a", b"/t/d", False),  # not raised: no path below begins with it
         (b"/t/\xff", b"/t/\xff\xff", False),
         (b"/t/", b"/t/\xc3", True),  # cut within a character
+        (b"file:/t/d.parquet", b"file:/t/z", True),
+        (b"file:/t/a", b"file:/t/d.parquet", True),
+        (b"/t/e.parquet", b"file:/t/e.parquet", False),  # one file in two spellings
     ],
 )
 def test_path_bounds_narrow_position_deletes(low: bytes, high: bytes, expected: bool) -> None:

@@ -225,6 +225,19 @@ def test_a_group_whose_input_is_not_live_as_planned_is_dropped(live: list[Scanne
     assert done.content.groups == (2,)
 
 
+def test_a_file_that_is_live_twice_drops_the_group_though_both_are_as_planned() -> None:
+    done = validate(record(group(1, rewritten=[scanned(A)])), head(scanned(A), scanned(A)))
+
+    assert done.dropped == {1: f"{A.path} is live 2 times"}
+
+
+def test_inputs_and_deletes_as_new_as_the_plan_are_no_conflict() -> None:
+    newest, delete = data("newest", S), position("newest-delete", S)
+    plan = record(group(1, rewritten=[scanned(newest, delete)]))
+
+    assert refusing(plan, head(scanned(newest, delete))) == []
+
+
 def test_a_group_with_an_input_above_the_plan_is_dropped() -> None:
     newer = data("newer", S + 1)
     plan = record(group(1, rewritten=[scanned(newer)]))
@@ -430,6 +443,35 @@ def test_a_newer_equality_delete_with_key_columns_that_outputs_lack_drops_the_gr
     assert list(validate(plan, now).dropped) == [1]
 
 
+def test_key_columns_that_outputs_lack_matter_for_a_delete_of_another_spec_that_covers_them_all() -> None:
+    newer = equality("newer", S + 1, 1, (None,), ids=(3,))
+    x = data("x", 5, 0, (b"x",))
+    plan = record(group(1, rewritten=[scanned(x)]))
+
+    assert refusing(plan, head(scanned(x, newer))) == ["newer_equality_deletes_know_the_outputs"]
+
+
+def test_key_columns_that_outputs_lack_do_not_matter_in_another_partition() -> None:
+    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"y",))
+    plan = record(group(1, rewritten=[scanned(x)]))
+
+    assert refusing(plan, head(scanned(x), scanned(y, equality("newer", S + 1, 0, (b"y",), ids=(3,))))) == []
+
+
+def test_files_of_which_no_row_is_left_go_though_their_delete_stays() -> None:
+    plan = record(group(1, rewritten=[scanned(A, E7)], outputs=[]))
+
+    assert validate(plan, head(scanned(A, E7), scanned(B, E7))) == Validation(
+        None, {}, CommitContent((1,), (A,), (), (), ())
+    )
+
+
+def test_a_conversion_that_hit_nothing_takes_its_delete_away() -> None:
+    plan = record(group(1, converted=[scanned(A, E7)], new_deletes=[]))
+
+    assert validate(plan, head(scanned(A, E7))) == Validation(None, {}, CommitContent((1,), (), (E7,), (), ()))
+
+
 def test_nothing_left_is_neither_a_conflict_nor_a_content() -> None:
     plan = record(group(1, rewritten=[scanned(A)]), group(2, rewritten=[scanned(B)]))
 
@@ -517,6 +559,46 @@ def test_a_global_equality_delete_stays_for_files_of_every_partition_and_spec() 
 
     assert removed(plan, head(scanned(x, everywhere))) == (everywhere,)
     assert removed(plan, head(scanned(x, everywhere), scanned(data("y", 6, 2, (b"y",))))) == ()
+
+
+def test_what_the_oldest_file_outside_needs_stays_whatever_comes_after_it() -> None:
+    everywhere, x, y = equality("everywhere", 7, 1), data("x", 5, 0, (b"x",)), data("y", 6, 0, (b"y",))
+    void, z = equality("void", 7, 1, (None,)), data("z", 9, 0, (b"y",))
+    one = group(1, rewritten=[scanned(x, everywhere, void)])
+
+    found = scan_of(scanned(x, everywhere, void), scanned(y, void), scanned(z))
+
+    assert removable_deletes([one], found, S) == ()
+    assert removable_deletes([one], scan_of(scanned(x, everywhere, void), scanned(z)), S) == (everywhere, void)
+
+
+def test_what_the_oldest_file_of_a_partition_needs_stays_whatever_comes_after_it() -> None:
+    one = group(1, rewritten=[scanned(A, E7)])
+
+    assert removable_deletes([one], scan_of(scanned(A, E7), scanned(data("old", 6)), scanned(data("new", 9))), S) == ()
+
+
+def test_a_global_equality_delete_that_was_not_folded_into_a_converted_file_stays() -> None:
+    everywhere = equality("everywhere", 7, 1)
+    x, y = data("x", 5, 0, (b"x",)), data("y", 5, 0, (b"x",))
+    one = group(1, rewritten=[scanned(x, everywhere)], converted=[scanned(y)])
+
+    assert removable_deletes([one], scan_of(scanned(x, everywhere), scanned(y)), S) == ()
+
+
+@pytest.mark.parametrize("delete", [equality("e", 7, 0, (b"x",)), position("p", 7, 0, (b"x",)), position("g", 7, 1)])
+def test_a_converted_file_of_another_partition_keeps_no_delete(delete: DeleteFile) -> None:
+    x, y = data("x", 5, delete.spec_id, delete.partition), data("y", 5, 0, (b"y",))
+    groups = [group(1, rewritten=[scanned(x, delete)]), group(2, converted=[scanned(y)])]
+
+    assert removable_deletes(groups, scan_of(scanned(x, delete), scanned(y)), S) == (delete,)
+
+
+def test_a_dangling_delete_as_new_as_the_plan_goes_and_a_newer_one_stays() -> None:
+    same, newer = equality("same", S), equality("newer", S + 1)
+    found = TableScan(200, 20, (scanned(A),), (same, newer))
+
+    assert removable_deletes([group(1, rewritten=[scanned(A)])], found, S) == (same,)
 
 
 def test_field_ids_are_those_of_nested_fields_too() -> None:

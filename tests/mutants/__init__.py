@@ -1,0 +1,1 @@
+"""Mutation testing of matching, validation and commit: `python -m tests.mutants`."""

@@ -1,0 +1,126 @@
+"""Mutation testing of matching, validation and commit: `python -m tests.mutants [--sample 300] [--seed 1]`.
+
+Draws a sample from all mutants of the modules that `[tool.mutmut]` in pyproject.toml names, runs two at a time the
+tests that reach them, and writes docs/mutants.md. What was not tried when the time is up counts neither way. Ends with
+1 when less than --least percent were killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from mutmut import __main__ as mutmut
+from mutmut.mutation.data import SourceFileMutationData
+from mutmut.mutation.diff_apply import get_diff_for_mutant
+from mutmut.stats import status_by_exit_code
+from mutmut.utils.file_utils import copy_also_copy_files, copy_src_dir, setup_source_paths, walk_mutatable_files
+from mutmut.utils.format_utils import get_module_from_key, orig_function_and_class_names_from_key
+
+from tests.mutants import operators
+from tests.mutants.page import KILLED, MEANINGS, Mutant, Run, change_of, read_meanings, render, sample, share_killed
+
+WORK = Path("mutants")  # mutmut's own name for it
+AT_A_TIME = 2
+
+
+def main() -> None:
+    """Parse the command line, run, write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sample", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=50.0, help="what is not tried by then is left out")
+    parser.add_argument("--least", type=float, default=85.0, help="percent that must be killed")
+    parser.add_argument("--module", default="", help="only modules whose name ends so; writes no page")
+    parser.add_argument("--again", action="store_true", help="keep the kills of the last run, try the others")
+    parser.add_argument("--page", type=Path, default=Path("docs/mutants.md"))
+    given = parser.parse_args()
+    run = _run(given)
+    text = render(run, read_meanings(MEANINGS.read_text()), "make mutants")
+    if given.module:
+        print(text)
+    else:
+        given.page.write_text(text)
+    share = share_killed(run.mutants)
+    print(f"{len(run.tried)} of {len(run.mutants)} tried, {share:.1f} % killed, {len(run.survivors)} survived")
+    sys.exit(share < given.least)
+
+
+def _run(given: argparse.Namespace) -> Run:
+    started = time.monotonic()
+    if not given.again:
+        shutil.rmtree(WORK, ignore_errors=True)
+    names = _make_mutants(given.module)
+    chosen = sample(names, given.sample, given.seed)
+    known = _statuses()
+    _try([name for name in chosen if known[name][1] not in KILLED], given.minutes * 60 - (time.monotonic() - started))
+    known = _statuses()
+    mutants = tuple(_mutant(name, *known[name]) for name in chosen)
+    made = {module: len(some) for module, some in names.items()}
+    return Run(given.seed, (time.monotonic() - started) / 60, given.again, made, mutants)
+
+
+def _make_mutants(ending: str) -> dict[str, list[str]]:
+    """Write every module with all its mutants below WORK; their names by module."""
+    operators.install()
+    WORK.mkdir(exist_ok=True)
+    copy_src_dir()
+    copy_also_copy_files()
+    setup_source_paths()
+    mutmut.create_mutants(AT_A_TIME)
+    names: dict[str, list[str]] = {}
+    for data in _made():
+        for name in data.exit_code_by_key:
+            if (module := get_module_from_key(name)).endswith(ending):
+                names.setdefault(module, []).append(name)
+    return names
+
+
+def _made() -> list[SourceFileMutationData]:
+    found = []
+    for path in walk_mutatable_files():
+        data = SourceFileMutationData(path=path)
+        data.load()
+        found.append(data)
+    return found
+
+
+def _statuses() -> dict[str, tuple[str, str]]:
+    """Of every mutant the file and what became of it so far."""
+    return {
+        name: (str(data.path), status_by_exit_code[code])
+        for data in _made()
+        for name, code in data.exit_code_by_key.items()
+    }
+
+
+def _try(names: list[str], seconds: float) -> None:
+    """Run the tests against each mutant; what is done by then stays written below WORK."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1))
+    try:
+        mutmut._run(names, AT_A_TIME)
+    except KeyboardInterrupt:
+        print("the time is up")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _mutant(name: str, path: str, status: str) -> Mutant:
+    function, owner = orig_function_and_class_names_from_key(name)
+    module = get_module_from_key(name)
+    where = ".".join(part for part in (module, owner, function) if part)
+    return Mutant(module, change_of(where, get_diff_for_mutant(name, path=path)), status)
+
+
+if __name__ == "__main__":
+    main()
