@@ -30,7 +30,7 @@ class AssessedFile:
     duplicates: bool  # position deletes cover more of its rows than the ratio allows
     convertible: bool  # one position delete file would say the same as its deletes
     too_short: bool  # the first position in that file would already be too much for the ratio
-    combinable: bool  # several position deletes would become one
+    combinable: bool  # several position deletes would become fewer
     folded: int = -1  # the sequence number up to which its own position delete holds all others; −1 without one
 
     @property
@@ -69,7 +69,8 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
     deleted = sum(delete.record_count for delete in positions)
     segment = file_class is not FileClass.FRAGMENT
     bearable = data.record_count * config.major_trigger_duplicate_ratio
-    convertible = segment and _is_convertible(scanned, folded, positions)
+    combinable = segment and _are_combinable(data, positions)
+    convertible = combinable or (segment and _is_convertible(scanned, positions))
     return AssessedFile(
         scanned,
         file_class,
@@ -77,7 +78,7 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
         duplicates=segment and deleted > bearable,
         convertible=convertible and bearable >= 1,
         too_short=convertible and bearable < 1,
-        combinable=segment and len(positions) > 1,
+        combinable=combinable,
         folded=folded,
     )
 
@@ -120,10 +121,22 @@ def _counting(scanned: ScannedFile) -> tuple[int, tuple[DeleteFile, ...]]:
     return folded, (newest, *(delete for delete in positions if delete.sequence_number > folded))
 
 
-def _is_convertible(scanned: ScannedFile, folded: int, positions: tuple[DeleteFile, ...]) -> bool:
-    if len(positions) < len(scanned.deletes) and any(d.kind is DeleteKind.EQUALITY for d in scanned.deletes):
-        return True
-    return len(positions) > 1 or (len(positions) == 1 and positions[0].sequence_number != folded)
+def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...]) -> bool:
+    """Whether it has deletes that other files are read with, too; one that names it alone is as good as converted."""
+    return any(
+        delete.kind is DeleteKind.EQUALITY or (delete in positions and not _is_of_file(delete, scanned.data))
+        for delete in scanned.deletes
+    )
+
+
+def _are_combinable(data: DataFile, positions: tuple[DeleteFile, ...]) -> bool:
+    """Whether one position delete in place of several is fewer: those that go by bounds alone stay (`removal`)."""
+    staying = sum(delete.referenced_data_file is None and _is_of_file(delete, data) for delete in positions)
+    return len(positions) - staying > 1
+
+
+def _is_of_file(delete: DeleteFile, data: DataFile) -> bool:
+    return is_file_scoped(delete, data.path) or is_own(delete, data)
 
 
 def _name(path: str) -> str:

@@ -225,6 +225,18 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     assert spark_rows(spark, table) == rows
 
 
+def test_position_deletes_of_spark_that_name_one_file_each_are_as_good_as_converted(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """Spark names the file by equal bounds alone, for which no delete goes: a conversion would only add files."""
+    table = make_notes(catalog, rows_per_file=60)
+    set_properties(spark, table, SEGMENTS)
+    spark.sql(f"DELETE FROM {table} WHERE id IN (2, 63, 124)")
+    named = spark.sql(f"SELECT referenced_data_file FROM {table}.delete_files").collect()
+    assert [one.referenced_data_file for one in named] == [None] * 3
+    assert services.has_nothing_to_do(table, MINOR)
+
+
 @pytest.mark.timeout(600)
 def test_a_table_of_format_one_is_optimized_and_upgraded_later(
     spark: SparkSession, catalog: SharedCatalog, services: Services

@@ -93,7 +93,17 @@ def commit(scan: TableScan, plan: OptimizingPlan, *, unpartitioned_specs: Iterab
     inputs = [file for task in plan.tasks for file in (*task.rewritten, *task.converted)]
     touched = {file.data.path for file in inputs}
     rewritten = {file.data.path for task in plan.tasks for file in task.rewritten}
-    needed = {delete.path for file in scan.files if file.data.path not in touched for delete in file.deletes}
+    untouched = [file for file in scan.files if file.data.path not in touched]
+    needed = {delete.path for file in untouched for delete in file.deletes}
+    # Beside a converted file no delete goes because of its bounds alone, if another file may need it.
+    beside = [delete for task in plan.tasks for file in task.converted for delete in file.deletes]
+    needed |= {
+        delete.path
+        for delete in beside
+        if delete.kind is DeleteKind.POSITION and not delete.referenced_data_file
+        for other in untouched
+        if _is_among(other.data, delete)
+    }
     removed = {delete.path for file in inputs for delete in file.deletes} - needed
     live = {delete.path: delete for file in scan.files for delete in file.deletes}
     partitions = {task.key for task in plan.tasks}
@@ -104,6 +114,11 @@ def commit(scan: TableScan, plan: OptimizingPlan, *, unpartitioned_specs: Iterab
     deletes = [*(d for path, d in live.items() if path not in removed), *(d for some in folded for d in some)]
     matched, more = matching.match(files, [*deletes, *dangling], frozenset(unpartitioned_specs))
     return TableScan(scan.snapshot_id + 1, scan.sequence_number + 1, matched, more)
+
+
+def _is_among(file: DataFile, delete: DeleteFile) -> bool:
+    same_place = (file.spec_id, file.partition) == (delete.spec_id, delete.partition)
+    return same_place and file.sequence_number <= delete.sequence_number
 
 
 def _outputs(task: TaskPlan, number: int, plan: OptimizingPlan) -> Sequence[DataFile]:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amoro_core.model.config import OptimizingConfig, parse_config
-from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
@@ -50,13 +50,18 @@ def scans(draw: st.DrawFn) -> TableScan:
         of = draw(st.sampled_from(files))
         sequence_number = draw(st.integers(of.sequence_number, 5))
         records = draw(st.integers(1, 400))
-        match draw(st.sampled_from(["equality", "position", "shared", "own"])):
+        match draw(st.sampled_from(["equality", "position", "by bounds", "shared", "own"])):
             case "equality":
                 deletes.append(
                     equality_delete(f"e{number}", sequence_number=sequence_number, partition=of.partition, spec_id=1)
                 )
             case "position":
                 deletes.append(position_delete(f"p{number}", of, records=records, sequence_number=sequence_number))
+            case "by bounds":
+                named = position_delete(f"b{number}", of, records=records, sequence_number=sequence_number)
+                bound = {DELETE_PATH_FIELD_ID: of.path.encode()}
+                metrics = ColumnMetrics(lower_bounds=bound, upper_bounds=bound)
+                deletes.append(replace(named, referenced_data_file=None, metrics=metrics))
             case "shared":
                 shared = position_delete(f"s{number}", of, records=records, sequence_number=sequence_number)
                 deletes.append(replace(shared, referenced_data_file=None))

@@ -16,6 +16,12 @@ def assessed(*deletes: DeleteFile, size_bytes: int = 110 * MIB) -> tuple[bool, b
     return file.duplicates, file.convertible, file.combinable
 
 
+def by_bounds(name: str, lower: str, upper: str) -> DeleteFile:
+    """A position delete that says by its bounds alone which files it is for."""
+    bounds = {DELETE_PATH_FIELD_ID: lower.encode()}, {DELETE_PATH_FIELD_ID: upper.encode()}
+    return replace(position_delete(name, None), metrics=ColumnMetrics(lower_bounds=bounds[0], upper_bounds=bounds[1]))
+
+
 @pytest.mark.parametrize(
     ("size_bytes", "expected"),
     [
@@ -36,11 +42,11 @@ def test_segment_without_deletes_needs_nothing() -> None:
 
 
 def test_position_deletes_of_exactly_the_ratio_are_not_too_many() -> None:
-    assert assessed(position_delete("d", SEGMENT, records=100)) == (False, True, False)
+    assert assessed(position_delete("d", SEGMENT, records=100)) == (False, False, False)
 
 
 def test_one_more_position_than_the_ratio_is_too_many() -> None:
-    assert assessed(position_delete("d", SEGMENT, records=101)) == (True, True, False)
+    assert assessed(position_delete("d", SEGMENT, records=101)) == (True, False, False)
 
 
 def test_equality_deletes_do_not_count_for_the_ratio() -> None:
@@ -50,6 +56,29 @@ def test_equality_deletes_do_not_count_for_the_ratio() -> None:
 def test_several_position_deletes_can_be_combined() -> None:
     deletes = position_delete("d1", SEGMENT), position_delete("d2", SEGMENT)
     assert assessed(*deletes) == (False, True, True)
+
+
+def test_position_delete_of_several_files_is_converted() -> None:
+    assert assessed(position_delete("d", None)) == (False, True, False)
+    between = by_bounds("d", "/t/data/a.parquet", "/t/data/z.parquet")
+    assert assessed(between) == (False, True, False)
+
+
+@pytest.mark.parametrize("spelled", [SEGMENT.path, f"file://{SEGMENT.path}"])
+def test_position_delete_that_names_this_file_by_equal_bounds_is_as_good_as_converted(spelled: str) -> None:
+    """As Spark writes it; it would stay beside the new one, for bounds alone do not let a delete go."""
+    by_spark = by_bounds("d", spelled, spelled)
+    assert assessed(by_spark) == (False, False, False)
+    assert assessed(by_spark, by_bounds("e", spelled, spelled)) == (False, False, False)
+    assert assessed(by_spark, position_delete("e", SEGMENT)) == (False, False, False)
+    assert assessed(by_spark, own_delete(SEGMENT, sequence_number=1)) == (False, False, False)
+
+
+def test_position_deletes_that_go_are_combined_beside_one_that_stays() -> None:
+    by_spark = by_bounds("d", SEGMENT.path, SEGMENT.path)
+    assert assessed(by_spark, position_delete("e", SEGMENT), position_delete("f", SEGMENT)) == (False, True, True)
+    assert assessed(by_spark, position_delete("e", None)) == (False, True, False)
+    assert assessed(by_spark, equality_delete("e")) == (False, True, False)
 
 
 def test_fragments_are_never_converted() -> None:
