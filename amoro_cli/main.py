@@ -4,7 +4,7 @@ import io
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +38,11 @@ from amoro_cli.session import (
     TokenFileOption,
     with_example,
 )
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, InvalidArgument
+
+#: What typer raises for wrong arguments; it exports only this child of it.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_INTERRUPTED = 130
 
 
 def _register_table(app: typer.Typer) -> None:
@@ -106,9 +110,15 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713 and does not fail
     try:
-        build(launcher)(args=arguments, prog_name="amoro")
+        status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
+        return status if isinstance(status, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("Interrupted.\n")
+        return _INTERRUPTED
+    except _UsageError as error:
+        return _refuse_usage(error, arguments)
     except AmoroError as error:
         if "--debug" in arguments:
             traceback.print_exception(error)
@@ -134,6 +144,31 @@ def _typer(name: str, text: str, example: str) -> typer.Typer:
         pretty_exceptions_enable=False,
         no_args_is_help=True,
     )
+
+
+def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:
+    """Tell what is wrong with the command's arguments; a group without command shows its help."""
+    message = error.format_message().replace(": Value error, ", ": ")
+    value = _value_of(getattr(getattr(error, "param", None), "opts", ()), arguments)
+    if value and value not in message:
+        message = message.replace("': ", f"': {value!r}: ", 1)
+    if error.ctx is not None and message == error.ctx.get_help():
+        sys.stderr.write(f"{message}\n")
+    else:
+        if error.ctx is not None:
+            path = error.ctx.command_path
+            sys.stderr.write(f"{error.ctx.get_usage()}\nTry '{path} --help' for help.\n\n")
+        _explain(InvalidArgument(message))
+    return InvalidArgument.exit_status
+
+
+def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
+    """What was given for an option, "" for anything else."""
+    for option, following in zip(arguments, [*arguments[1:], ""], strict=True):
+        name, _, value = option.partition("=")
+        if name.startswith("-") and name in options:
+            return value or following
+    return ""
 
 
 def _explain(error: AmoroError) -> None:

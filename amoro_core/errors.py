@@ -132,7 +132,13 @@ class CatalogNotFound(NotFound):
 
 
 class TableNotFound(NotFound):
+    """No such table in the catalog; `table` is its name as parsed, where it is known."""
+
     code = "AMORO-3002"
+
+    def __init__(self, message: str, *, hint: str = "", table: object = None) -> None:
+        super().__init__(message, hint=hint)
+        self.table = table
 
 
 class ProcessNotFound(NotFound):

@@ -296,7 +296,9 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
     match error:
         case NoSuchTableError() | NoSuchNamespaceError() if identifier is not None and _catalog_said_so(error):
             return TableNotFound(
-                f"table {identifier} does not exist", hint=f"See: amoro table list --catalog {config.name}"
+                f"table {identifier} does not exist",
+                hint=f"See: amoro table list --catalog {config.name}",
+                table=identifier,
             )
         case FileNotFoundError() if identifier is not None:
             return DataFileMissing(

@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 
 import grpc
 
-from amoro_core.errors import InvalidArgument, UnknownToken
+from amoro_core.errors import InvalidArgument, TableNotFound, UnknownToken
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.tokens import TokenKind
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer
@@ -106,13 +106,21 @@ class AdminCalls(AdminServiceServicer):
             def checked() -> T:
                 if not self._tokens.holds(TokenKind.ADMIN, token):
                     raise UnknownToken("the admin token is wrong", hint="It is in admin.token of the state directory.")
-                return work()
+                try:
+                    return work()
+                except TableNotFound as error:
+                    self._suggest(error)
+                    raise
 
             return await off_loop(self._pool, checked)
         except asyncio.CancelledError:
             raise
         except Exception as error:
             await abort(context, error)
+
+    def _suggest(self, error: TableNotFound) -> None:
+        if isinstance(error.table, TableIdentifier) and (similar := self._tables.similar(error.table)):
+            error.hint = f"Did you mean {similar}?"
 
 
 W = TypeVar("W", OptimizingStatus, OptimizingType, ProcessStatus, TokenKind, BlockedOperation)

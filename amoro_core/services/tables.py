@@ -1,5 +1,6 @@
 """Finding tables, looking at them, and saying what is to be done with them."""
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -123,6 +124,18 @@ class TableService:
             log.info("catalog.explored", catalog=catalog, added=len(added), disposed=len(disposed))
         return Exploration(added, disposed)
 
+    def similar(self, identifier: TableIdentifier) -> str:
+        """The known table of the catalog whose name comes nearest, "" when none does; listed where none is known."""
+        known = [
+            runtime.identifier for runtime in self._store.read(lambda db: tables.list_tables(db, identifier.catalog))
+        ]
+        if not known:
+            try:
+                known = self._format.list_tables(self._find_catalog(identifier.catalog))
+            except AmoroError:
+                return ""
+        return next(iter(difflib.get_close_matches(str(identifier), map(str, known), n=1)), "")
+
     def ensure(self, identifier: TableIdentifier) -> TableRuntime:
         """The runtime of a table that somebody named, made when it is new.
 
@@ -186,7 +199,7 @@ class TableService:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
         runtime, refusal = self._refresh(self.ensure(identifier).table_id)
         if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist")
+            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
         if runtime.status is OptimizingStatus.REFUSED:
             raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
         return runtime
@@ -309,7 +322,7 @@ class TableService:
         self._store.write(change)
         runtime = self.refresh(table_id)
         if runtime is None:
-            raise TableNotFound(f"table {identifier} does not exist")
+            raise TableNotFound(f"table {identifier} does not exist", table=identifier)
         return runtime
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
