@@ -216,10 +216,14 @@ def address_of(coordinator: Process) -> str:
     return coordinator.wait_for("amoro listens on").split("amoro listens on ")[1].split(",")[0]
 
 
-def install(directory: Path, settings: str = SETTINGS) -> Installation:
-    """A new installation in the directory: a catalog that pyiceberg's configuration names, and settings."""
+def install(directory: Path, settings: str = SETTINGS, properties: Mapping[str, str] | None = None) -> Installation:
+    """A new installation in the directory: a catalog that pyiceberg's configuration names, and settings.
+
+    `properties` are further ones of the catalog, for the processes and not for the test.
+    """
     catalog = writer.make_catalog(directory)
-    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {catalog.properties[key]}" for key in _KEYS))
+    known = {**{key: catalog.properties[key] for key in _KEYS}, **(properties or {})}
+    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {value}" for key, value in known.items()))
     (directory / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
     made = Installation(directory, catalog)
     made.home.mkdir(mode=0o700)

@@ -14,7 +14,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
-from tests.engine.parquet_rows import NAME_MAPPING, ParquetRows, local_path, read_parquet
+from tests.engine.parquet_rows import NAME_MAPPING, ParquetRows, open_input, read_parquet
 from tests.engine.values import Row, canonical, path_in_history
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -225,7 +225,7 @@ def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
 
 
 def read_avro(location: str) -> tuple[Any, list[Any]]:
-    """The writer's schema and all records of a local Avro file."""
-    with open(local_path(location), "rb") as file:
+    """The writer's schema and all records of an Avro file."""
+    with open_input(location) as file:
         reader = fastavro.reader(file)
         return reader.writer_schema, list(reader)

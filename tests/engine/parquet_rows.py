@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 FIELD_ID = b"PARQUET:field_id"
@@ -59,7 +60,8 @@ class ParquetRows:
 
 def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, Any]) -> ParquetRows:
     """Read the whole file; raises ValueError where it has neither field ids nor a name mapping."""
-    table = pq.ParquetFile(local_path(path), coerce_int96_timestamp_unit="us").read()
+    with open_input(path) as source:
+        table = pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read()
     nodes = tuple(_node(field) for field in table.schema)
     if not any(_has_ids(node) for node in nodes):
         if name_mapping is None:
@@ -67,6 +69,15 @@ def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, An
         nodes = _mapped(nodes, json.loads(name_mapping))
     columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
     return ParquetRows(Node(None, "", nodes), columns, table.num_rows, constants)
+
+
+def open_input(location: str) -> pa.NativeFile:
+    """The file at the location, in a local directory or in an object store that the environment describes."""
+    path = local_path(location)
+    if "://" not in path:
+        return pa.OSFile(path)
+    store, key = FileSystem.from_uri(location)
+    return store.open_input_file(key)
 
 
 def local_path(location: str) -> str:

@@ -1,0 +1,1 @@
+"""Whole optimizing on a warehouse in an object store."""
