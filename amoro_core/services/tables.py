@@ -1,7 +1,7 @@
 """Finding tables, looking at them, and saying what is to be done with them."""
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -76,9 +76,13 @@ class _Seen:
 
     table: OpenTable
     config: OptimizingConfig
-    enabled: Enabled
+    defaults: Mapping[str, str]  # of its catalog
     left_alone: str | None
     selects: Callable[[DataFile], bool] | None
+
+    def enabled(self, override: bool | None) -> Enabled:
+        """Whether the table is optimized, by `amoro table enable|disable` and by what was seen."""
+        return decide_enabled(override, self.table.facts.properties, self.defaults)
 
 
 class TableService:
@@ -233,10 +237,10 @@ class TableService:
         defaults = dict(catalog.properties)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
-        enabled = decide_enabled(runtime.enabled_override, own, defaults)
+        decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
         table.refuse_unsupported()
         selects = table.selects(config.filter) if config.filter is not None else None
-        return _Seen(table, config, enabled, table.left_alone(), selects)
+        return _Seen(table, config, defaults, table.left_alone(), selects)
 
     def _refuse_twins(self, runtime: TableRuntime, seen: _Seen) -> None:
         """One table under two names would be optimized twice; the name that came later is refused."""
@@ -259,7 +263,7 @@ class TableService:
             or runtime.evaluated_snapshot_id != facts.snapshot_id
             or runtime.properties != facts.properties
             or runtime.evaluated_config != str(seen.config)
-            or runtime.enabled != seen.enabled.value
+            or runtime.enabled != seen.enabled(runtime.enabled_override).value
             or (runtime.next_due_at is not None and runtime.next_due_at <= now)
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
@@ -281,15 +285,18 @@ class TableService:
 
     def _refreshed(self, db: Database, table_id: int, seen: _Seen, found: _Judged | None) -> TableRuntime:
         now, facts = self._clock(), seen.table.facts
+        before = tables.get(db, table_id)
+        # By the word of this moment: somebody may have enabled or disabled it while the table was looked at.
+        enabled = seen.enabled(before.enabled_override)
         runtime = replace(
-            tables.get(db, table_id),
+            before,
             uuid=facts.uuid,
             format_version=facts.format_version,
             location=facts.location,
             group=seen.config.group,
             quota=seen.config.quota,
-            enabled=seen.enabled.value,
-            enabled_origin=seen.enabled.origin,
+            enabled=enabled.value,
+            enabled_origin=enabled.origin,
             snapshot_id=facts.snapshot_id,
             metadata_location=facts.metadata_location,
             properties=dict(facts.properties),

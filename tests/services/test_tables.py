@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from amoro_core.errors import CatalogNotFound, CatalogUnavailable, InvalidArgument, TableNotFound, TableRefused
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import FAULTLESS, OptimizingStatus, OptimizingType, TableRuntime, parse_table
 from amoro_core.services.catalogs import CatalogChange
@@ -317,3 +318,26 @@ def test_a_malformed_filter_is_not_kept(world: World) -> None:
     with pytest.raises(InvalidArgument, match="table-filter is no regular expression"):
         world.catalogs.update("cat", CatalogChange({"table-filter": "(a"}))
     assert "table-filter" not in dict(world.catalogs.get("cat").properties)
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_word_that_is_said_while_the_table_is_looked_at_holds(
+    world: World, monkeypatch: pytest.MonkeyPatch, word: bool
+) -> None:
+    small_files(world)
+    table = parse_table("cat.db.t")
+    runtime = world.tables.set_enabled(table, not word)
+    load = IcebergFormat.load
+    said: list[bool] = []
+
+    def meanwhile(self: IcebergFormat, *arguments: Any) -> Any:
+        if not said:
+            said.append(word)
+            world.tables.set_enabled(table, word)
+        return load(self, *arguments)
+
+    monkeypatch.setattr(IcebergFormat, "load", meanwhile)
+    looked = world.tables.refresh(runtime.table_id)
+    assert looked is not None
+    assert (said, looked.enabled, world.table().enabled) == ([word], word, word)
+    assert looked.enabled_origin == f"amoro table {'enable' if word else 'disable'}"
