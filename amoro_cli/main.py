@@ -172,7 +172,7 @@ def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _explain(error: AmoroError) -> None:
-    lines = [f"Error: {error.message} [{error.code}]", *([f"Hint: {error.hint}"] if error.hint else [])]
+    lines = [f"Error: {error.message} [{error.code}]", f"Hint: {error.hint or error.remedy}"]
     sys.stderr.write("".join(f"{printable(line)}\n" for text in lines for line in text.split("\n")))
     sys.stderr.flush()
 

@@ -6,10 +6,11 @@ from typing import ClassVar
 class AmoroError(Exception):
     """Something went wrong that an operator can be told about.
 
-    `hint` says what to do next; `code` never changes its meaning.
+    `hint` says what to do next, else the `remedy` of its class; `code` never changes its meaning.
     """
 
     code: ClassVar[str] = "AMORO-1000"
+    remedy: ClassVar[str] = "Run it again with --debug for the traceback, and report it."
     exit_status: ClassVar[int] = 1
 
     def __init__(self, message: str, *, hint: str = "") -> None:
@@ -22,66 +23,77 @@ class WorkFailed(AmoroError):
     """The work could not be done; the message has the reason."""
 
     code = "AMORO-1001"
+    remedy = "Mend what the message names, then run it again; a process: amoro process show ID."
 
 
 class DataFileMissing(WorkFailed):
     """A file that the table's metadata names does not exist."""
 
     code = "AMORO-1002"
+    remedy = "Restore the file, or remove it from the table's metadata."
 
 
 class StorageFull(WorkFailed):
     """A disk or quota is full."""
 
     code = "AMORO-1003"
+    remedy = "Free some space: outputs are written before inputs go. Then run it again."
 
 
 class UnreadableFile(WorkFailed):
     """A file exists but is not what the metadata says."""
 
     code = "AMORO-1004"
+    remedy = "Restore the file from a backup, or remove it from the table with the engine that wrote it."
 
 
 class CheckFailed(WorkFailed):
     """The check before a commit found a result that does not add up; nothing was committed."""
 
     code = "AMORO-1005"
+    remedy = "Report it with the process's id: nothing was committed, the table is as it was."
 
 
 class CommitRefused(WorkFailed):
     """The catalog said no, and nothing was applied."""
 
     code = "AMORO-1006"
+    remedy = "Read what the catalog says: rights, or a table that another service keeps. Nothing was applied."
 
 
 class StoreFailed(WorkFailed):
     """The state database could not be written; the change did not happen."""
 
     code = "AMORO-1007"
+    remedy = "Look at the disk of the state directory: space and rights; amoro state check."
 
 
 class CoordinatorUnavailable(WorkFailed):
     """The coordinator does not answer."""
 
     code = "AMORO-1008"
+    remedy = "Start one with amoro up, or name another with --address or --home."
 
 
 class ProcessClosed(WorkFailed):
     """The process was cancelled or closed before its commit."""
 
     code = "AMORO-1009"
+    remedy = "Begin anew with amoro optimize TABLE if it is still wanted."
 
 
 class CatalogUnavailable(WorkFailed):
     """A catalog could not be reached or does not work as configured."""
 
     code = "AMORO-1010"
+    remedy = "Check the catalog's settings and that it runs: amoro catalog show NAME, amoro doctor."
 
 
 class VerificationFailed(WorkFailed):
     """Rows of a table differ before and after a rewrite, or its files are not what the metadata says."""
 
     code = "AMORO-1011"
+    remedy = "Don't expire the table's snapshots; set it back and report this: amoro table snapshots TABLE."
 
     def __init__(self, message: str, *, hint: str = "", verification: object = None) -> None:
         super().__init__(message, hint=hint)
@@ -92,18 +104,21 @@ class OptimizerError(WorkFailed):
     """Raised only inside an optimizer."""
 
     code = "AMORO-1100"
+    remedy = "See the optimizer's log; its tasks are given to others."
 
 
 class AttemptAbandoned(OptimizerError):
     """The attempt was cancelled or reset while it ran."""
 
     code = "AMORO-1101"
+    remedy = "Nothing: the work was cancelled, or is done by another attempt."
 
 
 class InvalidArgument(AmoroError):
     """A value given by the user is wrong."""
 
     code = "AMORO-2001"
+    remedy = "See the command's --help."
     exit_status = 2
 
 
@@ -111,6 +126,7 @@ class InvalidSettings(AmoroError):
     """Our own configuration is wrong."""
 
     code = "AMORO-2002"
+    remedy = "Mend the setting that the message names: amoro config show --origin says where each one stands."
     exit_status = 2
 
 
@@ -118,23 +134,29 @@ class AddressInUse(InvalidSettings):
     """The port is taken."""
 
     code = "AMORO-2003"
+    remedy = "Stop what listens there, or choose another port with --port."
 
 
 class NotFound(AmoroError):
     """What was named does not exist."""
 
     code = "AMORO-3000"
+    remedy = "Look for the right name in the list: amoro catalog|table|process|optimizer|group|token list."
     exit_status = 3
 
 
 class CatalogNotFound(NotFound):
+    """No catalog of that name is known here."""
+
     code = "AMORO-3001"
+    remedy = "See: amoro catalog list."
 
 
 class TableNotFound(NotFound):
     """No such table in the catalog; `table` is its name as parsed, where it is known."""
 
     code = "AMORO-3002"
+    remedy = "See: amoro table list."
 
     def __init__(self, message: str, *, hint: str = "", table: object = None) -> None:
         super().__init__(message, hint=hint)
@@ -142,37 +164,59 @@ class TableNotFound(NotFound):
 
 
 class ProcessNotFound(NotFound):
+    """No process has that id, or more than one begins with it."""
+
     code = "AMORO-3003"
+    remedy = "See: amoro process list."
 
 
 class TaskNotFound(NotFound):
+    """The process has no task of that number."""
+
     code = "AMORO-3004"
+    remedy = "See: amoro task list PROCESS."
 
 
 class GroupNotFound(NotFound):
+    """No optimizer group has that name."""
+
     code = "AMORO-3005"
+    remedy = "See: amoro group list."
 
 
 class OptimizerNotFound(NotFound):
+    """No optimizer that is registered has that id."""
+
     code = "AMORO-3006"
+    remedy = "See: amoro optimizer list."
 
 
 class TokenNotFound(NotFound):
+    """No token of that name was created."""
+
     code = "AMORO-3007"
+    remedy = "See: amoro token list."
 
 
 class SnapshotNotFound(NotFound):
+    """The table has no such snapshot, or it has expired."""
+
     code = "AMORO-3008"
+    remedy = "See: amoro table snapshots TABLE."
 
 
 class BlockerNotFound(NotFound):
+    """No such blocker holds the table."""
+
     code = "AMORO-3009"
+    remedy = "See what holds the table: amoro table show TABLE."
 
 
 class NotAllowed(AmoroError):
     """The caller may not do this."""
 
     code = "AMORO-4001"
+    remedy = "Give a token that may do this, with --token-file or AMORO_TOKEN."
     exit_status = 4
 
 
@@ -180,18 +224,21 @@ class UnknownToken(NotAllowed):
     """No token, or one that is not known; an optimizer registers anew."""
 
     code = "AMORO-4002"
+    remedy = "Give the token of the coordinator that is asked: admin.token or enrolment.token of its state directory."
 
 
 class Untrusted(NotAllowed):
     """The coordinator's certificate is not trusted; nothing was sent to it."""
 
     code = "AMORO-4003"
+    remedy = "Name the authority that signed the certificate, or the right address."
 
 
 class Conflict(AmoroError):
     """Somebody else was first; again later."""
 
     code = "AMORO-5000"
+    remedy = "Try again later."
     exit_status = 5
 
 
@@ -199,52 +246,63 @@ class CommitConflict(Conflict):
     """The table changed so that the rewrite cannot be committed; nothing was applied."""
 
     code = "AMORO-5001"
+    remedy = "Run it again: it is planned anew on the table as it is now. Your writers' commits all stand."
 
 
 class AlreadyExists(Conflict):
+    """Something of that name is there already."""
+
     code = "AMORO-5002"
+    remedy = "Choose another name, or remove what is there."
 
 
 class StateDirectoryLocked(Conflict):
     """Another coordinator owns the state directory."""
 
     code = "AMORO-5003"
+    remedy = "Stop the other coordinator, wait for its end, or name another directory with --home."
 
 
 class TableBusy(Conflict):
     """Another process is active on the table."""
 
     code = "AMORO-5004"
+    remedy = "Wait for the process that the message names, or cancel it: amoro process cancel ID."
 
 
 class Fenced(Conflict):
     """A newer coordinator owns the state database; this one must not write."""
 
     code = "AMORO-5005"
+    remedy = "Nothing: stop this coordinator, another one has taken over the state directory."
 
 
 class StaleReport(Conflict):
     """A report from an earlier attempt or a wrong thread."""
 
     code = "AMORO-5006"
+    remedy = "Nothing: the work was given to somebody else meanwhile."
 
 
 class IllegalState(Conflict):
     """The event is not possible in the present state; nothing was changed."""
 
     code = "AMORO-5007"
+    remedy = "Look at the present state, then decide again."
 
 
 class TableBlocked(Conflict):
     """Somebody holds a blocker that keeps this work off the table."""
 
     code = "AMORO-5008"
+    remedy = "Wait until the blocker ends, or release it."
 
 
 class TableRefused(AmoroError):
     """The table has something that is not handled, by name; `reason` is the word in REFUSED(reason)."""
 
     code = "AMORO-6001"
+    remedy = "See amoro table show TABLE for the reason; it ends by itself when that is gone."
     exit_status = 6
 
     def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
@@ -256,6 +314,7 @@ class CommitUnknown(AmoroError):
     """It is not known whether the commit was applied; it is reconciled before anything else."""
 
     code = "AMORO-7001"
+    remedy = "Nothing: it is reconciled by the coordinator or the next run before anything else is done with the table."
     exit_status = 7
 
 
@@ -263,4 +322,5 @@ class WaitTimeout(AmoroError):
     """What was waited for did not happen in time; it goes on."""
 
     code = "AMORO-8001"
+    remedy = "Look later: amoro process show ID. What was begun goes on."
     exit_status = 124

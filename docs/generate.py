@@ -1,0 +1,51 @@
+"""Write the pages that are made from the code: `python docs/generate.py`. A test compares them with the code."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from amoro_core import errors
+from amoro_core.errors import AmoroError
+
+HERE = Path(__file__).resolve().parent
+
+_EXITS = {
+    1: "failed",
+    2: "wrong usage, wrong settings",
+    3: "not found",
+    4: "not allowed",
+    5: "conflict: again later",
+    6: "refused, by name",
+    7: "the outcome is unknown",
+    124: "not ended in time",
+}
+_HEAD = """# Errors
+
+Every error has a code that never changes its meaning, ends a command with the exit status of its kind, and is a class
+of `amoro_core.errors` that the Python API raises. The message says what happened, why, and to which value; the hint
+below it what to do. Tracebacks come with `--debug` only.
+
+This page is made from the code by `python docs/generate.py`.
+"""
+
+
+def errors_page() -> str:
+    """The page of all errors, in order of their codes."""
+    known = (kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmoroError))
+    kinds = sorted(known, key=lambda kind: kind.code)
+    return _HEAD + "".join(_section(kind) for kind in kinds)
+
+
+def _section(kind: type[AmoroError]) -> str:
+    text = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    status = f"exit status {kind.exit_status}: {_EXITS[kind.exit_status]}"
+    return f"\n## {kind.code}\n\n`{kind.__name__}`, {status}.\n\n{text}\n\nWhat to do: {kind.remedy}\n"
+
+
+#: By path below this directory.
+PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
+
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (HERE / name).write_text(page(), encoding="utf-8")
