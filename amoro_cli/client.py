@@ -49,8 +49,16 @@ class AdminClient:
     def get_status(self) -> pb.GetStatusResponse:
         return self._call(self._stub.GetStatus, pb.GetStatusRequest(), QUICK)
 
-    def add_catalog(self, name: str, properties: Mapping[str, str], allowed_locations: Sequence[str]) -> pb.Catalog:
-        request = pb.AddCatalogRequest(name=name, properties=properties, allowed_locations=allowed_locations)
+    def add_catalog(
+        self,
+        name: str,
+        properties: Mapping[str, str],
+        allowed_locations: Sequence[str],
+        site_files: Mapping[str, str],
+    ) -> pb.Catalog:
+        request = pb.AddCatalogRequest(
+            name=name, properties=properties, allowed_locations=allowed_locations, site_files=site_files
+        )
         return self._call(self._stub.AddCatalog, request, TOUCHING)
 
     def get_catalog(self, name: str) -> pb.Catalog:
@@ -63,6 +71,8 @@ class AdminClient:
         unset: Sequence[str],
         allowed_locations: Sequence[str],
         removed_locations: Sequence[str],
+        site_files: Mapping[str, str],
+        removed_site_files: Sequence[str],
     ) -> pb.Catalog:
         request = pb.UpdateCatalogRequest(
             name=name,
@@ -70,6 +80,8 @@ class AdminClient:
             removed_properties=unset,
             allowed_locations=allowed_locations,
             removed_locations=removed_locations,
+            site_files=site_files,
+            removed_site_files=removed_site_files,
         )
         return self._call(self._stub.UpdateCatalog, request, TOUCHING)
 

@@ -15,7 +15,7 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.settings import load_settings
+from amoro_core.settings import Settings, load_settings
 from amoro_core.store import catalogs
 from amoro_core.store.database import Store
 from amoro_core.store.lock import StateLock
@@ -52,7 +52,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     if sqlite < SQLITE_SAFE:
         detail += " (older than 3.51.3: only safe with one writer, which is how it is used here)"
     yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
-    yield _guarded("settings", lambda: f"{load_settings(home, config)}"[:120], "Mend the settings file.")
+    yield _guarded("settings", lambda: _said(load_settings(home, config)), "Mend the settings file.")
     yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
     free = shutil.disk_usage(home if home.exists() else home.parent).free
     yield Diagnosis(
@@ -92,7 +92,7 @@ def _known_catalogs(home: Path) -> list[CatalogConfig]:
     if (home / "amoro.db").exists():
         try:
             with StateLock.acquire(home), Store.open(home / "amoro.db") as store:
-                known |= {item.name: item for item in store.read(catalogs.list_catalogs)}
+                known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
         except AmoroError:
             # A running coordinator owns the directory; its catalogs are listed by `amoro catalog list`.
             return list(known.values())
@@ -104,6 +104,12 @@ def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
         return Diagnosis(name, True, look())
     except (AmoroError, OSError) as error:
         return Diagnosis(name, False, str(error), fix)
+
+
+def _said(settings: Settings) -> str:
+    """What differs from the defaults, and who said so."""
+    said = [f"{key} {value} ({origin})" for key, value, origin in settings.described() if origin != "default"]
+    return ", ".join(said) or "all defaults"
 
 
 def _writable(home: Path) -> str:

@@ -1,6 +1,7 @@
 """amoro catalog."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -34,6 +35,15 @@ PropertyOption = Annotated[
     list[str] | None,
     typer.Option("--property", metavar="KEY=VALUE", help="One property; may be repeated.", show_default=False),
 ]
+SiteOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--site",
+        metavar="FILE",
+        help="Upload this configuration file (hive-site.xml, core-site.xml, s3.yaml, ...); may be repeated.",
+        show_default=False,
+    ),
+]
 AllowOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,13 +60,15 @@ def add(
     name: NameArgument,
     pairs: PairsArgument = None,
     properties: PropertyOption = None,
+    site: SiteOption = None,
     allow_location: AllowOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Add a catalog. Its tables are observed at first, and optimized only where somebody says so."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
+    files = read_sites(site or ())
     with session.connect() as connection:
-        write(catalog_detail(connection.client.add_catalog(name, parsed, allow_location or ())), output)
+        write(catalog_detail(connection.client.add_catalog(name, parsed, allow_location or (), files)), output)
 
 
 def list_catalogs(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
@@ -80,6 +92,13 @@ def update(
         list[str] | None,
         typer.Option("--unset", metavar="KEY", help="Remove this property; may be repeated.", show_default=False),
     ] = None,
+    site: SiteOption = None,
+    remove_site: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove-site", metavar="NAME", help="Forget this uploaded file; may be repeated.", show_default=False
+        ),
+    ] = None,
     allow_location: AllowOption = None,
     forbid_location: Annotated[
         list[str] | None,
@@ -94,14 +113,15 @@ def update(
 ) -> None:
     """Change a catalog that was added here. What is not named stays; the connection is tried before it is kept."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
-    if not (parsed or unset or allow_location or forbid_location):
-        raise InvalidArgument("Nothing is to be changed", hint="Give key=value, --unset, or a location.")
+    files = read_sites(site or ())
+    if not (parsed or unset or allow_location or forbid_location or files or remove_site):
+        raise InvalidArgument("Nothing is to be changed", hint="Give key=value, --unset, --site, or a location.")
     for key in unset or ():
         if key in parsed:
             raise InvalidArgument(f"The property {key!r} is both given and unset", hint="Decide for one of the two.")
     with session.connect() as connection:
         updated = connection.client.update_catalog(
-            name, parsed, unset or (), allow_location or (), forbid_location or ()
+            name, parsed, unset or (), allow_location or (), forbid_location or (), files, remove_site or ()
         )
         write(catalog_detail(updated), output)
 
@@ -110,6 +130,19 @@ def remove(session: Session, name: NameArgument, output: OutputOption = OutputFo
     """Forget a catalog that was added here, and what is kept about its tables, which are not touched."""
     with session.connect() as connection:
         write(catalog_removed(connection.client.remove_catalog(name)), output)
+
+
+def read_sites(paths: Sequence[Path]) -> dict[str, str]:
+    """The files' contents by their names. Raises InvalidArgument."""
+    files: dict[str, str] = {}
+    for path in paths:
+        if path.name in files:
+            raise InvalidArgument(f"Two files are named {path.name}", hint="A catalog keeps one file of each name.")
+        try:
+            files[path.name] = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{path} can't be read: {error}") from error
+    return files
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:

@@ -40,6 +40,7 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
         ("from", catalog.origin),
         ("commits", _commits(catalog)),
         *((f"property {key}", value) for key, value in sorted(catalog.properties.items())),
+        *(("file " + file.name, _site(file)) for file in catalog.site_files),
         *(("allowed location", location) for location in catalog.allowed_locations),
     )
     observed = "Its tables are only observed until somebody enables them: amoro table enable TABLE"
@@ -115,6 +116,11 @@ def findings_document(findings: Sequence[Finding]) -> Document:
 
 def _state(optimizer: "pb.Optimizer") -> str:
     return "draining" if optimizer.draining else "active"
+
+
+def _site(file: "pb.SiteFile") -> str:
+    keys = ", ".join(sorted(file.properties))
+    return f"{format_bytes(file.bytes)}, gives {keys}" if keys else f"{format_bytes(file.bytes)}, gives nothing"
 
 
 def _commits(catalog: "pb.Catalog") -> str:

@@ -7,7 +7,7 @@ from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
@@ -109,6 +109,9 @@ class TableFormat(Protocol):
 
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
         """Why nothing can be committed through this kind of catalog; None when it can."""
+
+    def read_site(self, name: str, content: str) -> SiteFile:
+        """A configuration file with the catalog's properties that it stands for. Raises InvalidArgument."""
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""

@@ -1,6 +1,6 @@
 """Optimizing processes, their tasks, and commit attempts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -172,6 +172,15 @@ class Optimizer:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteFile:
+    """A configuration file that somebody uploaded for a catalog, and the properties that it stands for."""
+
+    name: str
+    content: str
+    properties: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class CatalogConfig:
     """A catalog that somebody added, or that pyiceberg's own configuration names."""
 
@@ -179,6 +188,16 @@ class CatalogConfig:
     properties: tuple[tuple[str, str], ...]
     allowed_locations: tuple[str, ...] = ()
     origin: str = "amoro"  # or "pyiceberg"
+    site_files: tuple[SiteFile, ...] = ()  # in order of their names
+
+    def with_site_files(self) -> "CatalogConfig":
+        """The catalog with the properties of its files beneath its own; of two files the later name wins."""
+        if not self.site_files:
+            return self
+        merged: dict[str, str] = {}
+        for file in self.site_files:
+            merged |= dict(file.properties)
+        return replace(self, properties=tuple(sorted({**merged, **dict(self.properties)}.items())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -369,6 +369,7 @@ class Catalog(_message.Message):
     ALLOWED_LOCATIONS_FIELD_NUMBER: _builtins.int
     COMMITS_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    SITE_FILES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     origin: _builtins.str
     """"amoro" (added here) or "pyiceberg" (its own configuration)"""
@@ -381,6 +382,10 @@ class Catalog(_message.Message):
 
     @_builtins.property
     def allowed_locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def site_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteFile]:
+        """their properties stand beneath the catalog's own"""
+
     def __init__(
         self,
         *,
@@ -390,14 +395,65 @@ class Catalog(_message.Message):
         allowed_locations: _abc.Iterable[_builtins.str] | None = ...,
         commits: _builtins.bool = ...,
         refusal: _builtins.str = ...,
+        site_files: _abc.Iterable[Global___SiteFile] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "commits", b"commits", "name", b"name", "origin", b"origin", "properties", b"properties", "refusal", b"refusal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "commits", b"commits", "name", b"name", "origin", b"origin", "properties", b"properties", "refusal", b"refusal", "site_files", b"site_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Catalog: _TypeAlias = Catalog  # noqa: Y015
+
+@_typing.final
+class SiteFile(_message.Message):
+    """An uploaded configuration file; its content is never given back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class PropertiesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PROPERTIES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    bytes: _builtins.int
+    @_builtins.property
+    def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """that it stands for; secrets are shown as "***" """
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "name", b"name", "properties", b"properties"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteFile: _TypeAlias = SiteFile  # noqa: Y015
 
 @_typing.final
 class AddCatalogRequest(_message.Message):
@@ -423,24 +479,50 @@ class AddCatalogRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SiteFilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     ALLOWED_LOCATIONS_FIELD_NUMBER: _builtins.int
+    SITE_FILES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def allowed_locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def site_files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """name (hive-site.xml, core-site.xml, s3.yaml, ...) and content"""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         allowed_locations: _abc.Iterable[_builtins.str] | None = ...,
+        site_files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "name", b"name", "properties", b"properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "name", b"name", "properties", b"properties", "site_files", b"site_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -489,11 +571,33 @@ class UpdateCatalogRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class SiteFilesEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     NAME_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     REMOVED_PROPERTIES_FIELD_NUMBER: _builtins.int
     ALLOWED_LOCATIONS_FIELD_NUMBER: _builtins.int
     REMOVED_LOCATIONS_FIELD_NUMBER: _builtins.int
+    SITE_FILES_FIELD_NUMBER: _builtins.int
+    REMOVED_SITE_FILES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -507,6 +611,12 @@ class UpdateCatalogRequest(_message.Message):
 
     @_builtins.property
     def removed_locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def site_files(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """replaced or added"""
+
+    @_builtins.property
+    def removed_site_files(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -515,10 +625,12 @@ class UpdateCatalogRequest(_message.Message):
         removed_properties: _abc.Iterable[_builtins.str] | None = ...,
         allowed_locations: _abc.Iterable[_builtins.str] | None = ...,
         removed_locations: _abc.Iterable[_builtins.str] | None = ...,
+        site_files: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        removed_site_files: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "name", b"name", "properties", b"properties", "removed_locations", b"removed_locations", "removed_properties", b"removed_properties"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allowed_locations", b"allowed_locations", "name", b"name", "properties", b"properties", "removed_locations", b"removed_locations", "removed_properties", b"removed_properties", "removed_site_files", b"removed_site_files", "site_files", b"site_files"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

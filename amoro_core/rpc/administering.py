@@ -80,7 +80,7 @@ class AdminCalls(AdminServiceServicer):
         self._pool = pool
 
     def _catalog(self, config: CatalogConfig) -> pb.Catalog:
-        return views.catalog(config, self._catalogs.commits_refused(config), self._catalogs.shown(config))
+        return views.catalog(config, self._catalogs.commits_refused(config), self._catalogs.shown)
 
     def _table(self, runtime: TableRuntime) -> pb.Table:
         return self._all_tables([runtime])[0]

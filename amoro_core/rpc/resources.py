@@ -31,7 +31,7 @@ class ResourceCalls(AdminCalls):
         )
 
         def work() -> pb.Catalog:
-            added = self._catalogs.add(config)
+            added = self._catalogs.add(config, dict(request.site_files))
             self._explore()
             return self._catalog(added)
 
@@ -54,6 +54,8 @@ class ResourceCalls(AdminCalls):
             frozenset(request.removed_properties),
             tuple(request.allowed_locations),
             frozenset(request.removed_locations),
+            dict(request.site_files),
+            frozenset(request.removed_site_files),
         )
 
         def work() -> pb.Catalog:

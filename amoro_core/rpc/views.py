@@ -1,6 +1,6 @@
 """Values of the services as messages of the AdminService."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import isfinite
 
@@ -26,11 +26,18 @@ def milliseconds(moment: datetime | None) -> int:
     return 0 if moment is None else round(moment.timestamp() * 1000)
 
 
-def catalog(config: CatalogConfig, refusal: str | None, properties: Mapping[str, str]) -> pb.Catalog:
+def catalog(
+    config: CatalogConfig, refusal: str | None, shown: Callable[[Iterable[tuple[str, str]]], dict[str, str]]
+) -> pb.Catalog:
+    """The catalog; `shown` masks secrets among properties."""
     return pb.Catalog(
         name=config.name,
         origin=config.origin,
-        properties=properties,
+        properties=shown(config.properties),
+        site_files=[
+            pb.SiteFile(name=file.name, bytes=len(file.content.encode()), properties=shown(file.properties))
+            for file in config.site_files
+        ],
         allowed_locations=config.allowed_locations,
         commits=refusal is None,
         refusal=refusal or "",

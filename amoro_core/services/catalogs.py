@@ -1,7 +1,7 @@
 """The catalogs that are known: those that somebody added here and those of pyiceberg's own configuration."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -9,7 +9,7 @@ import structlog
 from amoro_core.errors import AlreadyExists, CatalogNotFound, Conflict, InvalidArgument
 from amoro_core.formats.port import TableFormat
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.tables import TableIdentifier, parse_table
 from amoro_core.store import catalogs, tables
 from amoro_core.store.database import Database, Store
@@ -25,10 +25,15 @@ class CatalogChange:
     removed_properties: frozenset[str] = frozenset()
     allowed_locations: tuple[str, ...] = ()  # added
     removed_locations: frozenset[str] = frozenset()
+    site_files: Mapping[str, str] = field(default_factory=dict)  # replaced or added: name and content
+    removed_site_files: frozenset[str] = frozenset()
 
 
 class CatalogService:
-    """Catalogs by name. One added here hides one of the same name in pyiceberg's configuration."""
+    """Catalogs by name. One added here hides one of the same name in pyiceberg's configuration.
+
+    What is given has the properties of its uploaded files beneath its own.
+    """
 
     def __init__(
         self,
@@ -45,14 +50,14 @@ class CatalogService:
     def list_catalogs(self) -> list[CatalogConfig]:
         """All known catalogs, in order of their names."""
         known = {config.name: config for config in self._foreign()}
-        known |= {config.name: config for config in self._store.read(catalogs.list_catalogs)}
+        known |= {config.name: config.with_site_files() for config in self._store.read(catalogs.list_catalogs)}
         return [known[name] for name in sorted(known)]
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""
         own = self._store.read(lambda db: catalogs.find(db, name))
         if own is not None:
-            return own
+            return own.with_site_files()
         known = {config.name: config for config in self.list_catalogs()}
         if name in known:
             return known[name]
@@ -65,7 +70,7 @@ class CatalogService:
             hint = "Add one with `amoro catalog add NAME type=… uri=…`, or configure it in ~/.pyiceberg.yaml."
         raise CatalogNotFound(f"catalog {name!r} is not known", hint=hint)
 
-    def add(self, config: CatalogConfig) -> CatalogConfig:
+    def add(self, config: CatalogConfig, site_files: Mapping[str, str] | None = None) -> CatalogConfig:
         """Keep a catalog after its connection was tried. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
         if not config.name or any(letter in config.name for letter in ".` \t\n/"):
             raise InvalidArgument(
@@ -73,9 +78,10 @@ class CatalogService:
             )
         if self._store.read(lambda db: catalogs.find(db, config.name)) is not None:
             raise AlreadyExists(f"catalog {config.name!r} exists already")
+        config = replace(config, site_files=self._read(config.site_files, site_files or {}))
         self._check(config)
         self._store.write(lambda db: catalogs.add(db, config))
-        return config
+        return config.with_site_files()
 
     def update(self, name: str, change: CatalogChange) -> CatalogConfig:
         """Keep a catalog changed, after the connection it describes was tried.
@@ -85,6 +91,7 @@ class CatalogService:
         """
         before = self._own(name, "changed")
         after = _changed(before, change)
+        after = replace(after, site_files=self._read(after.site_files, change.site_files))
         self._check(after)
 
         def keep(db: Database) -> CatalogConfig:
@@ -94,11 +101,18 @@ class CatalogService:
 
         self._store.write(keep)
         log.info("catalog.updated", catalog=name)
-        return after
+        return after.with_site_files()
 
     def _check(self, config: CatalogConfig) -> None:
-        discovery_filter(dict(config.properties))
-        self._format.check(config)
+        whole = config.with_site_files()
+        discovery_filter(dict(whole.properties))
+        self._format.check(whole)
+
+    def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
+        """The files in order of their names, those added in place of known ones. Raises InvalidArgument."""
+        files = {file.name: file for file in known}
+        files |= {name: self._format.read_site(name, content) for name, content in added.items()}
+        return tuple(files[name] for name in sorted(files))
 
     def remove(self, name: str) -> int:
         """Forget a catalog and what is kept about its tables, which are not touched; how many tables these were.
@@ -132,9 +146,9 @@ class CatalogService:
         """Why nothing can be committed there; None when it can."""
         return self._format.commits_refused(config)
 
-    def shown(self, config: CatalogConfig) -> dict[str, str]:
-        """The catalog's properties as they may be shown: secrets masked."""
-        return self._mask(dict(config.properties))
+    def shown(self, properties: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Properties of a catalog as they may be shown: secrets masked."""
+        return self._mask(dict(properties))
 
     def resolve(self, text: str) -> TableIdentifier:
         """The table that a text names; its catalog may be left out where exactly one is known.
@@ -157,6 +171,7 @@ def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
     for kind, removed, known in (
         ("property", change.removed_properties, frozenset(before)),
         ("allowed location", change.removed_locations, frozenset(config.allowed_locations)),
+        ("file", change.removed_site_files, frozenset(file.name for file in config.site_files)),
     ):
         for item in sorted(removed - known):
             raise InvalidArgument(f"catalog {config.name!r} has no {kind} {item!r} to remove")
@@ -166,4 +181,5 @@ def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
         config,
         properties=tuple(sorted({**kept, **change.properties}.items())),
         allowed_locations=tuple(dict.fromkeys((*locations, *change.allowed_locations))),
+        site_files=tuple(file for file in config.site_files if file.name not in change.removed_site_files),
     )

@@ -1,11 +1,12 @@
 """Catalogs that somebody added, in `catalog_metadata`."""
 
+import json
 import sqlite3
 
 from sqlite_utils import Database
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.store.rows import (
     Row,
     execute,
@@ -19,7 +20,7 @@ from amoro_core.store.rows import (
     update_of,
 )
 
-_COLUMNS = ("catalog_name", "origin", "properties_json", "allowed_locations_json")
+_COLUMNS = ("catalog_name", "origin", "properties_json", "allowed_locations_json", "site_files_json")
 _INSERT = insert_into("catalog_metadata", _COLUMNS)
 _UPDATE = update_of("catalog_metadata", _COLUMNS, ("catalog_name",))
 
@@ -68,6 +69,7 @@ def _to_row(config: CatalogConfig) -> Row:
         "origin": config.origin,
         "properties_json": pairs_to_json(config.properties),
         "allowed_locations_json": to_json(config.allowed_locations),
+        "site_files_json": to_json([(file.name, file.content, dict(file.properties)) for file in config.site_files]),
     }
 
 
@@ -77,4 +79,8 @@ def _from_row(row: Row) -> CatalogConfig:
         properties=pairs_from_json(row["properties_json"]),
         allowed_locations=tuple_from_json(row["allowed_locations_json"]),
         origin=row["origin"],
+        site_files=tuple(
+            SiteFile(name, content, tuple(properties.items()))
+            for name, content, properties in json.loads(row["site_files_json"])
+        ),
     )

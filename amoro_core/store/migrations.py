@@ -309,6 +309,11 @@ def create_blockers(db: Database) -> None:
     execute(db, "CREATE INDEX table_blocker_by_table ON table_blocker (table_id, expires_at_ms)")
 
 
+def keep_site_files(db: Database) -> None:
+    """Configuration files that somebody uploaded for a catalog, as they were, with what they stand for."""
+    execute(db, "ALTER TABLE catalog_metadata ADD COLUMN site_files_json TEXT NOT NULL DEFAULT '[]'")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -317,4 +322,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     create_access_tokens,
     keep_what_evaluations_said,
     create_blockers,
+    keep_site_files,
 )

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ CATALOG_JSON = {
     "allowed_locations": ["s3://old/"],
     "commits": True,
     "refusal": "",
+    "site_files": [],
 }
 
 
@@ -214,3 +216,35 @@ def test_an_optimizer_is_drained_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     assert admin.asked("DrainOptimizer") == [pb.DrainOptimizerRequest(optimizer_id="o-1")]
     body = json.loads(cli("optimizer", "drain", "o-1", "-o", "json").out)
     assert (body["schema"], body["draining"]) == ("amoro.optimizer/v1", True)
+
+
+def test_configuration_files_are_uploaded_replaced_and_removed(cli: Cli, admin: FakeAdmin, tmp_path: Path) -> None:
+    site = tmp_path / "hive-site.xml"
+    site.write_text("<configuration/>")
+    shown = pb.Catalog(
+        name="sales",
+        commits=True,
+        site_files=[pb.SiteFile(name="hive-site.xml", bytes=2048, properties={"uri": "thrift://a", "s3.region": "eu"})],
+    )
+    admin.script("AddCatalog", shown)
+    admin.script("UpdateCatalog", shown)
+    result = cli("catalog", "add", "sales", "--site", str(site))
+    assert (result.status, result.err) == (0, "")
+    assert "file hive-site.xml  2.0 kB, gives s3.region, uri\n" in result.out
+    assert admin.asked("AddCatalog")[0].site_files == {"hive-site.xml": "<configuration/>"}
+    assert cli("catalog", "update", "sales", "--site", str(site), "--remove-site", "core-site.xml").status == 0
+    assert admin.asked("UpdateCatalog") == [
+        pb.UpdateCatalogRequest(
+            name="sales", site_files={"hive-site.xml": "<configuration/>"}, removed_site_files=["core-site.xml"]
+        )
+    ]
+
+
+def test_a_file_that_cannot_be_read_or_stands_twice_is_wrong_usage(cli: Cli, tmp_path: Path) -> None:
+    result = cli("catalog", "add", "sales", "--site", str(tmp_path / "none.xml"))
+    assert (result.status, "none.xml can't be read" in result.err) == (2, True)
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "x.xml").write_text("<configuration/>")
+    result = cli("catalog", "add", "sales", "--site", str(tmp_path / "a/x.xml"), "--site", str(tmp_path / "b/x.xml"))
+    assert (result.status, "Two files are named x.xml" in result.err) == (2, True)

@@ -1,0 +1,130 @@
+"""Configuration files of Hadoop and Hive, or of pyiceberg, as a catalog's properties.
+
+What Hadoop's keys mean to pyiceberg: its documentation of the Hive catalog and of FileIO, and Hadoop's of the `fs.s3a`
+and `fs.azure` connectors. Keys that are not known here stand for nothing; the file is kept whole all the same.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import urlsplit
+from xml.etree.ElementTree import Element, ParseError
+
+import strictyaml  # type: ignore[import-untyped]
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.processes import SiteFile
+
+#: Sites are a few kB; what is larger is no configuration.
+LARGEST_BYTES = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(xml|ya?ml)")
+_VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
+_AZURE_KEY = re.compile(r"fs\.azure\.account\.key\.([^.]+)\..+")
+#: As in Hadoop: values that refer to each other, or multiply each other, end here.
+_SUBSTITUTIONS = 20
+
+_RENAMED = {
+    "hive.metastore.uris": "uri",
+    "hive.metastore.warehouse.dir": "warehouse",
+    "hive.metastore.sasl.enabled": "hive.kerberos-authentication",
+    "fs.s3a.endpoint": "s3.endpoint",
+    "fs.s3a.endpoint.region": "s3.region",
+    "fs.s3a.access.key": "s3.access-key-id",
+    "fs.s3a.secret.key": "s3.secret-access-key",
+    "fs.s3a.session.token": "s3.session-token",
+    "fs.s3a.assumed.role.arn": "s3.role-arn",
+}
+
+
+def _path_style(value: str) -> Mapping[str, str]:
+    return {"s3.force-virtual-addressing": "false" if value.strip().lower() == "true" else "true"}
+
+
+def _service_of_principal(value: str) -> Mapping[str, str]:
+    return {"hive.kerberos-service-name": value.partition("/")[0]}
+
+
+def _default_file_system(value: str) -> Mapping[str, str]:
+    parts = urlsplit(value)
+    if parts.scheme != "hdfs" or not parts.hostname:
+        return {}
+    return {"hdfs.host": parts.hostname, **({"hdfs.port": str(parts.port)} if parts.port else {})}
+
+
+_TRANSLATED: dict[str, Callable[[str], Mapping[str, str]]] = {
+    "fs.s3a.path.style.access": _path_style,
+    "hive.metastore.kerberos.principal": _service_of_principal,
+    "fs.defaultFS": _default_file_system,
+    "fs.default.name": _default_file_system,
+}
+
+
+def read_site(name: str, content: str) -> SiteFile:
+    """The file with the properties that it stands for.
+
+    XML is Hadoop's `<configuration>`; YAML is a flat mapping of pyiceberg's own properties. Raises InvalidArgument for
+    another name or form, for more than a megabyte, and for XML that declares a document type or entities; the message
+    never shows a value.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidArgument(
+            f"{name!r} can't be the name of a configuration file", hint="Such as hive-site.xml, core-site.xml, s3.yaml."
+        )
+    if len(content.encode()) > LARGEST_BYTES:
+        raise InvalidArgument(f"{name} is larger than {LARGEST_BYTES} bytes: it is no configuration file")
+    properties = _from_hadoop(_xml(name, content)) if name.endswith(".xml") else _yaml(name, content)
+    return SiteFile(name, content, tuple(sorted(properties.items())))
+
+
+def _xml(name: str, content: str) -> dict[str, str]:
+    try:
+        root: Element = fromstring(content, forbid_dtd=True)
+    except DefusedXmlException as error:
+        raise InvalidArgument(f"{name} declares a document type or entities, which are never read") from error
+    except (ParseError, ValueError) as error:
+        raise InvalidArgument(f"{name} is no XML: {error}") from error
+    if root.tag != "configuration":
+        raise InvalidArgument(f"{name} is no Hadoop configuration: its root is <{root.tag}>, not <configuration>")
+    return dict(_pairs(name, root.iter("property")))
+
+
+def _pairs(name: str, elements: Iterable[Element]) -> Iterable[tuple[str, str]]:
+    for element in elements:
+        key = (element.findtext("name") or "").strip()
+        if not key:
+            raise InvalidArgument(f"{name} has a <property> without a <name>")
+        yield key, (element.findtext("value") or "").strip()
+
+
+def _yaml(name: str, content: str) -> dict[str, str]:
+    try:
+        found = strictyaml.load(content).data
+    except strictyaml.YAMLError as error:
+        raise InvalidArgument(f"{name} is no plain YAML: {getattr(error, 'problem', '') or 'malformed'}") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidArgument(f"{name} must hold keys and values, nothing nested")
+    return found
+
+
+def _from_hadoop(raw: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, text in raw.items():
+        value = _expanded(text, raw)
+        if key in _RENAMED:
+            found[_RENAMED[key]] = value
+        elif key in _TRANSLATED:
+            found |= _TRANSLATED[key](value)
+        elif match := _AZURE_KEY.fullmatch(key):
+            found |= {"adls.account-name": match[1], "adls.account-key": value}
+    return {key: value for key, value in found.items() if value}
+
+
+def _expanded(text: str, raw: Mapping[str, str]) -> str:
+    """The value with `${key}` replaced by that key's value, at most so many times; what is not defined stays."""
+    for _ in range(_SUBSTITUTIONS):
+        match = _VARIABLE.search(text)
+        if match is None or match[1] not in raw:
+            break
+        text = text[: match.start()] + raw[match[1]] + text[match.end() :]
+    return text

@@ -1,0 +1,68 @@
+"""What doctor finds, on a state directory and with catalogs of every kind."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.diagnosis import Diagnosis, diagnose
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    made = tmp_path / "state"
+    made.mkdir()
+    return made
+
+
+def configured(tmp_path: Path, name: str, **properties: str) -> None:
+    lines = "".join(f"    {key}: {value}\n" for key, value in properties.items())
+    (tmp_path / ".pyiceberg.yaml").write_text(f"catalog:\n  {name}:\n{lines}")
+
+
+def finding(home: Path, name: str) -> Diagnosis:
+    return next(item for item in diagnose(home, None) if item.name == name)
+
+
+def test_settings_are_said_as_they_are_written_with_who_said_them(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert finding(home, "settings") == Diagnosis("settings", True, "all defaults")
+    (home / "amoro.yaml").write_text("history-keep: 90m\n")
+    monkeypatch.setenv("AMORO_PORT", "7001")
+    said = f"port 7001 (environment AMORO_PORT), history-keep 90m (file {home / 'amoro.yaml'})"
+    assert finding(home, "settings") == Diagnosis("settings", True, said)
+    (home / "amoro.yaml").write_text("prot: 1\n")
+    assert not finding(home, "settings").ok
+
+
+@pytest.mark.parametrize(
+    ("module", "extra", "properties"),
+    [
+        ("hive_metastore", "hive", {"type": "hive", "uri": "thrift://127.0.0.1:9"}),
+        ("boto3", "glue", {"type": "glue"}),
+        ("sqlalchemy", "sql-sqlite", {"type": "sql", "uri": "sqlite:////nowhere/none.db"}),
+    ],
+)
+def test_a_missing_extra_is_named_with_how_to_install_it(
+    home: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, properties: dict[str, str]
+) -> None:
+    configured(home.parent, "lake", **properties)
+    kind = properties["type"]
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name == f"pyiceberg.catalog.{kind}"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    if kind == "sql":
+        (home.parent / "none.db").touch()
+        configured(home.parent, "lake", type="sql", uri=f"sqlite:///{home.parent / 'none.db'}")
+    found = finding(home, "catalog lake")
+    assert (found.ok, found.fix) == (False, f"pip install 'pyiceberg[{extra}]'")
+
+
+def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catalog: SqlCatalog, tmp_path: Path) -> None:
+    configured(tmp_path, "cat", **{**catalog.properties, "type": "sql"})
+    assert finding(home, "catalog cat") == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    configured(tmp_path, "files", type="hadoop", warehouse=tmp_path.as_uri())
+    found = finding(home, "catalog files")
+    assert not found.ok
+    assert "can't compare and set" in found.detail
