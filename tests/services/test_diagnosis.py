@@ -41,20 +41,17 @@ def test_settings_are_said_as_they_are_written_with_who_said_them(home: Path, mo
     [
         ("hive_metastore", "hive", {"type": "hive", "uri": "thrift://127.0.0.1:9"}),
         ("boto3", "glue", {"type": "glue"}),
-        ("sqlalchemy", "sql-sqlite", {"type": "sql", "uri": "sqlite:////nowhere/none.db"}),
+        ("psycopg2", "sql-postgres", {"type": "sql", "uri": "postgresql+psycopg2://u@127.0.0.1:9/lake"}),
     ],
 )
 def test_a_missing_extra_is_named_with_how_to_install_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, properties: dict[str, str]
 ) -> None:
     configured(home.parent, "lake", **properties)
-    kind = properties["type"]
-    for name in [name for name in sys.modules if name.split(".")[0] == module or name == f"pyiceberg.catalog.{kind}"]:
+    adapter = f"pyiceberg.catalog.{properties['type']}"
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name == adapter]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    if kind == "sql":
-        (home.parent / "none.db").touch()
-        configured(home.parent, "lake", type="sql", uri=f"sqlite:///{home.parent / 'none.db'}")
     found = finding(home, "catalog lake")
     assert (found.ok, found.fix) == (False, f"pip install 'pyiceberg[{extra}]'")
 
