@@ -5,6 +5,7 @@ that there are none of are null; other numbers are exact.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from amoro_cli.quantities import iso_time
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _EMPTY_IS_NULL = {"process_id", "optimizer_id", "type", "snapshot_id", "base_snapshot_id", "parent_snapshot_id"}
 _DURATIONS = {"duration_ms"}
+_SCORE = "health_score"  # −1: not known
 
 
 def encode(message: "Message") -> dict[str, Any]:
@@ -25,22 +27,41 @@ def encode_all(messages: "Sequence[Message]") -> list[dict[str, Any]]:
     return [encode(message) for message in messages]
 
 
+@dataclass(frozen=True, slots=True)
+class FieldShape:
+    """How a field of a message appears: under which name, as a time or not, and whether it may be null."""
+
+    name: str
+    is_time: bool
+    is_nullable: bool
+
+
+def describe_field(field: Any) -> FieldShape:
+    """The shape that `encode` gives the field."""
+    name = field.name
+    if field.is_repeated:
+        return FieldShape(name, False, False)
+    if field.message_type is not None:
+        return FieldShape(name, False, True)
+    if name.endswith("_ms") and name not in _DURATIONS:
+        return FieldShape(_time_name(name), True, True)
+    return FieldShape(name, False, name in _EMPTY_IS_NULL or name == _SCORE)
+
+
 def _field(message: "Message", field: Any) -> tuple[str, Any]:
-    name, value = field.name, getattr(message, field.name)
+    shape, value = describe_field(field), getattr(message, field.name)
     kind = field.message_type
     if kind is not None and kind.GetOptions().map_entry:
-        return name, dict(sorted(value.items()))
+        return shape.name, dict(sorted(value.items()))
     if field.is_repeated:
-        return name, encode_all(value) if kind else list(value)
+        return shape.name, encode_all(value) if kind else list(value)
     if kind is not None:
-        return name, encode(value) if message.HasField(name) else None
-    if name.endswith("_ms") and name not in _DURATIONS:
-        return _time_name(name), iso_time(value)
-    if name in _EMPTY_IS_NULL and not value:
-        return name, None
-    if name == "health_score" and value < 0:
-        return name, None
-    return name, value
+        return shape.name, encode(value) if message.HasField(field.name) else None
+    if shape.is_time:
+        return shape.name, iso_time(value)
+    if shape.is_nullable and (value < 0 if field.name == _SCORE else not value):
+        return shape.name, None
+    return shape.name, value
 
 
 def _time_name(name: str) -> str:

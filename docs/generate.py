@@ -1,9 +1,11 @@
-"""Write the pages that are made from the code: `python docs/generate.py`. A test compares them with the code."""
+"""Write pages and JSON schemas that are made from the code: `python docs/generate.py`. Tests compare them with it."""
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from amoro_cli.contract import file_name, schemas
 from amoro_core import errors
 from amoro_core.errors import AmoroError
 
@@ -49,3 +51,6 @@ PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
+    for name, schema in schemas().items():
+        path = HERE.parent / "amoro_cli" / "schemas" / file_name(name)
+        path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

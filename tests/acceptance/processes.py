@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.cli.contract import check_document
 from tests.engine import writer
 
 T = TypeVar("T")
@@ -59,6 +60,7 @@ class Outcome:
     @property
     def document(self) -> dict[str, Any]:
         """What it printed with `-o json`."""
+        check_document(self.stdout)
         found: dict[str, Any] = json.loads(self.stdout)
         return found
 

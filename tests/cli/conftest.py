@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from amoro_cli.main import run
+from tests.cli.contract import check_document
 from tests.cli.fakes import TOKEN, FakeAdmin, FakeLauncher, serving
 
 
@@ -50,6 +51,7 @@ def bare_cli(launcher: FakeLauncher, capfd: pytest.CaptureFixture[str]) -> Cli:
     def call(*arguments: str) -> Result:
         status = run(launcher, arguments)
         captured = capfd.readouterr()
+        check_document(captured.out)
         return Result(status, captured.out, captured.err)
 
     return call

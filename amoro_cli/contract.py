@@ -1,0 +1,154 @@
+"""JSON Schemas of what commands print with `-o json` and `-o yaml`, made from the messages that they print.
+
+The files in `amoro_cli/schemas` are these, one for each name and version. Within a version keys are only added.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from importlib import resources
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from amoro_cli.encoding import describe_field
+from amoro_core.protocol import admin_pb2 as pb
+
+Schema = dict[str, Any]
+
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+_TEXT: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "integer"}
+_FLAG: Schema = {"type": "boolean"}
+
+
+def schemas() -> dict[str, Schema]:
+    """The schema of each document, by the name in its key `schema`, such as amoro.tables/v1."""
+    return {name: _document(name, make()) for name, make in _DOCUMENTS.items()}
+
+
+def file_name(name: str) -> str:
+    """The file of a schema: tables.v1.json for amoro.tables/v1."""
+    return f"{name.removeprefix('amoro.').replace('/', '.')}.json"
+
+
+def stored(name: str) -> Schema:
+    """The schema as the package holds it. Raises FileNotFoundError."""
+    text = resources.files("amoro_cli").joinpath("schemas", file_name(name)).read_text(encoding="utf-8")
+    found: Schema = json.loads(text)
+    return found
+
+
+def _document(name: str, properties: Mapping[str, Schema]) -> Schema:
+    return {
+        "$schema": _DRAFT,
+        "title": name,
+        **_object({"schema": {"const": name}, **properties}, _OPTIONAL.get(name, ())),
+    }
+
+
+def _object(properties: Mapping[str, Schema], optional: tuple[str, ...] = ()) -> Schema:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in optional],
+    }
+
+
+def _message(descriptor: Descriptor, without: tuple[str, ...] = ()) -> dict[str, Schema]:
+    described = (_field(field) for field in descriptor.fields if field.name not in without)
+    return dict(described)
+
+
+def _field(field: FieldDescriptor) -> tuple[str, Schema]:
+    known = describe_field(field)
+    return known.name, _nullable(_value(field, known.is_time)) if known.is_nullable else _value(field, known.is_time)
+
+
+def _value(field: FieldDescriptor, is_time: bool) -> Schema:
+    kind = field.message_type
+    if kind is not None and kind.GetOptions().map_entry:
+        return {"type": "object", "additionalProperties": _TEXT}
+    single = _object(_message(kind)) if kind is not None else _scalar(field, is_time)
+    return {"type": "array", "items": single} if field.is_repeated else single
+
+
+def _scalar(field: FieldDescriptor, is_time: bool) -> Schema:
+    if is_time:
+        return {"type": "string", "format": "date-time"}
+    match field.cpp_type:
+        case FieldDescriptor.CPPTYPE_STRING:
+            return _TEXT
+        case FieldDescriptor.CPPTYPE_BOOL:
+            return _FLAG
+        case FieldDescriptor.CPPTYPE_DOUBLE | FieldDescriptor.CPPTYPE_FLOAT:
+            return {"type": "number"}
+    return _NUMBER
+
+
+def _nullable(schema: Schema) -> Schema:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+def _list(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
+    return lambda: {key: {"type": "array", "items": _object(_message(descriptor, without))}}
+
+
+def _one(descriptor: Descriptor, **before: Schema) -> Callable[[], dict[str, Schema]]:
+    return lambda: {**before, **_message(descriptor)}
+
+
+def _group() -> dict[str, Schema]:
+    properties = _message(pb.Group.DESCRIPTOR)
+    occupation = properties["uses"]["items"]["properties"]["occupation"]
+    properties["uses"]["items"]["properties"]["occupation"] = _nullable(occupation)
+    return properties
+
+
+def _optimize() -> dict[str, Schema]:
+    return {
+        "table": _TEXT,
+        "outcome": _TEXT,
+        "process_id": _nullable(_TEXT),
+        "plan": _object(_message(pb.Plan.DESCRIPTOR)),
+        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+    }
+
+
+def _findings() -> dict[str, Schema]:
+    finding = _object({"name": _TEXT, "ok": _FLAG, "detail": _TEXT, "fix": _TEXT})
+    return {"ok": _FLAG, "findings": {"type": "array", "items": finding}}
+
+
+#: Keys that only some documents of the name have: tables are forgotten with a catalog only.
+_OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
+
+_DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
+    "amoro.backup/v1": _one(pb.BackupStateResponse.DESCRIPTOR),
+    "amoro.blocker/v1": _one(pb.Blocker.DESCRIPTOR),
+    "amoro.blockers/v1": _list("blockers", pb.Blocker.DESCRIPTOR),
+    "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
+    "amoro.catalogs/v1": _list("catalogs", pb.Catalog.DESCRIPTOR),
+    "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
+    "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
+    "amoro.findings/v1": _findings,
+    "amoro.group/v1": _group,
+    "amoro.groups/v1": _list("groups", pb.Group.DESCRIPTOR, without=("uses",)),
+    "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
+    "amoro.optimize/v1": _optimize,
+    "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
+    "amoro.optimizers/v1": _list("optimizers", pb.Optimizer.DESCRIPTOR),
+    "amoro.plan/v1": _one(pb.Plan.DESCRIPTOR),
+    "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
+    "amoro.processes/v1": _list("processes", pb.Process.DESCRIPTOR),
+    "amoro.properties/v1": _one(pb.GetTablePropertiesResponse.DESCRIPTOR),
+    "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
+    "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
+    "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
+    "amoro.table/v1": _one(pb.Table.DESCRIPTOR),
+    "amoro.tables/v1": _list("tables", pb.Table.DESCRIPTOR),
+    "amoro.task/v1": _one(pb.TaskInfo.DESCRIPTOR, process_id=_TEXT, table=_TEXT),
+    "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_list("tasks", pb.TaskInfo.DESCRIPTOR)()},
+    "amoro.token/v1": _one(pb.Token.DESCRIPTOR),
+    "amoro.tokens/v1": _list("tokens", pb.Token.DESCRIPTOR, without=("token",)),
+    "amoro.verification/v1": _one(pb.Verification.DESCRIPTOR),
+}
