@@ -6,7 +6,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.table import Table
 
-from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
@@ -184,9 +184,18 @@ class IcebergTable:
             if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
         }
 
-    def head(self, planned_snapshot_id: int) -> Head:
-        """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
+    def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
+        """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone.
+
+        Raises CatalogUnavailable for a state that is older than the plan, as a replica that lags behind gives it.
+        """
         self._newest = self._load()
+        metadata = self._newest.metadata
+        if metadata.format_version != 1 and metadata.last_sequence_number < planned_sequence_number:
+            raise CatalogUnavailable(
+                f"the catalog answers with a state of {self._identifier} that is older than the plan",
+                hint="It is tried again by itself.",
+            )
         return read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:

@@ -66,7 +66,7 @@ class OpenTable(Protocol):
     def io_properties(self) -> Mapping[str, str]:
         """Properties for reading and writing this table's files, to be vended to an executor."""
 
-    def head(self, planned_snapshot_id: int) -> Head:
+    def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
         """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:

@@ -50,9 +50,14 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
                 f"the catalog's answer does not tell whether the commit landed: {_said(error)}"
             ) from error
         # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
-        metadata = _reloaded(catalog, table, error)
+        now = _reloaded(catalog, table, error)
+        metadata = None if now is None else now.metadata
         if metadata is not None and _holds(metadata, request):
             return
+        if now is not None and not _is_overtaken(now.metadata, request) and not _has_seen(now, table):
+            raise CommitUnknown(
+                f"the catalog answered {_said(error)}, and then with an older state of the table than before"
+            ) from error
         if isinstance(error, CommitFailedException) and metadata is not None and _may_still_land(metadata, request):
             # The conflict was with something else: an earlier sending under way, or a change of properties.
             raise CommitUnknown(
@@ -73,10 +78,10 @@ def _is_refusal(error: Exception) -> bool:
     return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
 
 
-def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> TableMetadata | None:
-    """The table's metadata now; None when the table is gone."""
+def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None:
+    """The table now; None when it is gone."""
     try:
-        return catalog.load_table(table.name()).metadata
+        return catalog.load_table(table.name())
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except Exception as error:
@@ -100,6 +105,19 @@ def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:
     if metadata.format_version == 1:
         return False
     return any(metadata.last_sequence_number >= (snapshot.sequence_number or 0) for snapshot in _sent(request))
+
+
+def _has_seen(now: Table, before: Table) -> bool:
+    """Whether the state came after the other or is the same: a replica that lags behind gives what came before.
+
+    The log holds the last states (`write.metadata.previous-versions-max`); where it is too short nothing is known.
+    What is another table by now is no older state.
+    """
+    if now.metadata.table_uuid != before.metadata.table_uuid:
+        return True
+    # REST catalogs may leave the location out.
+    states = {now.metadata_location or "", *(entry.metadata_file for entry in now.metadata.metadata_log)}
+    return normalise(before.metadata_location or "") in map(normalise, states)
 
 
 def _may_still_land(metadata: TableMetadata, request: _Payload) -> bool:
@@ -127,7 +145,7 @@ def trace(
 
     Landed: its id is known, or a file of it is reachable from any ref. Refuted: nothing is, and it can't be applied
     any more, since the last sequence number has reached its own; in format 1 since main has left its parent, which
-    stays open without the parent's id.
+    stays open where the parent is not known (yet: a catalog may answer with a state from before it).
     """
     metadata = table.metadata
     known = {one.snapshot_id for one in metadata.snapshots} | {one.snapshot_id for one in metadata.snapshot_log}
@@ -135,7 +153,7 @@ def trace(
         return Trace.LANDED
     if metadata.format_version == 1:
         main = metadata.refs.get(MAIN)
-        has_left = parent_snapshot_id is not None and (main is None or main.snapshot_id != parent_snapshot_id)
+        has_left = parent_snapshot_id in known and (main is None or main.snapshot_id != parent_snapshot_id)
         return Trace.REFUTED if has_left else Trace.OPEN
     return Trace.REFUTED if metadata.last_sequence_number >= sequence_number else Trace.OPEN
 

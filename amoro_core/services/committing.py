@@ -148,7 +148,7 @@ class CommittingService:
 
     def _attempt(self, case: _Case, table: OpenTable, known: KnownFiles) -> bool:
         """Validate, check, stage, write down, send. False: somebody else was first, and it may be tried again."""
-        head = table.head(case.process.snapshot_id)
+        head = table.head(case.process.snapshot_id, case.record.sequence_number)
         validation = validate(case.record, head, known.named(table, ambiguous_deletes(case.record, head)))
         if validation.conflict is not None:
             raise CommitConflict(validation.conflict, hint="The next round plans it anew.")

@@ -69,6 +69,8 @@ class Proxy:
     script: deque[Fault | None] = field(default_factory=deque)
     #: Statuses with which the next other requests (loads) are answered; 0 lets one through.
     loads: deque[int] = field(default_factory=deque)
+    #: Answers to the next loads of the table, as a replica that lags behind gives them; None lets one through.
+    stale: deque[Response | None] = field(default_factory=deque)
     #: Run once, when the next commit has arrived and is not yet applied.
     before_commit: Callable[[], object] | None = None
     #: The catalog's own answers to commits, in the order in which it saw them.
@@ -84,11 +86,15 @@ class Proxy:
         """Answer the next commits so; None is an honest answer."""
         self.script.extend(faults)
 
-    def handle(self, forward: Callable[[], Response], commit: bytes | None) -> Reply:
+    def handle(self, forward: Callable[[], Response], commit: bytes | None, *, loads_table: bool = False) -> Reply:
         """Answer one request, then apply what was late until now; `commit` is a commit's body."""
         with self._lock:
             earlier = tuple(self._late)
-            reply = self._other(forward) if commit is None else self._commit(forward, commit)
+            old = self.stale.popleft() if loads_table and self.stale else None
+            if old is not None:
+                reply = Reply(old)
+            else:
+                reply = self._other(forward) if commit is None else self._commit(forward, commit)
             for late in earlier:
                 late.wait -= 1
                 if late.wait <= 0 and late in self._late:

@@ -113,7 +113,7 @@ def test_commit_that_is_applied_by_the_clock_lands_once(world: World, system: Sy
     assert system.commit(process_id) is ProcessStatus.SUCCESS
     late.join()
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
-    assert sorted(proxy.applied) == [200, 409]
+    assert proxy.applied in ([200], [200, 409], [409, 200])
 
 
 def test_late_commit_whose_second_sending_is_called_a_conflict_stays_unknown(

@@ -30,7 +30,7 @@ class World:
         self, catalog: SqlCatalog, spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC, version: int = 2
     ) -> None:
         self.table: Table = writer.make_table(catalog, "db.t", SCHEMA, spec, version)
-        self._version = version
+        self.version = version
         self._rows: dict[int, dict[str, Any]] = {}
         self._next_id = 0
 
@@ -56,7 +56,7 @@ class World:
 
     def delete(self, *ids: int) -> None:
         """Delete rows by position (copy-on-write in format 1)."""
-        remove = writer.delete_where if self._version == 2 else writer.copy_on_write
+        remove = writer.delete_where if self.version == 2 else writer.copy_on_write
         remove(self.table, lambda record: record["id"] in ids)
         for id_ in ids:
             self._rows.pop(id_, None)
@@ -64,14 +64,14 @@ class World:
     def fill(self) -> None:
         """Small files, and deletes of both kinds where the format has them."""
         self.append(8, files=2)
-        if self._version == 2:
+        if self.version == 2:
             self.upsert(*sorted(self._rows)[:2])
         self.delete(sorted(self._rows)[-1])
 
     def change(self, chance: random.Random) -> None:
         """One commit of any kind."""
         some = chance.sample(sorted(self._rows), 2) if len(self._rows) > 2 else []
-        match chance.choice(("append", "upsert", "delete") if self._version == 2 else ("append", "delete")):
+        match chance.choice(("append", "upsert", "delete") if self.version == 2 else ("append", "delete")):
             case "upsert" if some:
                 self.upsert(*some)
             case "delete" if some:
@@ -102,7 +102,7 @@ class World:
         metadata = self.table.refresh().metadata
         parents = [one.parent_snapshot_id for one in metadata.snapshots]
         assert parents == [None, *(one.snapshot_id for one in metadata.snapshots[:-1])]
-        if self._version == 2:
+        if self.version == 2:
             numbers = [one.sequence_number for one in metadata.snapshots]
             assert numbers == list(range(1, len(numbers) + 1))
 

@@ -1,0 +1,187 @@
+"""A catalog whose loads are answered by a replica that lags behind: nothing is concluded from an old state."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.iceberg import guards
+from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from tests.engine.builders import SPECS
+from tests.faults.proxy import Applied, Cut, Fault, Proxy, Response
+from tests.faults.rest import RestServer
+from tests.faults.system import System
+from tests.faults.world import World
+
+FULL = OptimizingType.FULL
+UNKNOWN = [CommitOutcome.UNKNOWN]
+
+
+@pytest.fixture(autouse=True)
+def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "REST_TIMEOUT_SECONDS", (5.0, 1.0))
+
+
+@pytest.fixture(params=[2, 1], ids=["format 2", "format 1"])
+def world(catalog: SqlCatalog, request: pytest.FixtureRequest) -> World:
+    return World(catalog, version=request.param)
+
+
+@pytest.fixture
+def system(over_rest: CatalogConfig, tmp_path: Path) -> Iterator[System]:
+    with System(tmp_path / "home", over_rest) as made:
+        yield made
+
+
+@pytest.fixture(params=["as it was before the commit", "older than that", "much older"])
+def old(request: pytest.FixtureRequest, world: World, server: RestServer) -> Response:
+    """The state of the filled table that the replica gives."""
+    world.append(2, files=2)
+    states = [server.loaded("db", "t")]
+    world.append(4, files=2)
+    world.append(4, files=2)
+    states.append(server.loaded("db", "t"))
+    world.delete(1)
+    states.append(server.loaded("db", "t"))
+    at = {"as it was before the commit": 2, "older than that": 1, "much older": 0}[request.param]
+    return states[at]
+
+
+def rewritten(system: System) -> str:
+    process_id = system.plan(FULL)
+    assert system.execute() == []
+    return process_id
+
+
+def outcomes(system: System, process_id: str) -> list[CommitOutcome]:
+    return [attempt.outcome for attempt in system.attempts(process_id)]
+
+
+@pytest.mark.parametrize("answer", [503, 409, Cut.RESET])
+def test_commit_that_landed_stays_unknown_until_the_catalog_shows_it(
+    old: Response, world: World, system: System, proxy: Proxy, answer: int | Cut
+) -> None:
+    process_id = rewritten(system)
+    proxy.plan(Fault(Applied.NOW, answer))
+    proxy.stale.extend([None, None, *[old] * 20])  # what is validated is the true head
+    for _ in range(3):
+        assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+        assert outcomes(system, process_id) == UNKNOWN
+        assert system.committing.clean_up(process_id) == ()
+        world.require_consistent(system, process_id)
+    with system.restarted() as other:
+        assert other.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+        world.require_consistent(other, process_id)
+        proxy.stale.clear()
+        assert other.commit(process_id) is ProcessStatus.SUCCESS
+        assert world.require_ended(other, process_id) is ProcessStatus.SUCCESS
+    assert proxy.applied.count(200) == 1
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3], ids=lambda lag: f"{lag} states behind")
+def test_refused_commit_may_have_landed_when_the_catalog_then_shows_an_older_state(
+    world: World, server: RestServer, system: System, proxy: Proxy, lag: int
+) -> None:
+    """What was refused may be what something in between sent again after it had landed."""
+    states = []
+    for _ in range(4):
+        world.append(2)
+        states.append(server.loaded("db", "t"))
+    process_id = rewritten(system)
+    proxy.plan(Fault(Applied.NOW, 403))
+    proxy.stale.extend([None, None, *[states[-1 - lag]] * 3])
+    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(system, process_id)
+    proxy.stale.clear()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("answer", [409, 503])
+def test_commit_that_did_not_land_is_made_when_the_catalog_is_itself_again(
+    old: Response, world: World, system: System, proxy: Proxy, answer: int
+) -> None:
+    process_id = rewritten(system)
+    proxy.plan(Fault(Applied.NEVER, answer))
+    proxy.stale.extend([None, None, *[old] * 3])
+    assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.require_consistent(system, process_id)
+    proxy.stale.clear()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+    assert proxy.applied == [200]
+
+
+def test_plan_of_an_old_state_never_commits(old: Response, world: World, system: System, proxy: Proxy) -> None:
+    """Its inputs are gone by then. ClickHouse #120165: a compaction rooted at an old state dropped newer snapshots."""
+    assert system.optimize(FULL).status is ProcessStatus.SUCCESS
+    files, snapshots = world.data_files(""), len(world.table.refresh().metadata.snapshots)
+    proxy.stale.extend([old] * 10)
+    process_id = rewritten(system)
+    assert world.data_files("") != files
+    proxy.stale.clear()
+    assert system.commit(process_id) is ProcessStatus.FAILED
+    assert world.require_ended(system, process_id) is ProcessStatus.FAILED
+    assert (world.data_files(""), len(world.table.refresh().metadata.snapshots)) == (files, snapshots)
+
+
+def test_state_older_than_the_plan_is_no_conflict(
+    server: RestServer, world: World, system: System, proxy: Proxy
+) -> None:
+    """Only sequence numbers tell it from a rollback, so in format 1 the round is lost: nothing was sent."""
+    world.append(2)
+    old = server.loaded("db", "t")
+    world.append(2)
+    process_id = rewritten(system)
+    proxy.stale.extend([old] * 10)
+    if world.version == 1:
+        assert system.commit(process_id) is ProcessStatus.FAILED
+        assert world.require_ended(system, process_id) is ProcessStatus.FAILED
+        return
+    with pytest.raises(CatalogUnavailable, match="older than the plan"):
+        system.commit(process_id)
+    assert outcomes(system, process_id) == []
+    proxy.stale.clear()
+    assert system.commit(process_id) is ProcessStatus.SUCCESS
+    assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_every_row(
+    catalog: SqlCatalog, server: RestServer, system: System, proxy: Proxy, seed: int
+) -> None:
+    """Every load may be answered with any of the last states, commits with a fault; others write meanwhile."""
+    chance = random.Random(seed)
+    world = World(catalog, SPECS[chance.choice(list(SPECS))], chance.choice((2, 2, 1)))
+    states = []
+    for _ in range(3):
+        world.fill()
+        states.append(server.loaded("db", "t"))
+        proxy.stale.extend(chance.choice((None, None, states[-1])) for _ in range(4))
+        process_id = system.plan(FULL)
+        assert system.execute() == []
+        for tried in range(8):
+            proxy.stale.clear()
+            states.append(server.loaded("db", "t"))
+            if tried < 5:
+                proxy.stale.extend(chance.choice((None, *states[-3:])) for _ in range(12))
+                if chance.random() < 0.6:
+                    proxy.plan(Fault(chance.choice((Applied.NOW, Applied.NEVER)), chance.choice((503, 409))))
+                if chance.random() < 0.2:
+                    world.change(chance)
+            try:
+                system.commit(process_id)
+            except CatalogUnavailable as error:
+                print(error.message)
+            world.require_consistent(system, process_id)
+            if not system.process(process_id).status.is_active:
+                break
+        proxy.stale.clear()
+        proxy.script.clear()
+        world.require_ended(system, process_id, leaves_files=True)
