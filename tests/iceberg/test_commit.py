@@ -502,6 +502,19 @@ def test_a_conflict_is_unknown_while_the_table_can_not_be_loaded(table: Table, c
         commit.send(Blind(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
 
 
+def test_a_conflict_about_something_else_is_unknown_while_the_table_is_as_the_commit_requires_it(
+    table: Table, catalog: SqlCatalog
+) -> None:
+    fresh, attempt = staged(table, rewritten(table))
+
+    with pytest.raises(CommitUnknown, match="the table is as the commit requires it"):
+        commit.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+
+    append(table, rows(5))
+    with pytest.raises(CommitConflict, match="the table changed before the commit"):
+        commit.send(Between(catalog, before=raising(CommitFailedException("409"))), fresh, attempt.payload)
+
+
 # Tracing
 
 

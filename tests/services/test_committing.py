@@ -10,26 +10,13 @@ from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.model.tables import OptimizingStatus
 from amoro_core.store import commits
 from tests.engine import oracle, writer
-from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.builders import row
 from tests.services.world import World
 
 SEND = IcebergTable.send
-
-
-@pytest.fixture
-def process(world: World) -> str:
-    """A process whose tasks are done: two partitions of small files with equality and position deletes."""
-    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
-    for number in range(4):
-        writer.append(table, [row(number, "a"), row(number + 100, "b")])
-    writer.upsert(table, [row(1, "a", "new"), row(101, "b", "new")], ["id"])
-    writer.delete_where(table, lambda item: item["id"] == 2)
-    made = world.begin(OptimizingType.MINOR)
-    world.run_all(made)
-    return made
 
 
 def rows(world: World) -> Counter[object]:
