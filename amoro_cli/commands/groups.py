@@ -9,6 +9,7 @@ from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.groups import group_detail, group_list, group_removed
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 
 
@@ -50,16 +51,25 @@ def create(
         write(group_detail(connection.client.create_group(name, policy.value, parsed)), output)
 
 
-def list_groups(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def list_groups(
+    session: Session,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """List the optimizer groups with their threads and tables."""
-    with session.connect() as connection:
-        write(group_list(connection.client.list_groups()), output)
+    show_watched(session, lambda client: (group_list(client.list_groups()), False), output, watch, interval)
 
 
-def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def show(
+    session: Session,
+    name: NameArgument,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """Show one group, and how much of their quota its tables used within the last hour."""
-    with session.connect() as connection:
-        write(group_detail(connection.client.get_group(name)), output)
+    show_watched(session, lambda client: (group_detail(client.get_group(name)), False), output, watch, interval)
 
 
 def update(

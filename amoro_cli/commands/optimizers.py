@@ -3,13 +3,13 @@
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.launcher import OptimizerOptions, SparkOptions
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
     TRUST,
@@ -21,8 +21,12 @@ from amoro_cli.session import (
     option_parser,
 )
 from amoro_cli.views.services import optimizer_detail, optimizer_list
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 
 class Backend(StrEnum):
@@ -156,10 +160,19 @@ def run(
     )
 
 
-def list_optimizers(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def list_optimizers(
+    session: Session,
+    group: Annotated[str, typer.Option("--group", help="Only those of this group.", show_default=False)] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """List the optimizers that are registered with the coordinator."""
-    with session.connect() as connection:
-        write(optimizer_list(connection.client.list_optimizers()), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        return optimizer_list([item for item in client.list_optimizers() if group in ("", item.group)]), False
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def drain(

@@ -1,14 +1,18 @@
 """amoro process."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.processes import process_detail, process_list
+from amoro_cli.views.processes import is_active, process_detail, process_list
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 _SHORTEST_PREFIX = 6
 
@@ -27,11 +31,16 @@ def list_processes(
         typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(help="At most so many, the newest first.", min=1, max=10_000)] = 20,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List optimizing processes, the newest first."""
-    with session.connect() as connection:
-        write(process_list(connection.client.list_processes(table, status or "", limit)), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        return process_list(client.list_processes(table, status or "", limit)), False
+
+    show_watched(session, ask, output, watch, interval)
 
 
 ProcessArgument = Annotated[
@@ -42,12 +51,18 @@ ProcessArgument = Annotated[
 def show(
     session: Session,
     process_id: ProcessArgument,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one process with its tasks, and the receipt of its commit."""
     refuse_short(process_id)
-    with session.connect() as connection:
-        write(process_detail(connection.client.get_process(process_id)), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        process = client.get_process(process_id)
+        return process_detail(process), not is_active(process)
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def cancel(session: Session, process_id: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:

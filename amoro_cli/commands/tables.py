@@ -1,14 +1,18 @@
 """amoro table."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import OutputOption, Session, TableArgument, command
 from amoro_cli.views.settings import properties_document
 from amoro_cli.views.tables import table_detail, table_files, table_health, table_list, table_snapshots
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.model.tables import OptimizingStatus
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 
 def register(app: typer.Typer) -> None:
@@ -29,17 +33,29 @@ def list_tables(
         OptimizingStatus | None,
         typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),
     ] = None,
+    group: Annotated[str, typer.Option(help="Only tables of this optimizer group.", show_default=False)] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables with their status and health."""
-    with session.connect() as connection:
-        write(table_list(connection.client.list_tables(catalog, status or "")), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        found = client.list_tables(catalog, status or "")
+        return table_list([item for item in found if group in ("", item.group)]), False
+
+    show_watched(session, ask, output, watch, interval)
 
 
-def show(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+def show(
+    session: Session,
+    table: TableArgument,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """Show one table: status, health, files, and who decides whether it is optimized."""
-    with session.connect() as connection:
-        write(table_detail(connection.client.get_table(table)), output)
+    show_watched(session, lambda client: (table_detail(client.get_table(table)), False), output, watch, interval)
 
 
 def enable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:

@@ -1,15 +1,20 @@
 """amoro task."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amoro_cli.commands.processes import ProcessArgument, refuse_short
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import Document, OutputFormat
 from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.views.processes import is_active
 from amoro_cli.views.tasks import task_detail, task_list
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.processes import TaskStatus
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 
 def register(app: typer.Typer) -> None:
@@ -24,14 +29,19 @@ def list_tasks(
         TaskStatus | None,
         typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
     ] = None,
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tasks of a process, by number."""
     refuse_short(process_id)
-    with session.connect() as connection:
-        process = connection.client.get_process(process_id)
-    wanted = [task for task in process.tasks if status is None or task.status == status.value]
-    write(task_list(process.process_id, wanted), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        process = client.get_process(process_id)
+        wanted = [task for task in process.tasks if status is None or task.status == status.value]
+        return task_list(process.process_id, wanted), not is_active(process)
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def show(
@@ -44,20 +54,24 @@ def show(
             show_default=False,
         ),
     ],
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one task: its attempts, who runs it, and how it failed last."""
     process_id, number = parse_task(task_id)
-    with session.connect() as connection:
-        process = connection.client.get_process(process_id)
-    for task in process.tasks:
-        if task.task_id == number:
-            write(task_detail(process, task), output)
-            return
-    raise TaskNotFound(
-        f"process {process.process_id} has no task {number}",
-        hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",
-    )
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        process = client.get_process(process_id)
+        for task in process.tasks:
+            if task.task_id == number:
+                return task_detail(process, task), not is_active(process)
+        raise TaskNotFound(
+            f"process {process.process_id} has no task {number}",
+            hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",
+        )
+
+    show_watched(session, ask, output, watch, interval)
 
 
 def parse_task(text: str) -> tuple[str, int]:
