@@ -1,8 +1,10 @@
 """What the command line asks of the program around it: to start things."""
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -66,6 +68,16 @@ class Endpoint:
     trust: Trust = PLAIN
 
 
+class Kind(StrEnum):
+    """What has names that a shell can complete."""
+
+    TABLE = "table"
+    CATALOG = "catalog"
+    PROCESS = "process"
+    OPTIMIZER = "optimizer"
+    GROUP = "group"
+
+
 class Launcher(Protocol):
     """Starts coordinators and optimizers for the command line; everything may raise AmoroError."""
 
@@ -80,6 +92,9 @@ class Launcher(Protocol):
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         """Look at everything that must be in order."""
+
+    def names(self, kind: Kind, home: Path) -> Sequence[str]:
+        """The names of that kind in the state directory, at once; none where they can't be read."""
 
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> AbstractContextManager[Endpoint]:
         """A coordinator with one optimizer in this process, under the state directory's lock.

@@ -67,10 +67,12 @@ _FIRST = {"task": "list 01997a", "config": "show --origin", "state": "check"}
 
 def build(launcher: Launcher) -> typer.Typer:
     """The command line over the launcher."""
+    session = Session(launcher)  # completion asks it before any option is known
     app = _typer(
         "amoro",
         "Keep Iceberg tables healthy: find small files and deletes, rewrite them, account for every row.",
         "amoro demo",
+        session,
     )
 
     @app.callback()
@@ -97,7 +99,7 @@ def build(launcher: Launcher) -> typer.Typer:
     verifying.register(app)
     for name, register, text in _GROUPS:
         example = f"amoro {name} {_FIRST.get(name, 'list')}"
-        group = _typer(name, text, example)
+        group = _typer(name, text, example, session)
         register(group)
         app.add_typer(group)
     return app
@@ -136,13 +138,14 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _typer(name: str, text: str, example: str) -> typer.Typer:
+def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:
     return typer.Typer(
         name=name,
         help=with_example(text, example),
         rich_markup_mode=None,  # plain text: it is the same everywhere, and rich would double the time to --help
         pretty_exceptions_enable=False,
         no_args_is_help=True,
+        context_settings={"obj": session},
     )
 
 

@@ -12,8 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from amoro_cli.completing import names_of
 from amoro_cli.connection import Connection, Place, connect, resolve_place
-from amoro_cli.launcher import Launcher
+from amoro_cli.launcher import Kind, Launcher
 from amoro_cli.output import OutputFormat
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration, parse_memory
@@ -115,6 +116,7 @@ TableArgument = Annotated[
     typer.Argument(
         metavar="TABLE",
         parser=option_parser(_table_name),
+        autocompletion=names_of(Kind.TABLE),
         help="catalog.namespace.table; the catalog may be left out where only one is known.",
         show_default=False,
     ),

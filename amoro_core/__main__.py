@@ -1,14 +1,15 @@
 """The command `amoro`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Launcher, OptimizerOptions, UpOptions
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, Launcher, OptimizerOptions, UpOptions
 from amoro_cli.main import run
+from amoro_core.naming import names_in
 from amoro_core.store.lock import StateLock
 
 
@@ -27,6 +28,9 @@ class LazyLauncher:
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         return _local().doctor(home, config)
+
+    def names(self, kind: Kind, home: Path) -> Sequence[str]:
+        return names_in(home, kind)
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:

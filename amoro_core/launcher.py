@@ -12,12 +12,13 @@ from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, SparkOptions, UpOptions
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, SparkOptions, UpOptions
 from amoro_core import app
 from amoro_core.diagnosis import diagnose
 from amoro_core.errors import InvalidSettings, OptimizerError
 from amoro_core.logs import configure_logs, quieten_logs
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.naming import names_in
 from amoro_core.settings import load_settings
 from amoro_core.tokens import read_token
 from amoro_optimizer.runner import OptimizerConfig, Runner
@@ -74,6 +75,9 @@ class LocalLauncher:
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         return [Finding(item.name, item.ok, item.detail, item.fix) for item in diagnose(home, config)]
+
+    def names(self, kind: Kind, home: Path) -> Sequence[str]:
+        return names_in(home, kind)
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:

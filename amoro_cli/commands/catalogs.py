@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.completing import names_of
+from amoro_cli.launcher import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.services import catalog_detail, catalog_list, catalog_removed
@@ -25,7 +27,13 @@ def register(app: typer.Typer) -> None:
 
 
 NameArgument = Annotated[
-    str, typer.Argument(metavar="NAME", help="What the catalog is called here.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="What the catalog is called here.",
+        show_default=False,
+        autocompletion=names_of(Kind.CATALOG),
+    ),
 ]
 PairsArgument = Annotated[
     list[str] | None,

@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from amoro_cli.commands.catalogs import parse_properties
+from amoro_cli.completing import names_of
+from amoro_cli.launcher import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.groups import group_detail, group_list, group_removed
@@ -28,7 +30,9 @@ def register(app: typer.Typer) -> None:
     command(app, "remove", "amoro group remove nightly")(remove)
 
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The group.", show_default=False)]
+NameArgument = Annotated[
+    str, typer.Argument(metavar="NAME", help="The group.", show_default=False, autocompletion=names_of(Kind.GROUP))
+]
 PropertyOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amoro_cli.completing import names_of
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
-from amoro_cli.launcher import OptimizerOptions, SparkOptions
+from amoro_cli.launcher import Kind, OptimizerOptions, SparkOptions
 from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
@@ -183,6 +184,7 @@ def drain(
             metavar="ID",
             help="The optimizer, or six characters or more that only its id begins with.",
             show_default=False,
+            autocompletion=names_of(Kind.OPTIMIZER),
         ),
     ],
     output: OutputOption = OutputFormat.TABLE,

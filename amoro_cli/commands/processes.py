@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.completing import names_of
+from amoro_cli.launcher import Kind
 from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import is_active, process_detail, process_list
@@ -25,7 +27,15 @@ def register(app: typer.Typer) -> None:
 
 def list_processes(
     session: Session,
-    table: Annotated[str, typer.Option(metavar="TABLE", help="Only processes of this table.", show_default=False)] = "",
+    table: Annotated[
+        str,
+        typer.Option(
+            metavar="TABLE",
+            help="Only processes of this table.",
+            show_default=False,
+            autocompletion=names_of(Kind.TABLE),
+        ),
+    ] = "",
     status: Annotated[
         ProcessStatus | None,
         typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
@@ -44,7 +54,12 @@ def list_processes(
 
 
 ProcessArgument = Annotated[
-    str, typer.Argument(metavar="ID", help="The process, or six characters or more that only its id begins with.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The process, or six characters or more that only its id begins with.",
+        autocompletion=names_of(Kind.PROCESS),
+    ),
 ]
 
 

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.completing import names_of
+from amoro_cli.launcher import Kind
 from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import OutputOption, Session, TableArgument, command
 from amoro_cli.views.settings import properties_document
@@ -28,7 +30,10 @@ def register(app: typer.Typer) -> None:
 
 def list_tables(
     session: Session,
-    catalog: Annotated[str, typer.Option(help="Only tables of this catalog.", show_default=False)] = "",
+    catalog: Annotated[
+        str,
+        typer.Option(help="Only tables of this catalog.", show_default=False, autocompletion=names_of(Kind.CATALOG)),
+    ] = "",
     status: Annotated[
         OptimizingStatus | None,
         typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, OptimizerOptions, UpOptions
+from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, UpOptions
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
@@ -94,6 +94,7 @@ class FakeLauncher:
     findings: list[Finding] = field(default_factory=list)
     error: BaseException | None = None
     calls: list[Any] = field(default_factory=list)
+    known: dict[Kind, list[str]] = field(default_factory=dict)
 
     def _called(self, call: Any) -> None:
         self.calls.append(call)
@@ -112,6 +113,10 @@ class FakeLauncher:
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
         self._called(("doctor", home, config))
         return self.findings
+
+    def names(self, kind: Kind, home: Path) -> list[str]:
+        self._called(("names", kind, home))
+        return self.known.get(kind, [])
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
