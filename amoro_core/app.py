@@ -22,6 +22,7 @@ from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.tokens import TokenKind, hash_token
 from amoro_core.model.verification import RowsDigest
+from amoro_core.plugins import scheduling_policies
 from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
@@ -152,7 +153,7 @@ class Coordinator:
         self.verifying = VerifyingService(tables_of, find, _digest)
         own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
         self.tokens = TokenService(store, utc_now, own_tokens)
-        self.groups = GroupService(store, utc_now)
+        self.groups = GroupService(store, utc_now, scheduling_policies())
         self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
         self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
         self._loops = CoordinatorLoops(
@@ -168,7 +169,6 @@ class Coordinator:
             clock=utc_now,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
-            heartbeat_timeout=settings.heartbeat_timeout,
             explore_interval=settings.explore_interval,
             explore_threads=settings.explore_threads,
             explore_queue=settings.explore_queue,

@@ -1,6 +1,5 @@
 """amoro group."""
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -13,13 +12,6 @@ from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.groups import group_detail, group_list, group_removed
 from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
-
-
-class Policy(StrEnum):
-    """Which table of a group is planned next."""
-
-    QUOTA = "quota"
-    BALANCED = "balanced"
 
 
 def register(app: typer.Typer) -> None:
@@ -39,20 +31,23 @@ PropertyOption = Annotated[
         "--property", metavar="KEY=VALUE", help="A property for people and tools; may be repeated.", show_default=False
     ),
 ]
-_POLICY = "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest."
+_POLICY = (
+    "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest; "
+    "or one that is plugged in."
+)
 
 
 def create(
     session: Session,
     name: NameArgument,
-    policy: Annotated[Policy, typer.Option("--policy", help=_POLICY, case_sensitive=False)] = Policy.QUOTA,
+    policy: Annotated[str, typer.Option("--policy", metavar="NAME", help=_POLICY)] = "quota",
     properties: PropertyOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
     parsed = parse_properties(properties or ())
     with session.connect() as connection:
-        write(group_detail(connection.client.create_group(name, policy.value, parsed)), output)
+        write(group_detail(connection.client.create_group(name, policy, parsed)), output)
 
 
 def list_groups(
@@ -79,9 +74,7 @@ def show(
 def update(
     session: Session,
     name: NameArgument,
-    policy: Annotated[
-        Policy | None, typer.Option("--policy", help=_POLICY, case_sensitive=False, show_default=False)
-    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", metavar="NAME", help=_POLICY, show_default=False)] = None,
     properties: PropertyOption = None,
     unset: Annotated[
         list[str] | None,
@@ -94,7 +87,7 @@ def update(
     if policy is None and not parsed and not unset:
         raise InvalidArgument("Nothing is to be changed", hint="Give --policy, --property or --unset.")
     with session.connect() as connection:
-        updated = connection.client.update_group(name, policy.value if policy else "", parsed, unset or ())
+        updated = connection.client.update_group(name, policy or "", parsed, unset or ())
         write(group_detail(updated), output)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import structlog
 
 from amoro_core.loops.loop import Loop
-from amoro_core.loops.pool import KeyedPool, LanedPool
+from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
@@ -50,11 +50,12 @@ class CoordinatorLoops:
         clock: Callable[[], datetime],
         ack_timeout: timedelta,
         start_to_close: timedelta,
-        heartbeat_timeout: timedelta,
         explore_interval: timedelta,
         explore_threads: int,
         explore_queue: int,
         watch: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+        workers: Workers = threads_of,
     ) -> None:
         self._catalogs = catalogs
         self._tables = tables
@@ -68,13 +69,15 @@ class CoordinatorLoops:
         self._clock = clock
         self._ack_timeout = ack_timeout
         self._start_to_close = start_to_close
-        self._judge_from = time.monotonic() + heartbeat_timeout.total_seconds()
-        self._exploring: KeyedPool[str] = KeyedPool("explore", explore_threads, self._explore_one)
+        self._monotonic = monotonic
+        self._exploring: KeyedPool[str] = KeyedPool("explore", explore_threads, self._explore_one, workers=workers)
         # Each catalog has threads of its own: one that is slow holds up no other.
-        self._refreshing: LanedPool[int, str] = LanedPool("refresh", REFRESH_THREADS, self._refresh_one, explore_queue)
-        self._planning: LanedPool[int, str] = LanedPool("plan", PLAN_THREADS, self._plan_one)
-        self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit)
-        self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up)
+        self._refreshing: LanedPool[int, str] = LanedPool(
+            "refresh", REFRESH_THREADS, self._refresh_one, explore_queue, workers
+        )
+        self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
+        self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
+        self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up, workers=workers)
         self._planned_at: dict[int, datetime] = {}
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
@@ -128,8 +131,8 @@ class CoordinatorLoops:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
         blocked = self._blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
         waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item, now)]
-        for runtime in self._groups.in_turn(waiting):
-            self._planning.submit(runtime.table_id, runtime.identifier.catalog)
+        turns = self._groups.in_turn(waiting)
+        self._planning.offer([(runtime.table_id, runtime.identifier.catalog) for runtime in turns])
 
     def _plan_one(self, table_id: int) -> None:
         self._planned_at[table_id] = self._clock()
@@ -153,11 +156,8 @@ class CoordinatorLoops:
         self._blockers.trim()
 
     def _keep_step(self) -> None:
-        if time.monotonic() < self._judge_from:
-            return
         for optimizer_id in self._optimizers.silent():
             log.warning("optimizer.lost", optimizer=optimizer_id)
+            self._optimizing.dismiss(optimizer_id, "its optimizer was not heard of any more", lost=True)
             self._optimizers.forget(optimizer_id)
-            self._optimizing.release([optimizer_id], "its optimizer was not heard of any more", lost=True)
-            self._optimizers.remove(optimizer_id)
-        self._optimizing.sweep(self._optimizers.known(), self._ack_timeout, self._start_to_close)
+        self._optimizing.sweep(self._monotonic(), self._ack_timeout, self._start_to_close)

@@ -1,8 +1,9 @@
-"""Work on things by key, at most once at a time for each key."""
+"""Work on things by key, at most once at a time for each key, in no order or by turns."""
 
 import threading
-from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 import structlog
@@ -13,16 +14,30 @@ log = structlog.get_logger("amoro.loops")
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L", bound=Hashable)
+#: Makes so many workers of that name.
+Workers = Callable[[str, int], Executor]
+
+
+def threads_of(name: str, threads: int) -> Executor:
+    """Threads of this process."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
 class KeyedPool(Generic[K]):
     """Threads that work on keys; a key that is submitted while it is worked on is not worked on twice."""
 
-    def __init__(self, name: str, threads: int, work: Callable[[K], object], most: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        work: Callable[[K], object],
+        most: int | None = None,
+        workers: Workers = threads_of,
+    ) -> None:
         self._name = name
         self._work = work
         self._most = most  # keys at a time, waiting ones included
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        self._pool = workers(name, threads)
         self._lock = threading.Lock()
         self._busy: set[K] = set()
 
@@ -41,11 +56,7 @@ class KeyedPool(Generic[K]):
 
     def _run(self, key: K) -> None:
         try:
-            self._work(key)
-        except AmoroError as error:
-            log.warning("work.failed", pool=self._name, key=str(key), code=error.code, error=error.message)
-        except Exception:
-            log.exception("work.failed", pool=self._name, key=str(key))
+            _carry_out(self._name, self._work, key)
         finally:
             with self._lock:
                 self._busy.discard(key)
@@ -54,11 +65,19 @@ class KeyedPool(Generic[K]):
 class LanedPool(Generic[K, L]):
     """Threads for each lane, made when it is first used; what is slow in one lane holds up no other."""
 
-    def __init__(self, name: str, threads: int, work: Callable[[K], object], most: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        work: Callable[[K], object],
+        most: int | None = None,
+        workers: Workers = threads_of,
+    ) -> None:
         self._name = name
         self._threads = threads
         self._most = most  # keys at a time in each lane
         self._work = work
+        self._workers = workers
         self._lock = threading.Lock()
         self._lanes: dict[L, KeyedPool[K]] = {}
 
@@ -66,7 +85,9 @@ class LanedPool(Generic[K, L]):
         """Work on the key in some thread of the lane; False when it is worked on already, or too many are waiting."""
         with self._lock:
             if lane not in self._lanes:
-                self._lanes[lane] = KeyedPool(f"{self._name}-{lane}", self._threads, self._work, self._most)
+                self._lanes[lane] = KeyedPool(
+                    f"{self._name}-{lane}", self._threads, self._work, self._most, self._workers
+                )
             pool = self._lanes[lane]
         return pool.submit(key)
 
@@ -76,3 +97,72 @@ class LanedPool(Generic[K, L]):
             pools = list(self._lanes.values())
         for pool in pools:
             pool.stop()
+
+
+class TurnPool(Generic[K]):
+    """Threads that work on keys in the order of the last offer; each lane has threads of its own.
+
+    A new offer replaces what waits of the earlier ones, so that whose turn it is can be said anew at any time. What is
+    slow in one lane holds up no other.
+    """
+
+    def __init__(self, name: str, threads: int, work: Callable[[K], object], workers: Workers = threads_of) -> None:
+        self._name = name
+        self._threads = threads
+        self._work = work
+        self._workers = workers
+        self._lock = threading.Lock()
+        self._pools: dict[str, Executor] = {}
+        self._waiting: dict[str, deque[K]] = {}
+        self._serving: Counter[str] = Counter()  # threads at work, by lane
+        self._busy: set[K] = set()
+
+    def offer(self, turns: Iterable[tuple[K, str]]) -> None:
+        """These keys wait, each in its lane, in this order, and no others; what is worked on goes on."""
+        with self._lock:
+            self._waiting = {}
+            for key, lane in turns:
+                if key not in self._busy:
+                    self._waiting.setdefault(lane, deque()).append(key)
+            for lane, keys in self._waiting.items():
+                if lane not in self._pools:
+                    self._pools[lane] = self._workers(f"{self._name}-{lane}", self._threads)
+                for _ in range(min(len(keys), self._threads - self._serving[lane])):
+                    self._serving[lane] += 1
+                    self._pools[lane].submit(self._serve, lane)
+
+    def stop(self) -> None:
+        """Finish what has begun, drop what waits."""
+        with self._lock:
+            self._waiting = {}
+            pools = list(self._pools.values())
+        for pool in pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    def _serve(self, lane: str) -> None:
+        """Work on the lane's next key, and let the same thread come again while there are more."""
+        with self._lock:
+            keys = self._waiting.get(lane)
+            if not keys:
+                self._serving[lane] -= 1
+                return
+            key = keys.popleft()
+            self._busy.add(key)
+        try:
+            _carry_out(self._name, self._work, key)
+        finally:
+            with self._lock:
+                self._busy.discard(key)
+                if self._waiting.get(lane):
+                    self._pools[lane].submit(self._serve, lane)
+                else:
+                    self._serving[lane] -= 1
+
+
+def _carry_out(name: str, work: Callable[[K], object], key: K) -> None:
+    try:
+        work(key)
+    except AmoroError as error:
+        log.warning("work.failed", pool=name, key=str(key), code=error.code, error=error.message)
+    except Exception:
+        log.exception("work.failed", pool=name, key=str(key))

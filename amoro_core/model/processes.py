@@ -169,6 +169,7 @@ class Optimizer:
     memory_bytes: int
     labels: tuple[tuple[str, str], ...]
     registered_at: datetime
+    draining: bool = False  # it is to take nothing more, finish what it runs, and leave
 
 
 @dataclass(frozen=True, slots=True)

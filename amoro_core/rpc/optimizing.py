@@ -100,7 +100,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             abandon = self._optimizing.abandoned(optimizer.optimizer_id, progress)
             return pb.HeartbeatResponse(
                 abandon=[codec.encode_attempt(attempt) for attempt in abandon],
-                draining=self._optimizers.is_draining(optimizer.optimizer_id),
+                draining=optimizer.draining,
             )
 
         return await self._as_optimizer(context, work)
@@ -111,7 +111,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
     ) -> pb.PollTaskResponse:
         def work(optimizer: Optimizer) -> pb.PollTaskResponse:
-            if self._optimizers.is_draining(optimizer.optimizer_id):
+            if optimizer.draining:
                 return pb.PollTaskResponse()
             handed = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
             return pb.PollTaskResponse(
@@ -175,9 +175,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.DeregisterRequest, pb.DeregisterResponse],
     ) -> pb.DeregisterResponse:
         def work(optimizer: Optimizer) -> pb.DeregisterResponse:
+            self._optimizing.dismiss(optimizer.optimizer_id, "the optimizer left", lost=False)
             self._optimizers.forget(optimizer.optimizer_id)
-            self._optimizing.release([optimizer.optimizer_id], "the optimizer left", lost=False)
-            self._optimizers.remove(optimizer.optimizer_id)
             return pb.DeregisterResponse()
 
         return await self._as_optimizer(context, work)

@@ -9,8 +9,9 @@ from amoro_core.model.tokens import TokenKind
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.rpc import views
 from amoro_core.rpc.administering import AdminCalls, word
+from amoro_core.scheduling.policy import DEFAULT_POLICY
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.groups import POLICIES, GroupChange
+from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizers import Life
 
 MAX_WAIT_S = 20.0
@@ -120,7 +121,7 @@ class ResourceCalls(AdminCalls):
                 self._groups.create(
                     ResourceGroup(
                         request.name,
-                        request.scheduling_policy or POLICIES[0],
+                        request.scheduling_policy or DEFAULT_POLICY,
                         tuple(sorted(request.properties.items())),
                     )
                 ),
@@ -206,4 +207,4 @@ class ResourceCalls(AdminCalls):
 
     def _optimizer(self, item: Optimizer, life: Life) -> pb.Optimizer:
         running = self._optimizing.running_tasks(item.optimizer_id)
-        return views.optimizer(item, life, running, self._optimizers.is_draining(item.optimizer_id))
+        return views.optimizer(item, life, running)

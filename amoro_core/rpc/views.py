@@ -292,7 +292,7 @@ def group(view: GroupView, *, uses: bool) -> pb.Group:
     )
 
 
-def optimizer(item: Optimizer, life: Life, running: int, draining: bool) -> pb.Optimizer:
+def optimizer(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
     return pb.Optimizer(
         optimizer_id=item.optimizer_id,
         group=item.group,
@@ -302,7 +302,7 @@ def optimizer(item: Optimizer, life: Life, running: int, draining: bool) -> pb.O
         touched_ms=milliseconds(life.touched_at),
         running_tasks=running,
         labels=dict(item.labels),
-        draining=draining,
+        draining=item.draining,
     )
 
 

@@ -2,12 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
+from typing import Any
 
 from amoro_core.errors import InvalidArgument
 from amoro_core.scheduling.quota import TaskRun, occupation
+from amoro_core.scheduling.shares import LEAST_SHARE
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -22,6 +25,10 @@ class PendingTable:
     last_optimized_at: datetime | None = None
 
 
+#: What is compared to find the table that is planned first: the least is; a pure function of the table and the time.
+Policy = Callable[[PendingTable, datetime], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class CandidateTask:
     """A planned task that may be handed out."""
@@ -31,55 +38,73 @@ class CandidateTask:
     table_id: int
 
 
-def order_pending(tables: Sequence[PendingTable], policy: str, now: datetime) -> list[PendingTable]:
-    """The tables in the order in which they are planned; ties go by the other policy, then by id.
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How a table stands in its group when threads are handed out."""
 
-    `quota`: the lowest occupation first; `balanced`: what was optimized longest ago, or never, first.
-    Raises InvalidArgument for an unknown policy.
-    """
-    return sorted(tables, key=_order(policy, now))
+    running: int = 0  # tasks that hold a thread
+    limit: int = 0  # threads, as its quota says
+    share: float = LEAST_SHARE  # of the group's threads
+    ahead_s: float = 0.0  # as in Accounts
+
+
+def order_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) -> list[PendingTable]:
+    """The tables in the order in which they are planned: the policy's least first, ties by id."""
+    return sorted(tables, key=lambda table: (policy(table, now), table.table_id))
 
 
 def choose_tasks(
-    candidates: Sequence[CandidateTask],
-    running_by_table: Mapping[int, int],
-    limits: Mapping[int, int],
-    slots: int,
+    candidates: Sequence[CandidateTask], uses: Mapping[int, Use], slots: int, typical_s: float
 ) -> list[CandidateTask]:
-    """At most so many of the candidates, each from the table furthest below its share as the ones before it run.
+    """At most so many of the candidates, each from the table whose turn it is as the ones before it run.
 
-    Tasks of one table keep their order; tables that stand equal go by their first candidate. A limit holds only
-    while a table below its own has candidates: beyond it, threads are lent.
+    The turn is of the table that had the least thread time for its share, with what its running tasks will typically
+    take. A limit holds only while a table below its own has candidates: beyond it, threads are lent. Tasks of one table
+    keep their order; tables that stand equal go by their first candidate.
     """
     waiting: dict[int, deque[CandidateTask]] = {}
     for candidate in candidates:
         waiting.setdefault(candidate.table_id, deque()).append(candidate)
-    running = {table: running_by_table.get(table, 0) for table in waiting}
-    turn = [(_share(running[table], limits.get(table, 0)), place, table) for place, table in enumerate(waiting)]
+    stand = {table: uses.get(table, Use()) for table in waiting}
+    turn = [(*_standing(stand[table], typical_s), place, table) for place, table in enumerate(waiting)]
     heapify(turn)
     chosen: list[CandidateTask] = []
     while turn and len(chosen) < slots:
-        _, place, table = heappop(turn)
+        *_, place, table = heappop(turn)
         chosen.append(waiting[table].popleft())
-        running[table] += 1
+        stand[table] = replace(stand[table], running=stand[table].running + 1)
         if waiting[table]:
-            heappush(turn, (_share(running[table], limits.get(table, 0)), place, table))
+            heappush(turn, (*_standing(stand[table], typical_s), place, table))
     return chosen
 
 
-def _share(running: int, limit: int) -> tuple[bool, float]:
-    """How much of its share a table uses; those that reached it come after all others."""
-    return running >= limit, running / limit if limit > 0 else float(running)
+def _standing(use: Use, typical_s: float) -> tuple[bool, float]:
+    """Tables that reached their limit come after all others."""
+    return use.running >= use.limit, use.ahead_s + use.running * typical_s / use.share
 
 
-def _order(policy: str, now: datetime) -> Callable[[PendingTable], tuple[object, ...]]:
-    match policy:
-        case "quota":
-            return lambda table: (occupation(table.runs, table.limit, now), _last(table), table.table_id)
-        case "balanced":
-            return lambda table: (_last(table), occupation(table.runs, table.limit, now), table.table_id)
-    raise InvalidArgument(f"unknown scheduling policy {policy!r}", hint="Write quota or balanced.")
+def by_quota(table: PendingTable, now: datetime) -> tuple[float, datetime]:
+    """The lowest occupation first, then what was optimized longest ago, or never."""
+    return occupation(table.runs, table.limit, now), _last(table)
+
+
+def balanced(table: PendingTable, now: datetime) -> tuple[datetime, float]:
+    """What was optimized longest ago, or never, first, then the lowest occupation."""
+    return _last(table), occupation(table.runs, table.limit, now)
 
 
 def _last(table: PendingTable) -> datetime:
     return table.last_optimized_at or _NEVER
+
+
+#: The policies that are always there; others are plugged in (docs/design.md).
+POLICIES: Mapping[str, Policy] = MappingProxyType({"quota": by_quota, "balanced": balanced})
+DEFAULT_POLICY = "quota"
+
+
+def find_policy(policies: Mapping[str, Policy], name: str) -> Policy:
+    """The policy of that name. Raises InvalidArgument, which names those that exist."""
+    if name not in policies:
+        known = ", ".join(policies)
+        raise InvalidArgument(f"unknown scheduling policy {name!r}", hint=f"Known policies: {known}.")
+    return policies[name]

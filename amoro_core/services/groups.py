@@ -10,14 +10,13 @@ import structlog
 from amoro_core.errors import AlreadyExists, InvalidArgument
 from amoro_core.model.processes import OptimizingTask, ResourceGroup
 from amoro_core.model.tables import TableIdentifier, TableRuntime
-from amoro_core.scheduling.policy import PendingTable, order_pending
+from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
 from amoro_core.scheduling.quota import LOOK_BACK, TaskRun, occupation, quota_limit
 from amoro_core.store import groups, optimizers, tables, tasks
 from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.groups")
 
-POLICIES = ("quota", "balanced")
 DEFAULT_GROUP = "default"
 
 
@@ -54,17 +53,19 @@ class GroupView:
 
 
 class GroupService:
-    """Groups by name; `default` always exists."""
+    """Groups by name; `default` always exists. `policies` are those that a group may name."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime], policies: Mapping[str, Policy] = POLICIES) -> None:
         self._store = store
         self._clock = clock
+        self._policies = policies
+        self._failing: set[tuple[str, str]] = set()  # groups and policies whose failure was logged
 
     def create(self, group: ResourceGroup) -> GroupView:
         """Raises AlreadyExists, InvalidArgument (name, policy)."""
         if not group.name or any(letter.isspace() or not letter.isprintable() for letter in group.name):
             raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint="Use letters, digits, _ and -.")
-        _refuse_unknown(group.scheduling_policy)
+        find_policy(self._policies, group.scheduling_policy)
 
         def enter(db: Database) -> None:
             if groups.find(db, group.name) is not None:
@@ -86,7 +87,7 @@ class GroupService:
     def update(self, name: str, change: GroupChange) -> GroupView:
         """Raises GroupNotFound, InvalidArgument (policy, a removal of what is not there); nothing is changed then."""
         if change.policy is not None:
-            _refuse_unknown(change.policy)
+            find_policy(self._policies, change.policy)
         self._store.write(lambda db: groups.save(db, _changed(groups.get(db, name), change)))
         log.info("group.updated", group=name)
         return self.get(name)
@@ -102,29 +103,39 @@ class GroupService:
         """The tables in the order in which they are planned: in each group as its policy says, groups by turns."""
         if not pending:
             return []
-        return self._store.read(lambda db: _in_turn(db, pending, self._clock()))
-
-
-def _in_turn(db: Database, pending: Sequence[TableRuntime], now: datetime) -> list[TableRuntime]:
-    policies = {group.name: group.scheduling_policy for group in groups.list_groups(db)}
-    threads = _threads(db)
-    runs = _runs(_recent(db, now))
-    ordered = []
-    for name in sorted({runtime.group for runtime in pending}):
-        members = {runtime.table_id: runtime for runtime in pending if runtime.group == name}
-        waiting = [
-            PendingTable(
-                table_id,
-                quota_limit(runtime.quota, max(1, threads.get(name, 0))),
-                runs.get((name, table_id), ()),
-                runtime.last_optimized_at,
-            )
-            for table_id, runtime in members.items()
+        policies, waiting = self._store.read(lambda db: _waiting(db, pending, self._clock()))
+        known = {runtime.table_id: runtime for runtime in pending}
+        ordered = [
+            # A group that does not exist has no policy; planning names it.
+            [known[table.table_id] for table in self._ordered(name, policies.get(name, DEFAULT_POLICY), tables)]
+            for name, tables in waiting.items()
         ]
-        # A group that does not exist has no policy; planning names it.
-        turns = order_pending(waiting, policies.get(name, POLICIES[0]), now)
-        ordered.append([members[table.table_id] for table in turns])
-    return [runtime for runtime in chain.from_iterable(zip_longest(*ordered)) if runtime is not None]
+        return [runtime for runtime in chain.from_iterable(zip_longest(*ordered)) if runtime is not None]
+
+    def _ordered(self, group: str, name: str, waiting: Sequence[PendingTable]) -> list[PendingTable]:
+        """The tables of one group by its policy; by the default one where that is not there any more or fails."""
+        try:
+            return order_pending(waiting, find_policy(self._policies, name), self._clock())
+        except Exception as error:
+            # Somebody else's code: it may hold up neither this group nor the others.
+            if (group, name) not in self._failing:
+                self._failing.add((group, name))
+                log.exception("policy.failed", group=group, policy=name, used=DEFAULT_POLICY, why=str(error))
+            return order_pending(waiting, self._policies[DEFAULT_POLICY], self._clock())
+
+
+def _waiting(
+    db: Database, pending: Sequence[TableRuntime], now: datetime
+) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
+    """The policies of all groups, and what waits in each, groups in order of their names."""
+    threads, runs = _threads(db), _runs(_recent(db, now))
+    policies = {group.name: group.scheduling_policy for group in groups.list_groups(db)}
+    waiting: dict[str, list[PendingTable]] = {name: [] for name in sorted({runtime.group for runtime in pending})}
+    for runtime in pending:
+        limit = quota_limit(runtime.quota, max(1, threads.get(runtime.group, 0)))
+        used = runs.get((runtime.group, runtime.table_id), ())
+        waiting[runtime.group].append(PendingTable(runtime.table_id, limit, used, runtime.last_optimized_at))
+    return policies, waiting
 
 
 def _views(db: Database, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
@@ -162,12 +173,11 @@ def _recent(db: Database, now: datetime) -> list[OptimizingTask]:
 
 def _runs(recent: Iterable[OptimizingTask]) -> dict[tuple[str, int], tuple[TaskRun, ...]]:
     """When tasks held a thread, by group and table; what never was handed out held none."""
-    runs: dict[tuple[str, int], tuple[TaskRun, ...]] = {}
+    runs: dict[tuple[str, int], list[TaskRun]] = {}
     for task in recent:
         if task.scheduled_at is not None:
-            key = (task.group, task.table_id)
-            runs[key] = (*runs.get(key, ()), TaskRun(task.scheduled_at, task.finished_at))
-    return runs
+            runs.setdefault((task.group, task.table_id), []).append(TaskRun(task.scheduled_at, task.finished_at))
+    return {key: tuple(found) for key, found in runs.items()}
 
 
 def _threads(db: Database) -> dict[str, int]:
@@ -188,8 +198,3 @@ def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:
         scheduling_policy=change.policy or group.scheduling_policy,
         properties=tuple(sorted({**kept, **change.properties}.items())),
     )
-
-
-def _refuse_unknown(policy: str) -> None:
-    if policy not in POLICIES:
-        raise InvalidArgument(f"unknown scheduling policy {policy!r}", hint="Write quota or balanced.")

@@ -59,8 +59,6 @@ class OptimizerService:
         self._timeout = heartbeat_timeout
         self._lock = threading.Lock()
         self._lives: dict[str, Life] = {}
-        # In memory only: an optimizer that heard of it remembers, one that did not is asked again after a restart.
-        self._draining: set[str] = set()
         self._by_hash: dict[str, Optimizer] = {}
         for optimizer in store.read(optimizers.list_optimizers):
             # Nobody is judged before one whole timeout since the start.
@@ -135,11 +133,7 @@ class OptimizerService:
                 raise UnknownToken("the optimizer's token is not known; register anew")
             self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress)
         if threads >= 1 and threads != known.threads:
-            changed = replace(known, threads=threads)
-            self._store.write(lambda db: optimizers.save(db, changed))
-            with self._lock:
-                if changed.token_hash in self._by_hash:
-                    self._by_hash[changed.token_hash] = changed
+            self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
 
     def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
         """Give an optimizer nothing more and tell it so: it finishes what it runs and leaves. Twice is as once.
@@ -157,26 +151,24 @@ class OptimizerService:
             )
         if len(found) > 1:
             raise InvalidArgument(f"more than one optimizer begins with {optimizer_id!r}", hint="Give more characters.")
-        optimizer = found[0][0]
-        with self._lock:
-            self._draining.add(optimizer.optimizer_id)
+        optimizer, life = found[0]
+        changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
         log.info("optimizer.draining", optimizer=optimizer.optimizer_id)
-        return found[0]
+        return changed, life
 
-    def is_draining(self, optimizer_id: str) -> bool:
-        """Whether the optimizer is to take nothing more."""
+    def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
+        """The registration changed, in the store and then in memory. Raises UnknownToken when it has ended."""
+        changed = self._store.write(lambda db: optimizers.save(db, change(optimizers.get(db, optimizer_id))))
         with self._lock:
-            return optimizer_id in self._draining
-
-    def remove(self, optimizer_id: str) -> None:
-        """End a registration. Raises IllegalState while it holds tasks."""
-        self._store.write(lambda db: optimizers.remove(db, optimizer_id))
+            known = self._by_hash.get(changed.token_hash)
+            if known is not None:
+                self._by_hash[changed.token_hash] = change(known)
+        return changed
 
     def forget(self, optimizer_id: str) -> None:
-        """Let an optimizer's token count no more; what it holds is to be taken back, then it is removed."""
+        """Let an optimizer's token count no more, after its registration ended in the store."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
-            self._draining.discard(optimizer_id)
             self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
 
     def silent(self) -> list[str]:
@@ -184,11 +176,6 @@ class OptimizerService:
         limit = self._monotonic() - self._timeout.total_seconds()
         with self._lock:
             return sorted(optimizer_id for optimizer_id, life in self._lives.items() if life.touched_s < limit)
-
-    def known(self) -> frozenset[str]:
-        """The ids of all registered optimizers."""
-        with self._lock:
-            return frozenset(self._lives)
 
     def list_optimizers(self) -> list[tuple[Optimizer, Life]]:
         """All registered optimizers, oldest first."""

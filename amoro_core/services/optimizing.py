@@ -1,5 +1,6 @@
 """Optimizing processes from their first task to their last: handing out, taking results, taking back."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from amoro_core.errors import (
     IllegalState,
     StaleReport,
     TaskNotFound,
+    UnknownToken,
 )
 from amoro_core.formats.port import TableFormat
 from amoro_core.model.processes import (
@@ -27,13 +29,14 @@ from amoro_core.model.processes import (
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.protocol import codec
-from amoro_core.scheduling.policy import CandidateTask, choose_tasks
-from amoro_core.scheduling.quota import quota_limit
+from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
+from amoro_core.scheduling.quota import TaskRun, quota_limit
+from amoro_core.scheduling.shares import Accounts, settled, share_of
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.state.taking_back import overdue, refuse_cancelling
+from amoro_core.state.taking_back import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import optimizers, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 
@@ -103,11 +106,16 @@ class OptimizingService:
         self._clock = clock
         self._signals = signals
         self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
+        self._accounts: dict[str, Accounts] = {}  # by group; only the store's writer touches them
+        self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Handing out
 
     def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[HandedTask]:
-        """Hand out at most one planned task to each of these free threads, all in one transaction."""
+        """Hand out at most one planned task to each of these free threads, all in one transaction.
+
+        Raises UnknownToken for an optimizer whose registration ended meanwhile.
+        """
         if not self._store.read(lambda db: _may_hand_out(db, optimizer_id, group, thread_ids)):
             return []
         effects = _Effects()
@@ -126,28 +134,46 @@ class OptimizingService:
             # A thread that asks for work can't be executing: the answer to its last poll was lost.
             if task.thread is not None and task.thread.thread_id in thread_ids:
                 self._take_back(db, task, f"thread {task.thread.thread_id} asked for work again", effects, lost=False)
+        if not optimizers.is_registered(db, optimizer_id):
+            raise UnknownToken("the optimizer's token is not known; register anew")
         planned = tasks.list_planned(db, group, per_process=len(thread_ids))
-        running: dict[int, int] = {}
-        for task in tasks.list_held(db):
-            if task.group == group:
-                running[task.table_id] = running.get(task.table_id, 0) + 1
-        threads = max(1, sum(item.threads for item in optimizers.list_optimizers(db, group)))
-        limits = {
-            table_id: quota_limit(tables.get(db, table_id).quota, threads)
-            for table_id in {task.table_id for task in planned}
-        }
+        uses = self._uses(db, group, {task.table_id for task in planned}, now)
         candidates = [CandidateTask(task.task_id.process_id, task.task_id.number, task.table_id) for task in planned]
         by_id = {task.task_id: task for task in planned}
         scheduled = []
-        for thread_id, choice in zip(
-            thread_ids, choose_tasks(candidates, running, limits, len(thread_ids)), strict=False
-        ):
+        choices = choose_tasks(candidates, uses, len(thread_ids), self._accounts[group].typical_s)
+        for thread_id, choice in zip(thread_ids, choices, strict=False):
             event = task_machine.Schedule(OptimizerThread(optimizer_id, thread_id))
             task = task_machine.advance(by_id[TaskId(choice.process_id, choice.number)], event, now)
             tasks.save(db, task)
             scheduled.append(task)
             log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer_id)
         return scheduled
+
+    def _uses(self, db: Database, group: str, waiting: set[int], now: datetime) -> dict[int, Use]:
+        """How the tables that wait for threads of the group stand, once its accounts are settled."""
+        accounts = self._accounts.get(group, Accounts(now))
+        held = [task for task in tasks.list_held(db) if task.group == group]
+        ended = [task for task in tasks.list_ended_since(db, accounts.at) if task.group == group]
+        threads = sum(item.threads for item in optimizers.list_optimizers(db, group))
+        quotas = tables.quotas(db, waiting | {task.table_id for task in (*held, *ended)})
+        shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
+        runs = [
+            (task.table_id, TaskRun(task.scheduled_at, task.finished_at))
+            for task in (*held, *ended)
+            if task.scheduled_at is not None
+        ]
+        accounts = self._accounts[group] = settled(accounts, runs, shares, waiting, now)
+        running = Counter(task.table_id for task in held)
+        return {
+            table_id: Use(
+                running[table_id],
+                quota_limit(quotas[table_id], max(1, threads)),
+                shares[table_id],
+                accounts.ahead_s.get(table_id, 0.0),
+            )
+            for table_id in sorted(waiting)
+        }
 
     def _handed(self, db: Database, task: OptimizingTask) -> HandedTask:
         if task.thread is None:
@@ -240,9 +266,9 @@ class OptimizingService:
     # Losses
 
     def adopt(self, db: Database, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
-        """Move attempts that go on from an optimizer's earlier registration to its new one; the rest is taken back.
+        """Move attempts that go on from an optimizer's earlier registration to its new one; returns them.
 
-        Runs within the write that stores the registration.
+        Runs within the write that stores the registration. The rest stays with the earlier one until that is lost.
         """
         adopted: list[Attempt] = []
         if not previous_id:
@@ -259,30 +285,34 @@ class OptimizingService:
             adopted.append(attempt)
         return adopted
 
-    def release(self, optimizer_ids: Iterable[str], reason: str, *, lost: bool) -> None:
-        """Take back what these optimizers hold; `lost` counts towards the poison rule."""
+    def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> None:
+        """Take back what the optimizer holds and end its registration, in one, so that it gets nothing in between.
+
+        `lost` counts towards the poison rule. An optimizer that is not registered is no error.
+        """
         effects = _Effects()
 
-        def take_back(db: Database) -> None:
-            for optimizer_id in optimizer_ids:
-                for task in tasks.list_held(db, optimizer_id):
-                    self._take_back(db, task, reason, effects, lost=lost)
+        def end(db: Database) -> None:
+            for task in tasks.list_held(db, optimizer_id):
+                self._take_back(db, task, reason, effects, lost=lost)
+            optimizers.remove(db, optimizer_id)
 
-        self._store.write(take_back)
+        self._store.write(end)
         self._send(effects)
         self._signals.changed()
 
-    def sweep(self, known: frozenset[str], ack_timeout: timedelta, close_timeout: timedelta) -> None:
-        """Take back what is held by unknown optimizers, not acknowledged in time, or running too long.
+    def sweep(self, now_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> None:
+        """Take back what was not acknowledged in time or runs too long.
 
-        Times are judged by the wall clock stored with the task and only after a whole timeout since start,
-        which the caller sees to.
+        `now_s` is monotonic, and a hand-out's or an ack's time counts from the first sweep that saw it: so a clock that
+        is set does nothing, and after a restart everybody has the whole time again.
         """
-        now = self._clock()
+        held = self._store.read(lambda db: tasks.list_held(db))
+        self._leases = leases(self._leases, held, now_s)
         late = [
             (task, reason)
-            for task in self._store.read(lambda db: tasks.list_held(db))
-            if (reason := overdue(task, known, now, ack_timeout, close_timeout)) is not None
+            for task in held
+            if (reason := overdue(task, now_s - self._leases[lease_of(task)], ack_timeout, close_timeout)) is not None
         ]
         if not late:
             return

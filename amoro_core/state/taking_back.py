@@ -1,24 +1,39 @@
 """What may be taken back: attempts that are overdue, processes that do not commit yet."""
 
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
 
 from amoro_core.errors import IllegalState
-from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
 
 
-def overdue(
-    task: OptimizingTask, known: frozenset[str], now: datetime, ack_timeout: timedelta, close_timeout: timedelta
-) -> str | None:
-    """Why a held task is to be taken back; None while its optimizer may keep it."""
-    if task.thread is None:
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What has a time of its own: an attempt until its ack, for each optimizer that gets it, and from its ack on."""
+
+    attempt: Attempt
+    unacked_with: str  # the optimizer; "" once the attempt is acked, which an adoption does not begin anew
+
+
+def lease_of(task: OptimizingTask) -> Lease:
+    """The lease on which a held task is."""
+    holder = task.thread.optimizer_id if task.thread is not None and task.status is TaskStatus.SCHEDULED else ""
+    return Lease(Attempt(task.task_id, task.attempt), holder)
+
+
+def leases(before: Mapping[Lease, float], held: Iterable[OptimizingTask], now_s: float) -> dict[Lease, float]:
+    """Since when the leases of the held tasks are seen, in monotonic seconds."""
+    return {lease: before.get(lease, now_s) for lease in map(lease_of, held)}
+
+
+def overdue(task: OptimizingTask, age_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> str | None:
+    """Why a held task whose lease is so old is to be taken back; None while its optimizer may keep it."""
+    acked = task.status is TaskStatus.ACKED
+    limit_s = (close_timeout if acked else ack_timeout).total_seconds()
+    if age_s <= limit_s:
         return None
-    if task.thread.optimizer_id not in known:
-        return f"optimizer {task.thread.optimizer_id} is gone"
-    if task.status is TaskStatus.SCHEDULED and task.scheduled_at is not None and now - task.scheduled_at > ack_timeout:
-        return f"not acknowledged within {ack_timeout.total_seconds():g} s"
-    if task.status is TaskStatus.ACKED and task.acked_at is not None and now - task.acked_at > close_timeout:
-        return f"not completed within {close_timeout.total_seconds():g} s"
-    return None
+    return f"not {'completed' if acked else 'acknowledged'} within {limit_s:g} s"
 
 
 def refuse_cancelling(process: OptimizingProcess) -> None:

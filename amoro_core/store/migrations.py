@@ -314,6 +314,11 @@ def keep_site_files(db: Database) -> None:
     execute(db, "ALTER TABLE catalog_metadata ADD COLUMN site_files_json TEXT NOT NULL DEFAULT '[]'")
 
 
+def remember_draining(db: Database) -> None:
+    """That an optimizer is to leave survives a restart of the coordinator."""
+    execute(db, "ALTER TABLE optimizer ADD COLUMN draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1))")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -323,4 +328,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_what_evaluations_said,
     create_blockers,
     keep_site_files,
+    remember_draining,
 )

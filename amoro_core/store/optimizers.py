@@ -28,6 +28,7 @@ _COLUMNS = (
     "memory_bytes",
     "labels_json",
     "registered_at_ms",
+    "draining",
 )
 _INSERT = insert_into("optimizer", _COLUMNS)
 _UPDATE = update_of("optimizer", _COLUMNS, ("optimizer_id",))
@@ -53,6 +54,11 @@ def get(db: Database, optimizer_id: str) -> Optimizer:
     if optimizer is None:
         raise _missing(optimizer_id)
     return optimizer
+
+
+def is_registered(db: Database, optimizer_id: str) -> bool:
+    """Whether the registration has not ended."""
+    return select_one(db, "SELECT 1 AS found FROM optimizer WHERE optimizer_id = ?", (optimizer_id,)) is not None
 
 
 def find_by_token_hash(db: Database, token_hash: str) -> Optimizer | None:
@@ -107,6 +113,7 @@ def _to_row(optimizer: Optimizer) -> Row:
         "memory_bytes": optimizer.memory_bytes,
         "labels_json": pairs_to_json(optimizer.labels),
         "registered_at_ms": to_ms(optimizer.registered_at),
+        "draining": optimizer.draining,
     }
 
 
@@ -119,4 +126,5 @@ def _from_row(row: Row) -> Optimizer:
         memory_bytes=row["memory_bytes"],
         labels=pairs_from_json(row["labels_json"]),
         registered_at=from_ms(row["registered_at_ms"]),
+        draining=bool(row["draining"]),
     )

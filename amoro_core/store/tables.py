@@ -6,6 +6,7 @@ runtime is written at each refresh.
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from datetime import datetime
 
@@ -150,6 +151,14 @@ def count(db: Database) -> int:
 def list_by_uuid(db: Database, table_uuid: str) -> list[TableRuntime]:
     """Every name under which the table is known, the first one first. More than one: two catalogs share a table."""
     return [_from_row(row) for row in select(db, _BY_UUID, (table_uuid,))]
+
+
+def quotas(db: Database, table_ids: Iterable[int]) -> dict[int, float]:
+    """The quota of each of these tables; one that is not known is left out."""
+    wanted = sorted(table_ids)
+    marks = ", ".join("?" * len(wanted))
+    rows = select(db, f"SELECT table_id, quota FROM table_runtime WHERE table_id IN ({marks})", wanted)  # noqa: S608
+    return {row["table_id"]: row["quota"] for row in rows}
 
 
 def remove(db: Database, table_id: int) -> None:

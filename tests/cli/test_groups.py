@@ -85,13 +85,17 @@ def test_a_group_is_updated_by_what_is_named(cli: Cli, admin: FakeAdmin) -> None
     ]
 
 
-@pytest.mark.parametrize(
-    "arguments", [("update", "nightly"), ("create", "x", "--policy", "fair"), ("create", "x", "--property", "a")]
-)
+@pytest.mark.parametrize("arguments", [("update", "nightly"), ("create", "x", "--property", "a")])
 def test_wrong_usage_asks_nothing(cli: Cli, admin: FakeAdmin, arguments: tuple[str, ...]) -> None:
     result = cli("group", *arguments)
     assert (result.status, result.out) == (2, "")
     assert admin.requests == []
+
+
+def test_the_coordinator_alone_knows_which_policies_there_are(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("CreateGroup", pb.Group(name="nightly", scheduling_policy="by-size"))
+    assert cli("group", "create", "nightly", "--policy", "by-size").status == 0
+    assert admin.requests == [("CreateGroup", pb.CreateGroupRequest(name="nightly", scheduling_policy="by-size"))]
 
 
 def test_a_group_is_removed(cli: Cli, admin: FakeAdmin) -> None:

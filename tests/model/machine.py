@@ -130,7 +130,7 @@ class Optimizing(Writers):
         for handed in world.poll(zombie):
             world.optimizing.ack(zombie, [handed.attempt])
             result = world.execute(handed)
-            world.optimizing.release([zombie], "not heard of any more", lost=True)
+            world.optimizing.dismiss(zombie, "not heard of any more", lost=True)
             assert not world.optimizing.complete(zombie, handed.attempt, result)
         self._note(one)
 
@@ -246,8 +246,8 @@ class Optimizing(Writers):
         """What the dead coordinator had handed out is never reported in this test."""
         world = self.worlds[which]
         known = [one.thread.optimizer_id for one in self._held(which) if one.thread is not None]
-        if known:
-            world.optimizing.release(known, "gone with its coordinator", lost=False)
+        for optimizer_id in sorted(set(known)):
+            world.optimizing.dismiss(optimizer_id, "gone with its coordinator", lost=False)
 
     def _held(self, which: int) -> list[Any]:
         process_id = self.active[which]

@@ -1,14 +1,15 @@
 """Optimizer groups: their life, what used them, and whose turn it is."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
 from amoro_core.errors import AlreadyExists, GroupNotFound, IllegalState, InvalidArgument, OptimizerNotFound
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.tables import OptimizingType, TableRuntime
-from amoro_core.services.groups import GroupChange, GroupUse
+from amoro_core.scheduling.policy import POLICIES, PendingTable
+from amoro_core.services.groups import GroupChange, GroupService, GroupUse
 from amoro_core.store import tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -73,7 +74,8 @@ def test_a_group_stays_while_it_is_used(world: World) -> None:
         world.groups.remove("nightly")
     view = world.groups.get("nightly")
     assert (view.optimizers, view.threads, view.tables) == (1, 3, 1)
-    world.optimizers.remove(registered.optimizer.optimizer_id)
+    world.optimizing.dismiss(registered.optimizer.optimizer_id, "done", lost=False)
+    world.optimizers.forget(registered.optimizer.optimizer_id)
 
 
 def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(world: World) -> None:
@@ -121,18 +123,59 @@ def test_groups_take_turns_and_one_that_does_not_exist_holds_nobody_up(world: Wo
     assert [runtime.group for runtime in world.store.read(tables.list_tables)] == ["default"] * 3
 
 
+def draining(world: World) -> list[bool]:
+    return [item.draining for item, _ in world.optimizers.list_optimizers()]
+
+
 def test_a_draining_optimizer_is_known_by_its_prefix_until_it_leaves(world: World) -> None:
     optimizer = world.optimizer()
-    assert not world.optimizers.is_draining(optimizer)
+    assert draining(world) == [False]
     assert world.optimizers.drain(optimizer)[0].optimizer_id == optimizer
     assert world.optimizers.drain(optimizer[:8])[0].optimizer_id == optimizer
-    assert world.optimizers.is_draining(optimizer)
+    assert draining(world) == [True]
     world.optimizers.forget(optimizer)
-    assert not world.optimizers.is_draining(optimizer)
     with pytest.raises(OptimizerNotFound, match=f"optimizer {optimizer} is not registered"):
         world.optimizers.drain(optimizer)
     with pytest.raises(InvalidArgument, match="too short"):
         world.optimizers.drain("01997")
+
+
+def test_a_drain_survives_a_restart_and_a_changed_number_of_threads(world: World) -> None:
+    registered = world.optimizers.register(
+        group="default", threads=2, memory_bytes=1, labels={}, heartbeat_interval=timedelta(seconds=10)
+    )
+    world.optimizers.drain(registered.optimizer.optimizer_id)
+    world.optimizers.touch(registered.optimizer.optimizer_id, 3, {})
+    kept = replace(registered.optimizer, threads=3, draining=True)
+    assert world.optimizers.authenticate(registered.token) == kept
+    world.restart()
+    assert world.optimizers.authenticate(registered.token) == kept
+
+
+def newest_first(table: PendingTable, now: datetime) -> int:
+    return -table.table_id
+
+
+def test_a_policy_that_is_plugged_in_orders_its_group_alone(world: World) -> None:
+    world.groups = GroupService(world.store, lambda: world.now, {**POLICIES, "reversed": newest_first})
+    world.groups.update("default", GroupChange("reversed"))
+    listed = [made(world, name) for name in ("a", "b", "c")]
+    assert names(world.groups.in_turn(listed)) == ["c", "b", "a"]
+    with pytest.raises(InvalidArgument, match="unknown scheduling policy 'fair'") as refused:
+        world.groups.update("default", GroupChange("fair"))
+    assert refused.value.hint == "Known policies: quota, balanced, reversed."
+
+
+def test_a_policy_that_fails_or_is_gone_holds_nobody_up(world: World) -> None:
+    def broken(table: PendingTable, now: datetime) -> int:
+        raise RuntimeError("no luck")
+
+    listed = [made(world, name) for name in ("a", "b")]
+    world.groups = GroupService(world.store, lambda: world.now, {**POLICIES, "broken": broken})
+    world.groups.update("default", GroupChange("broken"))
+    assert names(world.groups.in_turn(listed)) == ["a", "b"]
+    world.groups = GroupService(world.store, lambda: world.now)
+    assert names(world.groups.in_turn(listed)) == ["a", "b"]
 
 
 def test_a_prefix_of_two_optimizers_is_refused(world: World) -> None:

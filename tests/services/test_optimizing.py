@@ -27,7 +27,7 @@ def two_partitions(world: World, **properties: str) -> str:
 
 
 def sweep(world: World) -> None:
-    world.optimizing.sweep(world.optimizers.known(), ACK, CLOSE)
+    world.optimizing.sweep(world.seconds, ACK, CLOSE)
 
 
 def statuses(world: World, process: str) -> list[TaskStatus]:
@@ -108,7 +108,7 @@ def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None
     (handed,) = world.poll(slow)
     world.optimizing.ack(slow, [handed.attempt])
     late = world.execute(handed)
-    world.optimizing.release([slow], "not heard of", lost=True)
+    world.optimizing.dismiss(slow, "not heard of", lost=True)
     again = world.run_one(quick)
     assert again.attempt.task_id == handed.attempt.task_id
     kept = world.output(again.attempt)
@@ -153,6 +153,7 @@ def test_a_stranger_can_neither_acknowledge_nor_complete(world: World) -> None:
 def test_an_unacknowledged_task_is_taken_back_one_tick_after_its_time(world: World) -> None:
     process = two_partitions(world)
     world.poll(world.optimizer())
+    sweep(world)
     world.later(30)
     sweep(world)
     assert world.tasks(process)[0].status is TaskStatus.SCHEDULED
@@ -168,6 +169,7 @@ def test_a_task_that_runs_too_long_is_taken_back(world: World) -> None:
     optimizer = world.optimizer()
     (handed,) = world.poll(optimizer)
     world.optimizing.ack(optimizer, [handed.attempt])
+    sweep(world)
     world.later(7200)
     sweep(world)
     assert world.tasks(process)[0].status is TaskStatus.ACKED
@@ -175,6 +177,83 @@ def test_a_task_that_runs_too_long_is_taken_back(world: World) -> None:
     sweep(world)
     assert world.tasks(process)[0].status is TaskStatus.PLANNED
     assert world.optimizing.abandoned(optimizer, [handed.attempt]) == [handed.attempt]
+
+
+def hours(count: float) -> float:
+    return count * 3600
+
+
+@pytest.mark.parametrize("jump", [-24, 24])
+def test_a_clock_that_is_set_neither_ends_nor_prolongs_anybodys_time(world: World, jump: int) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer()
+    acked, _ = world.poll(optimizer, 1, 2)
+    world.optimizing.ack(optimizer, [acked.attempt])
+    sweep(world)
+    world.now += timedelta(hours=jump)
+    world.later(30)
+    sweep(world)
+    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
+    assert world.optimizers.silent() == []
+    world.later(0.001)
+    sweep(world)
+    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.PLANNED]
+    world.later(30)
+    assert world.optimizers.silent() == [optimizer]
+    world.later(hours(2) - 60.001)
+    sweep(world)
+    assert statuses(world, process)[0] is TaskStatus.ACKED
+    world.later(0.001)
+    sweep(world)
+    assert statuses(world, process)[0] is TaskStatus.PLANNED
+
+
+def test_after_a_restart_every_lease_has_its_whole_time_again(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer()
+    acked, _ = world.poll(optimizer, 1, 2)
+    world.optimizing.ack(optimizer, [acked.attempt])
+    sweep(world)
+    world.later(hours(2))
+    world.restart()
+    for later, expected in (
+        (0, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
+        (30, [TaskStatus.ACKED, TaskStatus.SCHEDULED]),
+        (0.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
+        (hours(2) - 30.001, [TaskStatus.ACKED, TaskStatus.PLANNED]),
+        (0.001, [TaskStatus.PLANNED, TaskStatus.PLANNED]),
+    ):
+        world.later(later)
+        sweep(world)
+        assert statuses(world, process) == expected
+
+
+def test_an_adopted_attempt_has_a_new_time_for_its_ack_and_none_for_its_completion(world: World) -> None:
+    process = two_partitions(world)
+    old = world.optimizer()
+    acked, unacked = world.poll(old, 1, 2)
+    world.optimizing.ack(old, [acked.attempt])
+    sweep(world)
+    world.later(hours(2))
+    world.optimizer(running=[acked.attempt, unacked.attempt], previous_id=old)
+    sweep(world)
+    assert statuses(world, process) == [TaskStatus.ACKED, TaskStatus.SCHEDULED]
+    world.later(0.001)
+    sweep(world)
+    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.SCHEDULED]
+
+
+def test_who_was_dismissed_gets_nothing_more_and_counts_no_more(world: World) -> None:
+    process = two_partitions(world)
+    optimizer = world.optimizer(threads=3)
+    world.poll(optimizer, 1)
+    world.optimizing.dismiss(optimizer, "not heard of", lost=True)
+    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
+    with pytest.raises(UnknownToken):
+        world.poll(optimizer, 2)
+    assert statuses(world, process) == [TaskStatus.PLANNED, TaskStatus.PLANNED]
+    assert world.groups.get("default").threads == 0
+    world.optimizing.dismiss(optimizer, "once more", lost=True)
 
 
 def test_a_silent_optimizer_is_lost_after_the_timeout_and_its_token_unknown(world: World) -> None:
@@ -195,7 +274,7 @@ def test_nobody_is_judged_before_one_whole_timeout_since_the_restart(world: Worl
     world.later(3600)
     world.restart()
     assert world.optimizers.silent() == []
-    assert world.optimizers.known() == {optimizer}
+    assert [item.optimizer_id for item, _ in world.optimizers.list_optimizers()] == [optimizer]
     world.later(60.001)
     assert world.optimizers.silent() == [optimizer]
 
@@ -249,9 +328,8 @@ def test_a_task_that_kills_its_optimizers_is_given_up(world: World) -> None:
         (handed,) = world.poll(optimizer)
         assert handed.attempt.task_id.number == 1
         world.optimizing.ack(optimizer, [handed.attempt])
+        world.optimizing.dismiss(optimizer, "killed", lost=True)
         world.optimizers.forget(optimizer)
-        world.optimizing.release([optimizer], "killed", lost=True)
-        world.optimizers.remove(optimizer)
     view = world.optimizing.find_process(process)
     assert view.process.status is ProcessStatus.FAILED
     assert view.process.failure.startswith("task 1 lost 3 attempts over 3 optimizers")

@@ -1,0 +1,221 @@
+"""Thread time by shares: whole workloads over the pure functions, with a clock that is set by hand."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+
+import pytest
+
+from amoro_core.scheduling.policy import POLICIES, CandidateTask, PendingTable, Use, choose_tasks, order_pending
+from amoro_core.scheduling.quota import TaskRun, quota_limit
+from amoro_core.scheduling.shares import FIRST_GUESS_S, LEAST_SHARE, Accounts, settled, share_of
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+S = timedelta(seconds=1)
+
+
+@dataclass
+class Group:
+    """A group of threads that serve tables; `run` hands out and ends tasks until a moment or the last task."""
+
+    threads: int
+    quotas: dict[int, float]
+    seconds: Callable[[int], float]  # how long a task of the table takes
+    now: datetime = NOW
+    accounts: Accounts = field(default_factory=lambda: Accounts(NOW))
+    waiting: Counter[int] = field(default_factory=Counter)  # tasks by table
+    running: list[tuple[datetime, int, datetime]] = field(default_factory=list)  # end, table, start
+    ended: list[tuple[int, TaskRun]] = field(default_factory=list)
+    settled: int = 0  # how many of those that ended are in the accounts
+    started: list[int] = field(default_factory=list)  # tables, in order of their tasks' starts
+
+    def run(self, until: datetime) -> None:
+        while True:
+            self._hand_out()
+            if not self.running or self.running[0][0] > until:
+                self.now = max(self.now, until)
+                return
+            ended_at, table, started_at = heappop(self.running)
+            self.now = ended_at
+            self.ended.append((table, TaskRun(started_at, ended_at)))
+
+    def _hand_out(self) -> None:
+        free = self.threads - len(self.running)
+        tables = sorted(table for table, count in self.waiting.items() if count)
+        if not free or not tables:
+            return
+        runs = self.ended[self.settled :]
+        self.settled = len(self.ended)
+        runs += [(table, TaskRun(started_at)) for _, table, started_at in self.running]
+        shares = {table: share_of(quota, self.threads) for table, quota in self.quotas.items()}
+        self.accounts = settled(self.accounts, runs, shares, tables, self.now)
+        held = Counter(table for _, table, _ in self.running)
+        uses = {
+            table: Use(
+                held[table],
+                quota_limit(self.quotas[table], self.threads),
+                shares[table],
+                self.accounts.ahead_s.get(table, 0.0),
+            )
+            for table in tables
+        }
+        candidates = [
+            CandidateTask("p", number, table) for table in tables for number in range(min(free, self.waiting[table]))
+        ]
+        for choice in choose_tasks(candidates, uses, free, self.accounts.typical_s):
+            self.waiting[choice.table_id] -= 1
+            self.started.append(choice.table_id)
+            ends_at = self.now + self.seconds(choice.table_id) * S
+            heappush(self.running, (ends_at, choice.table_id, self.now))
+
+    def time(self, since: datetime, until: datetime) -> dict[int, float]:
+        """The part of the thread time between the two moments that each table had."""
+        held: Counter[int] = Counter()
+        runs = [*self.ended, *((table, TaskRun(start, end)) for end, table, start in self.running)]
+        for table, run in runs:
+            assert run.ended_at is not None
+            held[table] += max(min(run.ended_at, until) - max(run.started_at, since), 0 * S) / S
+        return {table: held[table] / (self.threads * ((until - since) / S)) for table in self.quotas}
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 4, 5, 7, 10, 16])
+@pytest.mark.parametrize(
+    "seconds",
+    [{1: 60.0, 2: 60.0}, {1: 60.0, 2: 20.0}, {1: 20.0, 2: 60.0}, {1: 7.0, 2: 31.0}],
+    ids=["equal", "long in the smaller", "long in the larger", "odd"],
+)
+def test_two_tables_of_a_busy_group_get_thread_time_by_their_quotas(threads: int, seconds: dict[int, float]) -> None:
+    group = Group(threads, {1: 0.2, 2: 0.8}, seconds.__getitem__)
+    group.waiting = Counter({1: 10_000, 2: 10_000})
+    while len(group.started) < 200:
+        group.run(group.now + 20 * S)
+    shares = group.time(NOW, group.now)
+    assert shares[1] == pytest.approx(0.2, rel=0.1)
+    assert shares[2] == pytest.approx(0.8, rel=0.1)
+
+
+def test_times_that_vary_at_random_change_no_share() -> None:
+    chance = random.Random(5)
+    group = Group(6, {1: 0.2, 2: 0.8}, lambda table: chance.expovariate(1 / (40 if table == 1 else 90)))
+    group.waiting = Counter({1: 10_000, 2: 10_000})
+    group.run(NOW + timedelta(hours=6))
+    assert group.time(NOW, group.now)[1] == pytest.approx(0.2, rel=0.1)
+
+
+@pytest.mark.parametrize("alone", [1, 2])
+def test_a_table_gets_all_threads_while_the_other_is_idle_and_owes_nothing_for_it(alone: int) -> None:
+    other = 3 - alone
+    group = Group(5, {1: 0.2, 2: 0.8}, lambda table: 60.0)
+    group.waiting = Counter({alone: 10_000})
+    group.run(NOW + timedelta(hours=1))
+    assert group.time(NOW, group.now) == {alone: 1.0, other: 0.0}
+    began = group.now
+    group.waiting[other] = 10_000
+    group.run(began + timedelta(minutes=40))
+    assert group.time(began, group.now)[1] == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_table_of_many_small_processes_does_not_begin_anew_with_each() -> None:
+    """It waits with one task at a time, the other with thousands: it must not get every second turn."""
+    group = Group(1, {1: 0.2, 2: 0.8}, lambda table: 60.0)
+    group.waiting = Counter({2: 10_000})
+    for _ in range(200):
+        group.waiting[1] = min(1, group.waiting[1] + 1)
+        group.run(group.now + 60 * S)
+    assert group.time(NOW, group.now)[1] == pytest.approx(0.2, rel=0.1)
+
+
+def test_a_quota_of_threads_counts_as_that_many_of_the_group() -> None:
+    assert [share_of(quota, 8) for quota in (0.5, 1.0, 2.0, 3.9, 0.0)] == [0.5, 1.0, 0.25, 0.375, LEAST_SHARE]
+    assert share_of(2.0, 0) == 2.0
+
+
+def test_time_is_settled_once_by_share_and_the_furthest_behind_sets_the_level() -> None:
+    runs = [(1, TaskRun(NOW - 90 * S)), (2, TaskRun(NOW - 10 * S, NOW + 30 * S))]
+    first = settled(Accounts(NOW), runs, {1: 0.5, 2: 0.25}, [1, 2], NOW + 60 * S)
+    assert first == Accounts(NOW + 60 * S, {}, FIRST_GUESS_S + (40 - FIRST_GUESS_S) / 8)
+    later = settled(first, [(1, TaskRun(NOW - 90 * S))], {1: 0.5, 2: 0.25}, [1, 2], NOW + 90 * S)
+    assert later == Accounts(NOW + 90 * S, {1: 60.0}, first.typical_s)
+    assert settled(later, [], {}, [1], NOW + 90 * S).ahead_s == {}
+
+
+def test_a_clock_that_goes_back_takes_nothing_back() -> None:
+    before = Accounts(NOW, {1: 60.0})
+    assert settled(before, [(1, TaskRun(NOW - S))], {1: 0.5}, [1, 2], NOW - 30 * S) == Accounts(NOW - 30 * S, {1: 60.0})
+
+
+WORKLOADS = 1000
+
+
+def test_no_table_that_waits_gets_less_than_half_of_its_part_in_random_workloads() -> None:
+    for seed in range(WORKLOADS):
+        chance = random.Random(seed)
+        threads, tables = chance.randint(1, 8), range(chance.randint(2, 6))
+        quotas = {table: chance.choice([0.1, 0.2, 0.5, 0.5, 0.8, 1.0, 2.0]) for table in tables}
+        typical = {table: chance.choice([30.0, 60.0, 120.0]) for table in tables}
+        group = Group(threads, quotas, lambda table, c=chance, t=typical: t[table] * c.uniform(0.5, 1.5))  # type: ignore[misc]
+        group.waiting = Counter(dict.fromkeys(tables, 10_000))
+        parts = {table: share_of(quota, threads) for table, quota in quotas.items()}
+        # Long enough for three tasks of the table with the least part.
+        period = max(3 * typical[table] * sum(parts.values()) / parts[table] for table in tables) / threads
+        group.run(NOW + period * S)
+        got = group.time(NOW, group.now)
+        for table in tables:
+            least = parts[table] / sum(parts.values()) / 2 - 2 * 1.5 * typical[table] / (threads * period)
+            assert got[table] >= least, f"seed {seed}: table {table} got {got[table]} of {quotas}"
+
+
+@dataclass
+class Planned:
+    """Tables that are planned one at a time by a policy and use threads from then on; they come again after a pause."""
+
+    chance: random.Random
+    policy: str
+
+    def __post_init__(self) -> None:
+        self.now = NOW
+        self.limits = {table: self.chance.choice([0, 1, 1, 2, 8]) for table in range(self.chance.randint(2, 7))}
+        self.runs: dict[int, tuple[TaskRun, ...]] = dict.fromkeys(self.limits, ())
+        self.last: dict[int, datetime] = {}
+        self.pending_since = dict.fromkeys(self.limits, NOW)
+        self.busy_until = dict.fromkeys(self.limits, NOW)
+        self.passed_over: Counter[int] = Counter()
+
+    def step(self) -> tuple[int, timedelta, int] | None:
+        """Plan one table: which one, how long it waited, and how many plans of others it saw meanwhile."""
+        self.now += self.chance.choice([1, 30, 120]) * S
+        pending = [table for table in self.limits if self.busy_until[table] <= self.now]
+        if not pending:
+            return None
+        waiting = [PendingTable(table, self.limits[table], self.runs[table], self.last.get(table)) for table in pending]
+        first = order_pending(waiting, POLICIES[self.policy], self.now)[0].table_id
+        waited, saw = self.now - max(self.pending_since[first], self.busy_until[first]), self.passed_over[first]
+        self.passed_over.update(table for table in pending if table != first)
+        self.passed_over[first] = 0
+        ends_at = self.now + self.chance.choice([1, 60, 600]) * S
+        self.runs[first] = (*self.runs[first][-20:], TaskRun(self.now, ends_at))
+        self.last[first] = self.busy_until[first] = ends_at
+        self.pending_since[first] = ends_at
+        return first, waited, saw
+
+
+def test_under_balanced_the_longest_waiting_goes_first_and_every_other_table_only_once_before_it() -> None:
+    for seed in range(WORKLOADS):
+        workload = Planned(random.Random(seed), "balanced")
+        for _ in range(60):
+            step = workload.step()
+            if step is not None:
+                assert step[2] < len(workload.limits), f"seed {seed}: table {step[0]} saw {step[2]} plans of others"
+
+
+def test_under_quota_no_table_waits_longer_than_its_use_counts_and_one_plan_of_each_other() -> None:
+    for seed in range(WORKLOADS):
+        workload = Planned(random.Random(seed), "quota")
+        for _ in range(60):
+            step = workload.step()
+            if step is not None:
+                most = timedelta(hours=1) + (len(workload.limits) - 1) * 120 * S
+                assert step[1] <= most, f"seed {seed}: table {step[0]} waited {step[1]}"

@@ -1,0 +1,46 @@
+"""Policies of installed packages: a distribution on the path, as pip would leave it there."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from amoro_core.plugins import scheduling_policies
+from amoro_core.scheduling.policy import POLICIES
+
+MODULE = """
+def by_size(table, now):
+    return table.table_id
+
+not_a_function = 7
+"""
+ENTRY_POINTS = """
+[amoro.scheduling_policies]
+by-size = some_policies:by_size
+broken = some_policies:missing
+number = some_policies:not_a_function
+quota = some_policies:by_size
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about = tmp_path / "some_policies-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: some-policies\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    (tmp_path / "some_policies.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "some_policies", raising=False)
+
+
+def test_without_plug_ins_there_are_our_own_policies() -> None:
+    assert scheduling_policies() == POLICIES
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_policy_is_plugged_in_by_entry_point_and_what_is_broken_or_ours_is_left_as_it_is() -> None:
+    found = scheduling_policies()
+    assert list(found) == ["quota", "balanced", "by-size"]
+    assert found["quota"] is POLICIES["quota"]
+    assert found["by-size"].__module__ == "some_policies"
