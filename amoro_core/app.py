@@ -166,7 +166,6 @@ class Coordinator:
             self.groups,
             HistoryService(store, utc_now, settings.history_keep),
             self.blockers,
-            clock=utc_now,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
             explore_interval=settings.explore_interval,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
@@ -47,7 +47,6 @@ class CoordinatorLoops:
         history: HistoryService,
         blockers: BlockerService,
         *,
-        clock: Callable[[], datetime],
         ack_timeout: timedelta,
         start_to_close: timedelta,
         explore_interval: timedelta,
@@ -66,7 +65,6 @@ class CoordinatorLoops:
         self._groups = groups
         self._history = history
         self._blockers = blockers
-        self._clock = clock
         self._ack_timeout = ack_timeout
         self._start_to_close = start_to_close
         self._monotonic = monotonic
@@ -78,7 +76,7 @@ class CoordinatorLoops:
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
         self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up, workers=workers)
-        self._planned_at: dict[int, datetime] = {}
+        self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
         self._explore = Loop("explore", self._explore_step, explore_interval.total_seconds())
@@ -120,31 +118,31 @@ class CoordinatorLoops:
     def _refresh_step(self) -> None:
         for table_id, catalog in self._tables.list_due():
             self._refreshing.submit(table_id, catalog)
-        self._plan_pending(self._tables.list_pending(), self._clock())
+        self._plan_pending(self._tables.list_pending())
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._tables.refresh(table_id)
         if runtime is not None and runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
 
-    def _plan_pending(self, pending: list[TableRuntime], now: datetime) -> None:
+    def _plan_pending(self, pending: list[TableRuntime]) -> None:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
         blocked = self._blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
-        waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item, now)]
+        waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item)]
         turns = self._groups.in_turn(waiting)
         self._planning.offer([(runtime.table_id, runtime.identifier.catalog) for runtime in turns])
 
     def _plan_one(self, table_id: int) -> None:
-        self._planned_at[table_id] = self._clock()
+        self._planned_at_s[table_id] = self._monotonic()
         self._plans.begin(table_id, trigger=EVALUATION)
 
-    def _may_plan(self, runtime: TableRuntime, now: datetime) -> bool:
+    def _may_plan(self, runtime: TableRuntime) -> bool:
         """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""
-        last = self._planned_at.get(runtime.table_id)
-        if not runtime.enabled or last is None:
+        last_s = self._planned_at_s.get(runtime.table_id)
+        if not runtime.enabled or last_s is None:
             return runtime.enabled
         interval = self._tables.min_plan_interval(runtime)
-        return interval is None or now - last >= interval
+        return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
     def _commit_step(self) -> None:
         for status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):

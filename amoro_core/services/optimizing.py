@@ -469,7 +469,9 @@ class OptimizingService:
             active = processes.find_active(db, runtime.table_id)
             if runtime.status is OptimizingStatus.PLANNING and active is None:
                 event = table_machine.PlanFailed("the coordinator ended while it planned")
-                tables.save(db, table_machine.advance(runtime, event, now))
+                idle = table_machine.advance(runtime, event, now)
+                # Its snapshot was evaluated already, and what was found is to be found again.
+                tables.save(db, replace(idle, evaluated_snapshot_id=None))
 
 
 def _view(db: Database, process: OptimizingProcess) -> ProcessView:

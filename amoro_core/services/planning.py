@@ -118,7 +118,8 @@ class PlanningService:
             made = plan(scan, evaluation, config, threads=max(1, threads))
         if made is None:
             event = table_machine.PlanEmpty(evaluation.reason)
-            self._store.write(lambda db: self._unmark(db, runtime.table_id, event))
+            # What was asked for says nothing about what the triggers say, for which the table may have been pending.
+            self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=requested is not None))
             return Begun(None, evaluation)
         process = _process(runtime, table, made, config, trigger, now)
         works = _works(process, table, made, config)
@@ -157,8 +158,10 @@ class PlanningService:
         tables.save(db, planning)
         return planning
 
-    def _unmark(self, db: Database, table_id: int, event: table_machine.TableEvent) -> None:
-        tables.save(db, table_machine.advance(tables.get(db, table_id), event, self._clock()))
+    def _unmark(self, db: Database, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
+        """The table after planning; `again`: to be evaluated at the next look, though its snapshot is the same."""
+        ended = table_machine.advance(tables.get(db, table_id), event, self._clock())
+        tables.save(db, replace(ended, evaluated_snapshot_id=None) if again else ended)
 
     def _plan_failed(self, db: Database, table_id: int, why: str, *, asked: bool) -> None:
         now = self._clock()
@@ -166,7 +169,7 @@ class PlanningService:
         if runtime.status is not OptimizingStatus.PLANNING:
             return
         event = table_machine.PlanFailed(f"planning failed: {why}")
-        idle = table_machine.advance(runtime, event, now)
+        idle = replace(table_machine.advance(runtime, event, now), evaluated_snapshot_id=None)
         tables.save(db, idle if asked else backed_off(idle, now))
 
     def _store_plan(

@@ -7,7 +7,7 @@ import pytest
 
 from amoro_core.errors import GroupNotFound, InvalidArgument, TableBusy, TableRefused, UnknownToken
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskStatus
-from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.services.optimizing import Failure
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -399,6 +399,59 @@ def test_a_table_that_was_being_planned_is_idle_after_a_restart(world: World) ->
     assert world.table().status is OptimizingStatus.PLANNING
     world.restart()
     assert world.table().status is OptimizingStatus.IDLE
+
+
+def pending(world: World) -> TableRuntime:
+    """A table whose evaluation found work."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties={"self-optimizing.enabled": "true"})
+    for number in range(12):
+        writer.append(table, [row(number)])
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    assert runtime.status is OptimizingStatus.PENDING
+    return runtime
+
+
+def refreshed(world: World) -> OptimizingStatus:
+    runtime = world.tables.refresh(world.table().table_id)
+    assert runtime is not None
+    return runtime.status
+
+
+def test_what_was_pending_is_pending_again_after_a_restart_amid_its_plan(world: World) -> None:
+    table_id = pending(world).table_id
+    world.store.write(lambda db: world.planning._mark_planning(db, table_id, "evaluation"))
+    world.restart()
+    assert world.table().status is OptimizingStatus.IDLE
+    assert refreshed(world) is OptimizingStatus.PENDING
+
+
+def test_what_was_pending_is_pending_again_after_a_request_that_found_nothing(world: World) -> None:
+    # Three undersized files, which only a major rewrites.
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    largest = max(Path(file.path.removeprefix("file://")).stat().st_size for file in oracle.live_files(table))
+    properties = {"self-optimizing.enabled": "true", "self-optimizing.target-size": str(largest * 5 // 2)}
+    with table.refresh().transaction() as transaction:
+        transaction.set_properties(properties)
+    assert refreshed(world) is OptimizingStatus.PENDING
+    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.MINOR)
+    assert begun.process_id is None
+    assert world.table().status is OptimizingStatus.IDLE
+    assert refreshed(world) is OptimizingStatus.PENDING
+
+
+def test_what_was_pending_is_pending_again_after_a_request_that_failed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = pending(world).table_id
+    with monkeypatch.context() as patch:
+        patch.setattr("amoro_core.formats.iceberg.IcebergTable.scan", lambda self: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            world.planning.begin(table_id, trigger="request", requested=OptimizingType.MINOR)
+    assert world.table().status is OptimizingStatus.IDLE
+    assert refreshed(world) is OptimizingStatus.PENDING
 
 
 def test_a_refusal_while_planning_is_kept_with_its_word(world: World) -> None:

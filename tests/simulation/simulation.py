@@ -1,0 +1,579 @@
+"""Events by a seed: anything happens to anybody at any time, then nothing goes wrong, and all must come to rest."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+from amoro_core.errors import AmoroError
+from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.processes import TaskId
+from amoro_core.model.tables import OptimizingType, TableIdentifier
+from amoro_core.services.groups import GroupChange
+from amoro_core.services.optimizing import Failure, HandedTask
+from tests.model.conftest import quick_directory
+from tests.simulation.coordinator import CLOSE, GROUPS, Coordinator, Died
+from tests.simulation.hands import Hand, Unanswered, Work
+from tests.simulation.invariants import Watch
+from tests.simulation.lake import Lake, LakeTable
+from tests.simulation.port import LakeFormat, unavailable
+
+T = TypeVar("T")
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+MOST_TABLES = 3
+MOST_HANDS = 3
+#: Virtual time until everything rests once nothing goes wrong: the longest that a task may be held, and a poll of a
+#: table, twice, with the look at an unknown commit between.
+REST = 2 * CLOSE + timedelta(minutes=30)
+TICK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run came to; equal seeds have equal traces."""
+
+    trace: str
+    steps: int
+    counts: Counter[str]
+
+
+class Simulation:
+    """The world of one seed."""
+
+    def __init__(self, seed: int, home: Path) -> None:
+        self.chance = random.Random(seed)
+        self.now, self.latest, self.seconds = START, START, 1000.0
+        self.faulty = True
+        self.depth = 0
+        self.counts: Counter[str] = Counter()
+        self.errors: list[str] = []
+        self._trace = hashlib.sha256()
+        self.lines: list[str] = []
+        self.steps = 0
+        self.effects = 0
+        self.late: list[Callable[[], object]] = []
+        self.lake = Lake(self.chance)
+        self.hands: list[Hand] = []
+        self._names = 0
+        self.busy: set[str] = set()  # loops whose step is under way: each has one thread
+        self._path = home / "amoro.db"
+        self._format = LakeFormat(self.lake, self._at)
+        self.watch = Watch(self._path, self.lake)
+        self.dying_rate = self.chance.choice((0.0, 0.002, 0.01))
+        self.slip_rate = self.chance.choice((0.0, 0.05, 0.2))
+        self.loss_rate = self.chance.choice((0.0, 0.1, 0.3))
+        self.coordinator = self._open()
+        self._events = self._weighted()
+
+    # The run
+
+    def run(self, steps: int) -> Outcome:
+        for _ in range(self.chance.randint(1, MOST_TABLES)):
+            self._create_table()
+        for _ in range(self.chance.randint(1, 2)):
+            self._new_hand()
+        for _ in range(steps):
+            self._do(*self._drawn())
+        self._rest()
+        self._finish()
+        return Outcome(self._trace.hexdigest(), self.steps, self.counts)
+
+    def close(self) -> None:
+        self.watch.close()
+        self.coordinator.kill()
+        self.coordinator.file.close()
+
+    def _do(self, name: str, event: Callable[[], object]) -> None:
+        """One event, and everything that slips into it; then all that must hold is looked at."""
+        self.steps += 1
+        self.counts[name] += 1
+        try:
+            said = event()
+        except Died:
+            said = "died"
+            self._restart()
+        except Unanswered:
+            said = "unanswered"
+        self._note(name, said)
+        assert not self.errors, self.errors[0]
+
+    def _note(self, name: str, said: object) -> None:
+        self.lines.append(f"{self.steps} {self.now:%d %H:%M:%S} {name}: {said}")
+        self._trace.update(f"{name}:{said}:{self.effects}:{self.now.isoformat()}:".encode())
+        self._trace.update(self.watch.look())
+
+    def _drawn(self) -> tuple[str, Callable[[], object]]:
+        names, events, weights = self._events
+        (number,) = self.chance.choices(range(len(names)), weights)
+        return names[number], events[number]
+
+    def _weighted(self) -> tuple[list[str], list[Callable[[], object]], list[int]]:
+        found: list[tuple[str, Callable[[], object], int]] = [
+            ("hand", self._hand, 40),
+            ("job", self._job, 16),
+            ("keep", lambda: self._loop("keep"), 4),
+            ("refresh", lambda: self._loop("refresh"), 5),
+            ("explore", lambda: self._loop("explore"), 2),
+            ("commit", lambda: self._loop("commit"), 3),
+            ("trim", lambda: self._loop("trim"), 1),
+            ("time", self._time, 8),
+            ("clock", self._set_clock, 1),
+            ("write", self._write, 8),
+            ("late message", self._late, 4),
+            ("late commit", self._late_commit, 2),
+            ("hand lost", self._lose_hand, 1),
+            ("hand new", self._new_hand, 2),
+            ("restart", self._killed, 1),
+            ("table", self._create_table, 1),
+            ("drop", self._drop_table, 1),
+            ("request", self._request, 2),
+            ("enable", self._enable, 1),
+            ("cancel", self._cancel, 1),
+            ("drain", self._drain, 1),
+            ("block", self._block, 1),
+            ("group", self._group, 1),
+        ]
+        return [name for name, _, _ in found], [event for _, event, _ in found], [weight for _, _, weight in found]
+
+    # What the coordinator meets
+
+    def _at(self, name: str) -> None:
+        """Before and after each effect of the coordinator: others act, the catalog fails, or the coordinator dies."""
+        self.effects += 1
+        if not self.faulty:
+            return
+        if self.coordinator.mortal.dead:
+            raise Died
+        drawn = self.chance.random()
+        if drawn < self.dying_rate:
+            self.counts[f"died at {name}"] += 1
+            self.coordinator.kill()
+            raise Died
+        if drawn > 1 - self.slip_rate and self.depth < 2:
+            self.depth += 1
+            try:
+                slipped, event = self._drawn()
+                if slipped != "restart":
+                    self.counts["slipped in"] += 1
+                    event()
+            except Unanswered:
+                pass
+            finally:
+                self.depth -= 1
+            if self.coordinator.mortal.dead:
+                raise Died
+        if name in ("load", "list", "head", "scan", "stage", "trace", "delete") and self.chance.random() < 0.03:
+            raise unavailable()
+
+    def call(self, message: Callable[[], T]) -> T:
+        """A message of an optimizer and its answer. Raises Unanswered, and what the coordinator answers."""
+        if self.faulty and self.chance.random() < self.loss_rate:
+            fate = self.chance.choice(("lost", "late", "answer lost", "twice"))
+            self.counts[f"message {fate}"] += 1
+            if fate == "lost":
+                raise Unanswered
+            if fate in ("late", "twice"):
+                self.late.append(message)
+            if fate == "late":
+                raise Unanswered
+            answer = message()
+            if fate == "answer lost":
+                raise Unanswered
+            return answer
+        return message()
+
+    def polled(self, group: str, threads: tuple[int, ...], poll: Callable[[], list[HandedTask]]) -> list[HandedTask]:
+        """A poll that nothing slips into leaves no thread idle while a task of the group waits."""
+        before = self.effects
+        counted = self.counts["slipped in"]
+        handed = poll()
+        if self.counts["slipped in"] == counted and self.effects > before and len(handed) < len(threads):
+            self.watch.look()
+            waiting = [
+                key for key, row in self.watch.tasks.items() if row.status == "planned" and self._group_of(key) == group
+            ]
+            assert not waiting, f"{len(threads) - len(handed)} threads stay idle, and {waiting} wait"
+        return handed
+
+    def _group_of(self, key: tuple[str, int]) -> str:
+        return next(
+            task.group
+            for task in self.coordinator.optimizing.find_process(key[0]).tasks
+            if task.task_id == TaskId(*key)
+        )
+
+    def completed(self, token: str, work: Work) -> bool:
+        """Report a result; what counts is remembered."""
+        result = work.result
+        assert result is not None
+        if isinstance(result, Failure):
+            self.watch.reports_failure(work.attempt)
+        accepted = self.coordinator.complete(token, work.attempt, result)
+        if accepted and not isinstance(result, Failure):
+            self.watch.accepted(work.attempt, result)
+        return accepted
+
+    # Events
+
+    def _hand(self) -> object:
+        hands = [hand for hand in self.hands if not hand.gone]
+        if not hands:
+            return "nobody"
+        hand = self.chance.choice(hands)
+        return f"{hand.name} {hand.step(self)}"
+
+    def _new_hand(self) -> object:
+        self.hands = [hand for hand in self.hands if not hand.gone]
+        if len(self.hands) >= MOST_HANDS:
+            return "enough"
+        self._names += 1
+        self.hands.append(Hand(self._names, self.chance.choice((*GROUPS, GROUPS[0])), self.chance.randint(1, 3)))
+        return self._names
+
+    def _lose_hand(self) -> object:
+        if not self.hands:
+            return "nobody"
+        hand = self.chance.choice(self.hands)
+        hand.gone = True
+        return hand.name
+
+    def _job(self) -> object:
+        jobs = self.coordinator.jobs
+        if not jobs:
+            return "none"
+        name, job = jobs.pop(self.chance.randrange(min(len(jobs), 4)))
+        job()
+        return name
+
+    def _loop(self, name: str) -> object:
+        if name in self.busy:
+            return "busy"
+        loops = self.coordinator.loops
+        steps = {
+            "keep": loops._keep_step,
+            "refresh": loops._refresh_step,
+            "explore": loops._explore_step,
+            "commit": loops._commit_step,
+            "trim": loops._trim_step,
+        }
+        self.busy.add(name)
+        try:
+            steps[name]()
+        except AmoroError as error:
+            return error.code
+        finally:
+            self.busy.discard(name)
+        return len(self.coordinator.jobs)
+
+    def _time(self) -> object:
+        return self._pass(self.chance.choice((0.5, 3, 10, 31, 61, 200, 700)))
+
+    def _pass(self, seconds: float) -> float:
+        self.now += timedelta(seconds=seconds)
+        self.latest = max(self.latest, self.now)
+        self.seconds += seconds
+        return seconds
+
+    def _set_clock(self) -> object:
+        """Somebody sets the wall clock; the monotonic one does not care."""
+        jump = self.chance.choice((-3600, -5, 5, 3600))
+        self.now += timedelta(seconds=jump)
+        self.latest = max(self.latest, self.now)
+        return jump
+
+    def _write(self) -> object:
+        table = self._some_table()
+        if table is None:
+            return "no table"
+        what = self.chance.choice(("append", "append", "append", "upsert", "upsert", "delete", "overwrite", "rare"))
+        match what:
+            case "append":
+                self.lake.append(table, self.chance.choice((1, 2, 4)))
+            case "upsert":
+                self.lake.upsert(table)
+            case "delete":
+                self.lake.delete_rows(table)
+            case "overwrite":
+                self.lake.overwrite(table)
+            case "rare":
+                self.chance.choice((self.lake.roll_back, self.lake.expire, self._set_property))(table)
+        return f"{what} {table.identifier}"
+
+    def _set_property(self, table: LakeTable) -> None:
+        key, value = self.chance.choice(
+            (
+                ("self-optimizing.enabled", "false"),
+                ("self-optimizing.enabled", "true"),
+                ("self-optimizing.quota", "much"),
+                ("self-optimizing.quota", "0.2"),
+                ("self-optimizing.group", GROUPS[1]),
+            )
+        )
+        table.properties[key] = value
+
+    def _create_table(self) -> object:
+        if len(self.lake.tables) >= MOST_TABLES:
+            return "enough"
+        identifier = TableIdentifier("cat", ("db",), self.chance.choice("tuv"))
+        if identifier in self.lake.tables:
+            return "exists"
+        properties = {
+            "self-optimizing.enabled": "true",
+            "self-optimizing.group": self.chance.choice((*GROUPS, GROUPS[0], GROUPS[0])),
+            "self-optimizing.quota": self.chance.choice(("0.2", "0.5", "1.0", "2")),
+            "self-optimizing.target-size": "4000",
+            "self-optimizing.max-task-size-bytes": self.chance.choice(("700", "4000")),
+            "self-optimizing.minor.trigger.file-count": "3",
+            "self-optimizing.minor.trigger.interval": "300000",
+            "self-optimizing.min-plan-interval": self.chance.choice(("0", "60000")),
+            "self-optimizing.execute.num-retries": self.chance.choice(("0", "1", "5")),
+            "self-optimizing.allow-partial-commit": self.chance.choice(("true", "false")),
+            "read.split.open-file-cost": "10",
+        }
+        table = self.lake.create(identifier, properties)
+        for _ in range(self.chance.randint(1, 4)):
+            self.lake.append(table, self.chance.randint(1, 3))
+        return identifier
+
+    def _drop_table(self) -> object:
+        table = self._some_table()
+        if table is None or self.chance.random() < 0.5:
+            return "stays"
+        del self.lake.tables[table.identifier]
+        return table.identifier
+
+    def _some_table(self) -> LakeTable | None:
+        tables = [self.lake.tables[identifier] for identifier in sorted(self.lake.tables)]
+        return self.chance.choice(tables) if tables else None
+
+    def _late(self) -> object:
+        if not self.late:
+            return "none"
+        message = self.late.pop(self.chance.randrange(len(self.late)))
+        try:
+            message()
+        except AmoroError as error:
+            return error.code
+        return "arrived"
+
+    def _late_commit(self) -> object:
+        return self.lake.arrive() if self.lake.under_way else "none"
+
+    # What people do
+
+    def _asked(self, ask: Callable[[TableIdentifier], object]) -> object:
+        identifier = TableIdentifier("cat", ("db",), self.chance.choice("tuv"))
+        try:
+            ask(identifier)
+        except AmoroError as error:
+            return error.code
+        return identifier
+
+    def _request(self) -> object:
+        kind = self.chance.choice(tuple(OptimizingType))
+
+        def ask(identifier: TableIdentifier) -> None:
+            table_id = self.coordinator.tables.wished(identifier).table_id
+            self.coordinator.planning.begin(table_id, trigger="request", requested=kind)
+
+        return self._asked(ask)
+
+    def _enable(self) -> object:
+        enabled = self.chance.random() < 0.7
+        return self._asked(lambda identifier: self.coordinator.tables.set_enabled(identifier, enabled))
+
+    def _block(self) -> object:
+        def ask(identifier: TableIdentifier) -> None:
+            table_id = self.coordinator.tables.ensure(identifier).table_id
+            self.coordinator.blockers.block(table_id, frozenset({BlockedOperation.OPTIMIZE}))
+
+        return self._asked(ask)
+
+    def _cancel(self) -> object:
+        processes = self.coordinator.optimizing.list_processes(limit=3)
+        if not processes:
+            return "none"
+        chosen = self.chance.choice(processes).process.process_id
+        try:
+            self.coordinator.optimizing.cancel(chosen, "somebody said so")
+        except AmoroError as error:
+            return error.code
+        return "cancelled"
+
+    def _drain(self) -> object:
+        optimizers = self.coordinator.optimizers.list_optimizers()
+        if not optimizers:
+            return "none"
+        try:
+            self.coordinator.optimizers.drain(self.chance.choice(optimizers)[0].optimizer_id)
+        except AmoroError as error:
+            return error.code
+        return "draining"
+
+    def _group(self) -> object:
+        policy = self.chance.choice(("quota", "balanced"))
+        self.coordinator.groups.update(self.chance.choice(GROUPS), GroupChange(policy))
+        return policy
+
+    # Deaths
+
+    def _open(self) -> Coordinator:
+        made = Coordinator(self._path, self._format, lambda: self.now, lambda: self.seconds, self._at_safely)
+        made.start()
+        return made
+
+    def _at_safely(self, name: str) -> None:
+        # While a coordinator is made it is not there yet.
+        if hasattr(self, "coordinator"):
+            self._at(name)
+
+    def _killed(self) -> object:
+        self.coordinator.kill()
+        self._restart()
+        return "killed"
+
+    def _restart(self) -> None:
+        """Another coordinator on the same file, as often as it takes: it may die while it recovers."""
+        self.busy.clear()
+        self.depth = 0
+        self.coordinator.file.close()
+        del self.coordinator
+        self.coordinator = self._open()
+        self.counts["restarts"] += 1
+
+    # The end
+
+    def _rest(self) -> None:
+        """Nothing goes wrong any more: within bounded time nothing is left to be done that was begun."""
+        self.faulty = self.lake.faulty = False
+        self.now = self.latest  # what expires by the wall clock has its time
+        self.late.clear()
+        for hand in self.hands:
+            hand.draining = False if hand.gone else hand.draining
+        while self.lake.under_way:
+            self.lake.arrive()
+        for group in GROUPS:
+            self._names += 1
+            self.hands.append(Hand(self._names, group, 2))
+        began = self.seconds
+        while self._restless():
+            assert self.seconds - began <= REST.total_seconds(), f"no rest: {self._restless()}"
+            self._tick()
+            # Other writers go on: what nobody knows of a commit is known when its sequence number is taken.
+            if int((self.seconds - began) / TICK_S) % 4 == 0:
+                for identifier in sorted(self.lake.tables):
+                    if self._restless():
+                        self._do("write", lambda table=self.lake.tables[identifier]: self.lake.append(table))  # type: ignore[misc]
+        self.counts["virtual seconds to rest"] += int(self.seconds - began)
+
+    def _tick(self) -> None:
+        self._do("tick", lambda: self._pass(TICK_S))
+        for hand in self.hands:
+            if not hand.gone:
+                self._do("beat", lambda hand=hand: hand.attempt(self, hand.heartbeat if hand.token else hand.register))  # type: ignore[misc]
+        for loop in ("keep", "explore", "refresh", "commit"):
+            self._do(loop, lambda loop=loop: self._loop(loop))  # type: ignore[misc]
+        while self.coordinator.jobs:
+            self._do("job", self._job)
+        for hand in self.hands:
+            if not hand.gone:
+                self._do("turn", lambda hand=hand: hand.attempt(self, lambda world: world._turn(hand)))  # type: ignore[misc]
+        while self.coordinator.jobs:
+            self._do("job", self._job)
+
+    def _turn(self, hand: Hand) -> object:
+        """Everything that an optimizer can do at once."""
+        said = []
+        for _ in range(50):
+            if not hand.token:
+                return said
+            if hand.works:
+                for thread in sorted(hand.works):
+                    said.append(hand.work(self, thread))
+            elif hand.draining:
+                return [*said, hand.leave(self)]
+            else:
+                hand.poll(self)
+                if not hand.works:
+                    return said
+        return said
+
+    def _restless(self) -> list[str]:
+        """What is not at rest; a commit to a table that is gone, of which nobody knows, has no end."""
+        runtimes = {runtime.identifier: runtime for runtime in self.coordinator.tables.list_tables()}
+        found = []
+        for identifier, table in sorted(self.lake.tables.items()):
+            runtime, head = runtimes.get(identifier), table.head.snapshot_id if table.head else None
+            if runtime is None:
+                found.append(f"{identifier} is not known")
+            elif runtime.status not in ("idle", "refused"):
+                found.append(f"{identifier} is {runtime.status}")
+            elif runtime.status == "idle" and runtime.evaluated_snapshot_id != head:
+                found.append(f"{identifier} was evaluated at {runtime.evaluated_snapshot_id} and not at {head}")
+            elif runtime.status == "idle" and runtime.enabled and runtime.pending_type is not None:
+                assert runtime.retry_at is not None, f"{identifier} needs {runtime.pending_type} and is idle"
+        return found
+
+    def _finish(self) -> None:
+        """Every table has the rows that its writers left, each commit landed as its process says, and nothing leaks."""
+        self.lake.require_whole()
+        groups = {view.group.name: view.running_tasks for view in self.coordinator.groups.list_groups()}
+        held = Counter(row.status for row in self.watch.tasks.values() if row.optimizer_id)
+        assert sum(groups.values()) == held.total(), f"{groups} tasks are said to run, {held} are held"
+        for process_id, (_, status) in self.watch.processes.items():
+            self.counts[f"ended {status}"] += 1
+            if status in ("success", "partial"):
+                assert process_id in self.lake.landed
+        self.counts["commits landed"] += len(self.lake.landed)
+        self.counts["attempts"] += sum(row.attempt for row in self.watch.tasks.values())
+
+
+def run(seed: int, steps: int = 60) -> Outcome:
+    """One seed. Raises AssertionError with the way to see it again, and the last events."""
+    with quick_directory() as made, _seeded(seed) as errors:
+        world = Simulation(seed, Path(made))
+        world.errors = errors
+        try:
+            return world.run(steps)
+        except (Exception, Died) as error:
+            last = "\n".join(world.lines[-25:])
+            raise AssertionError(
+                f"seed {seed} with {steps} steps: {type(error).__name__}: {error}\n"
+                f"replay with AMORO_SEED={seed} AMORO_STEPS={steps} pytest tests/simulation -k replay\n{last}"
+            ) from error
+        finally:
+            world.close()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[list[str]]:
+    """Ids and tokens come from the seed; what the coordinator logs as its own mistake is collected."""
+    chance = random.Random(seed + 1)
+    errors: list[str] = []
+
+    def collect(_: Any, __: str, event: dict[str, Any]) -> Any:
+        if event.get("exc_info"):
+            errors.append(f"{event} {traceback.format_exc()}")
+        raise structlog.DropEvent
+
+    before = structlog.get_config()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secrets, "randbits", chance.getrandbits)
+        patch.setattr(secrets, "token_urlsafe", lambda size=32: f"{chance.getrandbits(size * 8):x}")
+        structlog.configure(processors=[collect], cache_logger_on_first_use=False)
+        try:
+            yield errors
+        finally:
+            structlog.configure(**before)
