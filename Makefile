@@ -12,7 +12,7 @@ DIST := dist
 export DEBIAN_FRONTEND := noninteractive
 
 .DEFAULT_GOAL := check
-.PHONY: demo check test prove mutants lint proto dist binary clean
+.PHONY: demo check test prove mutants lint proto docs outputs dist binary clean
 
 demo: $(VENV)/.demo
 	$(BIN)/amoro demo
@@ -47,6 +47,15 @@ lint: $(VENV)/.test
 
 proto: $(VENV)/.test
 	$(BIN)/python proto/generate.py
+
+# Reference pages and schemas from the code, then the site in build/site; `make outputs` runs the commands that it shows.
+docs: $(VENV)/.test
+	$(BIN)/python docs/generate.py
+	$(BIN)/python -m tests.docs.reference
+	$(BIN)/python -m mkdocs build --strict
+
+outputs: $(VENV)/.test
+	$(BIN)/python -m tests.docs.session
 
 # The sdist, and the wheel made from it.
 dist: $(VENV)/.test

@@ -1,0 +1,80 @@
+"""What settings, properties and states mean, in the words of the reference. A key that is missing here is an error."""
+
+SETTINGS = {
+    "host": "the address to listen on; beyond loopback only by TLS, or with `insecure`",
+    "port": "the port; `0` picks a free one. A port that is taken is an error that names its holder",
+    "insecure": "accept that nothing is encrypted beyond loopback, in a network you trust",
+    "tls-certificate": "file in PEM with the certificate, and what leads to its authority; renewed files are taken by themselves",
+    "tls-key": "file in PEM with its key, without a password",
+    "tls-client-ca": "file in PEM; with it only clients that have a certificate of this authority are let in",
+    "heartbeat-interval": "how often optimizers report; what an optimizer asks for itself wins",
+    "heartbeat-timeout": "an optimizer that was silent for so long is lost, and its tasks are handed out again",
+    "schedule-to-ack": "a task that nobody acknowledged in this time is handed out again",
+    "start-to-close": "an attempt that runs longer is taken back",
+    "groups": "optimizer groups that are there from the start",
+    "history-keep": "how long ended processes are kept",
+    "blocker-timeout": "how long a blocker holds unless its taker says otherwise",
+    "refresh-external-catalogs.interval": "how often catalogs are asked for their tables",
+    "refresh-external-catalogs.thread-count": "catalogs asked at a time",
+    "refresh-external-catalogs.queue-size": "tables found that wait for their first look; more wait for the next round",
+}
+
+PROPERTIES = {
+    "self-optimizing.enabled": "`true`: a coordinator optimizes it by itself; `false`: never, whoever asks. Without a word "
+    "from anybody it is only observed",
+    "self-optimizing.group": "the optimizer group that does the work",
+    "self-optimizing.quota": "share of the group's threads while others want them too; above 1 a number of threads",
+    "self-optimizing.allow-partial-commit": "commit what is done although other tasks failed or were cancelled",
+    "self-optimizing.execute.num-retries": "how often a failed task is tried again",
+    "self-optimizing.target-size": "the size that files should have",
+    "self-optimizing.max-file-count": "data and delete files of one process",
+    "self-optimizing.max-task-size-bytes": "can only raise the size of a task above the target size",
+    "self-optimizing.fragment-ratio": "files up to target size ÷ this are fragments",
+    "self-optimizing.min-target-size-ratio": "files up to target size × this, and no fragments, are undersized",
+    "self-optimizing.minor.trigger.file-count": "so many fragments and equality deletes of a partition make a minor",
+    "self-optimizing.minor.trigger.interval": "a minor at the latest so long after the last, where there is work; −1: never",
+    "self-optimizing.major.trigger.duplicate-ratio": "share of a file's rows that deletes may cover before a major",
+    "self-optimizing.full.trigger.interval": "a full rewrite so long after the last; −1: never",
+    "self-optimizing.full.rewrite-all-files": "a full rewrite takes files of target size as well where that gains something",
+    "self-optimizing.filter": "Iceberg expression: only files that can hold such rows are planned",
+    "self-optimizing.min-plan-interval": "least time between two plans that nobody asked for",
+    "self-optimizing.evaluation.fallback-interval": "set, a snapshot's totals decide whether files are looked at; they are "
+    "after this time anyway",
+    "self-optimizing.evaluation.file-size.mse-tolerance": "with the former: how far files may be from the target size",
+    "self-optimizing.refresh-table.adaptive.max-interval-ms": "longest time between two looks at a table that rests; "
+    "0: five minutes",
+    "self-optimizing.refresh-table.adaptive.increase-step-ms": "by so much the time between two looks grows",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "read and checked; without effect yet",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "read and checked; without effect yet",
+    "read.split.open-file-cost": "what opening a file weighs when tasks are packed",
+}
+
+STATES = {
+    "task": {
+        "planned": "waits for an optimizer",
+        "scheduled": "handed to a thread, which has not acknowledged it",
+        "acked": "a thread works on it",
+        "success": "the result is kept until the commit",
+        "failed": "the attempt failed; it is tried again, or the process ends",
+        "canceled": "not wanted any more",
+    },
+    "process": {
+        "running": "tasks are open",
+        "committing": "nothing is open any more; the commit is made and sent",
+        "commit_unknown": "a commit was sent, and nobody knows whether it was applied: the table is asked until it says",
+        "success": "everything is committed",
+        "partial": "committed without some groups, that failed or were in conflict",
+        "failed": "nothing was committed",
+        "closed": "taken back before its commit began",
+    },
+    "table": {
+        "idle": "nothing to do, or nobody wants it done",
+        "pending": "there is work; it waits for its turn",
+        "planning": "a plan is being made",
+        "minor_optimizing": "fragments are rewritten, equality deletes converted",
+        "major_optimizing": "and undersized files and files with many deletes rewritten",
+        "full_optimizing": "whole partitions are rewritten",
+        "committing": "the process commits, or its commit is unknown",
+        "refused": "it has something that is not handled, by name; it ends when the reason is gone",
+    },
+}

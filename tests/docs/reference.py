@@ -1,0 +1,159 @@
+"""The reference pages, made from the code: `make docs` writes them, a test holds them against it."""
+
+import re
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from amoro_cli.main import build
+from amoro_core.__main__ import LazyLauncher
+from amoro_core.model.config import CATALOG_PREFIX, ENABLED_KEY, OptimizingConfig
+from amoro_core.settings import Settings
+from tests.docs.diagrams import MACHINES, draw, words
+from tests.docs.meanings import PROPERTIES, SETTINGS, STATES
+
+Identity = tuple[tuple[str, ...], str | None]
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+_MADE = "<!-- Made from the code by `make docs`. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """Every page and picture below docs/reference by its name."""
+    pictures = {f"{machine.name}.svg": draw(machine) for machine in MACHINES}
+    return {
+        "commands.md": commands(),
+        "settings.md": settings(),
+        "properties.md": properties(),
+        "states.md": states(),
+        **pictures,
+    }
+
+
+def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+
+
+# Commands
+
+
+def commands() -> str:
+    """Every command with its help, its arguments and its own options; the options of all of them once."""
+    root = typer.main.get_command(build(LazyLauncher()))
+    context = typer.Context(root, info_name="amoro")
+    text = [_MADE, "# Commands\n\n", _summary(root)]
+    text += [
+        "## Options of every command\n\nThey may stand before or after the command.\n\n",
+        _parameters(root, context),
+    ]
+    for name, command in _leaves(root, ()):
+        own = typer.Context(command, info_name=name, parent=context)
+        text.append(
+            f"## amoro {name}\n\n{_summary(command)}{_parameters(command, own, without={_identity(each) for each in root.params})}"
+        )
+    return "\n".join(part.rstrip("\n") + "\n" for part in text)
+
+
+def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    for name, child in command.commands.items():
+        if hasattr(child, "commands"):
+            yield from _leaves(child, (*path, name))
+        else:
+            yield " ".join((*path, name)), child
+
+
+def _summary(command: Any) -> str:
+    """The help of a command; what it gives as an example becomes a block."""
+    about, _, example = command.help.partition("\b\nExample:\n")
+    lines = "\n".join(line.strip() for line in example.strip().splitlines())
+    return f"{about.strip()}\n\n```console\n$ {lines}\n```\n\n"
+
+
+def _identity(parameter: Any) -> Identity:
+    return tuple(parameter.opts), parameter.help
+
+
+def _parameters(command: Any, context: Any, without: Set[Identity] = frozenset()) -> str:
+    rows = []
+    for parameter in command.params:
+        if _identity(parameter) in without or parameter.name == "help":
+            continue
+        record = parameter.get_help_record(context)
+        if record is not None:
+            names, meaning = record
+            rows.append((f"`{names}`", re.sub(r"\s+", " ", meaning)))
+    return _table(("Option", "Meaning"), iter(rows)) + "\n" if rows else ""
+
+
+# Settings and properties
+
+
+def settings() -> str:
+    """Every key of amoro.yaml."""
+    rows = (
+        (f"`{key}`", f"`{value}`" if value else "", f"`AMORO_{re.sub('[.-]', '_', key).upper()}`", SETTINGS[key])
+        for key, value, _ in Settings().described()
+    )
+    return (
+        f"{_MADE}# Settings\n\n"
+        "A flag goes before the environment, that before `amoro.yaml` in the state directory (or the file that `--config`\n"
+        "names), that before the default. Durations are written `30s`, `10m`, `1h`. An unknown key is an error.\n"
+        "`amoro config show --origin` says what a coordinator goes by, and why:\n\n"
+        '```console\n--8<-- "outputs/config-show.txt"\n```\n\n'
+        + _table(("Key", "Default", "Environment", "Meaning"), rows)
+    )
+
+
+def properties() -> str:
+    """Every property of a table that steers its optimizing."""
+    own = [(item.metadata["key"], item.metadata["default"]) for item in fields(OptimizingConfig)]
+    rows = (
+        (f"`{key}`", f"`{default}`" if default else "", PROPERTIES[key])
+        for key, default in [(ENABLED_KEY, "false"), *own]
+    )
+    return (
+        f"{_MADE}# Table properties\n\n"
+        "Names and defaults are Amoro's. A property is set on the table, with any engine; a catalog's property with\n"
+        f"`{CATALOG_PREFIX}` before the name is the default of its tables. A malformed value refuses the table by name until it is\n"
+        "mended; unknown keys are left alone. Intervals are in milliseconds, sizes in bytes.\n"
+        "`amoro table properties TABLE` shows what holds for a table, and why.\n\n"
+        + _table(("Property", "Default", "Meaning"), rows)
+    )
+
+
+# States
+
+
+def states() -> str:
+    """The three machines: picture, what the states mean, every edge."""
+    text = [
+        f"{_MADE}# States\n\nThree machines, each one table in one file of `amoro_core/state`. What is not in the table\n"
+        "is refused and changes nothing; the pictures are drawn from the tables.\n"
+    ]
+    for machine in MACHINES:
+        kinds: Mapping[str, str] = STATES[machine.name]
+        found = {each.value for key, after in machine.transitions.items() for each in (key[0], after)}
+        assert found == set(kinds), f"states of a {machine.name} without a meaning, or gone"
+        edges = ((f"`{status}`", words(event), f"`{after}`") for (status, event), after in machine.transitions.items())
+        text.append(
+            f"## {machine.name.capitalize()}\n\n![States of a {machine.name}]({machine.name}.svg)\n\n"
+            + _table(("State", "Meaning"), ((f"`{name}`", meaning) for name, meaning in kinds.items()))
+            + "\n"
+            + _table(("From", "Event", "To"), edges)
+        )
+    return "\n".join(text)
+
+
+def write() -> None:
+    """Write the pages anew."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (REFERENCE / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

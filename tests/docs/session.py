@@ -1,0 +1,156 @@
+"""The session that the documentation shows: real commands on a real table, their output kept under docs/outputs.
+
+`make outputs` records it anew; a test compares what is kept with what the commands say now.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.acceptance.processes import Installation, install
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OUTPUTS = DOCS / "outputs"
+HOME = "/home/me"  # what the machine's own directory is called in the documentation
+TABLE = "shop.db.orders"
+
+#: Page's name of an output, and the command. `{process}` and `{token}` are what was said before.
+WITHOUT_SERVICE = (
+    ("doctor", "amoro doctor"),
+    ("plan", f"amoro plan {TABLE} --explain"),
+    ("dry-run", f"amoro optimize {TABLE} --type full --dry-run"),
+    ("optimize", f"amoro optimize {TABLE}"),
+    ("verify", f"amoro verify {TABLE}"),
+    ("nothing-to-do", f"amoro optimize {TABLE}"),
+    ("not-found", "amoro optimize shop.db.order"),
+    ("usage", "amoro optimize shop.db.orders --type small"),
+    ("api", "python api.py"),
+)
+WITH_SERVICE = (
+    ("table-enable", f"amoro table enable {TABLE}"),
+    ("table-show", f"amoro table show {TABLE}"),
+    ("table-health", f"amoro table health {TABLE}"),
+    ("table-files", f"amoro table files {TABLE} --limit 3"),
+    ("table-snapshots", f"amoro table snapshots {TABLE} --limit 3"),
+    ("table-properties", f"amoro table properties {TABLE}"),
+    ("optimize-wait", f"amoro optimize {TABLE} --type full --force --wait"),
+    ("optimize-json", f"amoro optimize {TABLE} --wait -o json"),
+    ("table-list", "amoro table list"),
+    ("process-list", "amoro process list --limit 2"),
+    ("process-show", "amoro process show {process}"),
+    ("task-list", "amoro task list {process}"),
+    ("optimizer-list", "amoro optimizer list"),
+    ("catalog-list", "amoro catalog list"),
+    ("group-create", "amoro group create nightly"),
+    ("group-list", "amoro group list"),
+    ("token-create", "amoro token create ci"),
+    ("token-list", "amoro token list"),
+    ("token-revoke", "amoro token revoke ci"),
+    ("config-show", "amoro config show --origin"),
+    ("state-check", "amoro state check"),
+    ("state-backup", f"amoro state backup {HOME}/amoro-backup.db"),
+    ("table-block", f"amoro table block {TABLE} --for 1h --reason 'month-end report'"),
+    ("table-blockers", f"amoro table blockers {TABLE}"),
+    ("table-disable", f"amoro table disable {TABLE}"),
+    ("refused", f"amoro optimize {TABLE} --type full"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a reader sees: the command, and what it said."""
+
+    name: str
+    text: str
+    status: int
+
+
+def session(directory: Path) -> Iterator[Output]:
+    """Every output of the documentation, made below the directory."""
+    installation = install(directory, settings="")
+    try:
+        (directory / ".pyiceberg.yaml").write_text(_here((DOCS / "examples/pyiceberg.yaml").read_text(), directory))
+        yield _run("orders", "python orders.py", installation)
+        for name, command in WITHOUT_SERVICE:
+            yield _run(name, command, installation)
+        started = installation.up("--threads", "1")
+        line = started.wait_for("amoro listens on").replace(str(installation.home), f"{HOME}/.amoro")
+        yield Output("up", f"$ amoro up\n{re.sub(':[0-9]+,', ':1261,', line)}\n", 0)
+        process = ""
+        for name, command in WITH_SERVICE:
+            if "{process}" in command:
+                process = process or installation.ask("process", "list")["processes"][0]["process_id"]
+                command = command.format(process=process)
+            yield _run(name, command, installation)
+    finally:
+        installation.close()
+
+
+def _run(name: str, command: str, installation: Installation) -> Output:
+    directory = installation.directory
+    words = [_here(word.strip("'"), directory) for word in re.findall(r"'[^']*'|\S+", command)]
+    examples = DOCS / "examples"
+    program = [str(examples / words[1])] if words[0] == "python" else ["-m", "amoro_core", *words[1:]]
+    ended = subprocess.run(
+        [sys.executable, *program],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=directory,
+        env={**installation.environment, "COLUMNS": "110", "PYTHONIOENCODING": "utf-8"},
+        timeout=120,
+        encoding="utf-8",
+    )
+    shown = ended.stdout.replace(str(installation.home), f"{HOME}/.amoro").replace(str(directory), HOME)
+    return Output(name, f"$ {command}\n{shown}", ended.returncode)
+
+
+def _here(text: str, directory: Path) -> str:
+    return text.replace(HOME, str(directory))
+
+
+#: What differs from run to run, and what stands for it when two outputs are compared.
+_VARYING = (
+    (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "<uuid>"),
+    (r"\bamo_[\w-]+", "<token>"),
+    (r"\b[0-9a-f]{16}\b", "<checksum>"),
+    (r"\b[0-9]{15,19}\b", "<snapshot>"),
+    (r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9:.]+(Z|\+00:00| UTC)?", "<time>"),
+    (r"\b[0-9]{2}:[0-9]{2}(:[0-9]{2})?\b", "<time>"),
+    (r"\b[0-9]+(\.[0-9]+)? ?([kMGT]?i?B)(/s)?\b", "<size>"),
+    (r'"[a-z_]*(bytes|duration_ms)[a-z_]*": [0-9]+', "<measure>"),
+    (r"\b[0-9]+(\.[0-9]+)? ?(ms|s|m|min|h|d)\b", "<duration>"),
+    (r"127\.0\.0\.1:[0-9]+", "<address>"),
+    (r"\b(pid|PID)\b[ =:]*[0-9]+", "<pid>"),
+    (r"\b3\.[0-9]+\.[0-9]+\b( \(older [^)]*\))?", "<version>"),
+    (r"(?<=/)[\w.-]+\.(parquet|avro|metadata\.json)\b", "<file>"),
+    (r"[ \t]+", " "),
+    (r"-{2,}|─{2,}|━{2,}", "-"),
+)
+
+
+def normalised(text: str) -> list[str]:
+    """The lines of an output with everything that differs from run to run replaced by its kind."""
+    for pattern, kind in _VARYING:
+        text = re.sub(pattern, kind, text)
+    return [line.strip() for line in text.splitlines()]
+
+
+def record(directory: Path) -> None:
+    """Write what the commands say now to where the pages take it from."""
+    OUTPUTS.mkdir(exist_ok=True)
+    for output in session(directory):
+        (OUTPUTS / f"{output.name}.txt").write_text(output.text, encoding="utf-8")
+        sys.stdout.write(f"{output.status} {output.name}\n")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as place:
+        os.umask(0o077)
+        record(Path(place))
