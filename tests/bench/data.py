@@ -1,8 +1,11 @@
-"""Files as small writes leave them: a mixed table of 15 columns."""
+"""Files as small writes leave them: a mixed table of 15 columns, and one like TPC-H's lineitem."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,8 +32,6 @@ from amoro_core.files.schema import arrow_schema
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
 from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
 
-#: Rows that make a file of about 1.3 MB.
-ROWS_OF_A_FILE = 19_000
 MIXED = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "customer", IntegerType()),
@@ -48,6 +49,25 @@ MIXED = Schema(
     NestedField(14, "session", UUIDType()),
     NestedField(15, "count", LongType()),
 )
+LINEITEM = Schema(
+    NestedField(1, "l_orderkey", LongType(), required=True),
+    NestedField(2, "l_partkey", LongType()),
+    NestedField(3, "l_suppkey", LongType()),
+    NestedField(4, "l_linenumber", IntegerType()),
+    *(
+        NestedField(5 + at, f"l_{name}", DecimalType(12, 2))
+        for at, name in enumerate(("quantity", "extendedprice", "discount", "tax"))
+    ),
+    NestedField(9, "l_returnflag", StringType()),
+    NestedField(10, "l_linestatus", StringType()),
+    *(
+        NestedField(11 + at, f"l_{name}", DateType())
+        for at, name in enumerate(("shipdate", "commitdate", "receiptdate"))
+    ),
+    NestedField(14, "l_shipinstruct", StringType()),
+    NestedField(15, "l_shipmode", StringType()),
+    NestedField(16, "l_comment", StringType()),
+)
 _WORDS = [f"word{number}" for number in range(3000)]
 
 
@@ -58,7 +78,7 @@ def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
     columns = [
         np.arange(first, first + rows),
         chance.integers(0, 100_000, rows).astype(np.int32),
-        pc.cast(pa.array(chance.integers(0, 10**9, rows)), pa.decimal128(21, 2)).cast(pa.decimal128(12, 2), safe=False),
+        _cents(chance.integers(0, 10**9, rows)),
         chance.normal(100, 30, rows),
         chance.random(rows).astype(np.float32),
         _chosen(chance, rows, ["new", "paid", "sent", "done", "lost"]),
@@ -72,7 +92,36 @@ def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
         pa.Array.from_buffers(pa.binary(16), rows, [None, pa.py_buffer(chance.bytes(16 * rows))]),
         chance.poisson(4, rows).astype(np.int64),
     ]
-    kind = arrow_schema(MIXED)
+    return _table(MIXED, columns, chance, rows)
+
+
+def lineitem_rows(first: int, rows: int, seed: int) -> pa.Table:
+    """Rows of orders from number `first` on, about four each."""
+    chance = np.random.default_rng(seed)
+    shipped = chance.integers(8036, 10562, rows)
+    columns = [
+        first + np.arange(rows) // 4,
+        chance.integers(1, 2_000_000, rows),
+        chance.integers(1, 100_000, rows),
+        (np.arange(rows) % 4 + 1).astype(np.int32),
+        _cents(chance.integers(1, 51, rows) * 100),
+        _cents(chance.integers(90_000, 10_500_000, rows)),
+        _cents(chance.integers(0, 11, rows)),
+        _cents(chance.integers(0, 9, rows)),
+        _chosen(chance, rows, ["A", "N", "R"]),
+        _chosen(chance, rows, ["F", "O"]),
+        shipped.astype(np.int32),
+        (shipped + chance.integers(-30, 61, rows)).astype(np.int32),
+        (shipped + chance.integers(1, 31, rows)).astype(np.int32),
+        _chosen(chance, rows, ["DELIVER IN PERSON", "COLLECT COD", "NONE", "TAKE BACK RETURN"]),
+        _chosen(chance, rows, ["AIR", "FOB", "MAIL", "RAIL", "REG AIR", "SHIP", "TRUCK"]),
+        _comments(chance, rows),
+    ]
+    return _table(LINEITEM, columns, chance, rows)
+
+
+def _table(schema: Schema, columns: list[Any], chance: np.random.Generator, rows: int) -> pa.Table:
+    kind = arrow_schema(schema)
     arrays = []
     for column, target in zip(columns, kind, strict=True):
         array = column if isinstance(column, pa.Array) else pa.array(column)
@@ -84,6 +133,13 @@ def mixed_rows(first: int, rows: int, seed: int) -> pa.Table:
             array = pc.if_else(pa.array(chance.random(rows) < 0.05), pa.scalar(None, target.type), array)
         arrays.append(array)
     return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def _cents(numbers: np.ndarray) -> pa.Array:
+    """Decimals of two digits behind the point."""
+    zeros = np.zeros(len(numbers), np.int64)
+    words = np.stack([numbers.astype(np.int64), zeros], axis=1)  # of 128 bits, the lower half first
+    return pa.Array.from_buffers(pa.decimal128(12, 2), len(numbers), [None, pa.py_buffer(words.tobytes())])
 
 
 def _chosen(chance: np.random.Generator, rows: int, values: list[str]) -> pa.Array:
@@ -98,18 +154,31 @@ def _comments(chance: np.random.Generator, rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*(_chosen(chance, rows, _WORDS) for _ in range(4)), " ")
 
 
-def write_mixed(root: Path, files: int) -> list[DataFile]:
+@dataclass(frozen=True, slots=True)
+class BenchTable:
+    """How a table's files are made; `file_rows` make about 1.3 MB."""
+
+    schema: Schema
+    rows: Callable[[int, int, int], pa.Table]  # first, count, seed
+    file_rows: int
+
+
+TABLES = {"mixed": BenchTable(MIXED, mixed_rows, 16_000), "lineitem": BenchTable(LINEITEM, lineitem_rows, 36_000)}
+
+
+def write_files(kind: str, root: Path, files: int) -> list[DataFile]:
     """So many files under `root`, zstd as Java writes them; those that are there are taken as they are."""
+    table = TABLES[kind]
     found = []
     for number in range(files):
-        path = root / "data" / f"in-{number}.parquet"
+        path = root / "data" / f"in-{number:05}.parquet"
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            rows = mixed_rows(number * ROWS_OF_A_FILE, ROWS_OF_A_FILE, number)
+            rows = table.rows(number * table.file_rows, table.file_rows, number)
             pq.write_table(
                 rows, path, compression="zstd", compression_level=3, store_schema=False, store_decimal_as_integer=True
             )
-        found.append(DataFile(str(path), FileFormat.PARQUET, 0, (), ROWS_OF_A_FILE, path.stat().st_size, 1))
+        found.append(DataFile(str(path), FileFormat.PARQUET, 0, (), table.file_rows, path.stat().st_size, 1))
     return found
 
 
@@ -121,16 +190,18 @@ def write_keys(root: Path, name: str, keys: pa.Table, ids: tuple[int, ...]) -> D
     return DeleteFile(str(path), DeleteKind.EQUALITY, FileFormat.PARQUET, 0, (), keys.num_rows, size, 2, ids)
 
 
-def task(root: Path, files: list[DataFile], deletes: tuple[DeleteFile, ...] = (), outputs: int = 1) -> RewriteInput:
+def task(
+    root: Path, files: list[DataFile], deletes: tuple[DeleteFile, ...] = (), outputs: int = 1, kind: str = "mixed"
+) -> RewriteInput:
     """The rewrite of all files; every delete applies to every file."""
     context = TableContext(
         catalog="bench",
-        table="bench.mixed",
+        table=f"bench.{kind}",
         table_uuid="0e0e0e0e-0000-4000-8000-000000000000",
         format_version=2,
         location=str(root),
         data_location=str(root / "out"),
-        schema_json=MIXED.model_dump_json(),
+        schema_json=TABLES[kind].schema.model_dump_json(),
         spec_json=UNPARTITIONED_PARTITION_SPEC.model_dump_json(),
         name_mapping_json=None,
         dropped_fields_json=(),

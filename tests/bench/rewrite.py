@@ -1,13 +1,15 @@
-"""The engine beside a bare merge by pyarrow: `python -m tests.bench.rewrite [--files 400] [--pairs 5]`.
+"""The engine beside others on the same files: `python -m tests.bench.rewrite [--files 400] [--pairs 5]`.
 
 Every measurement is a process of its own: CPU, wall and peak memory of it, imports apart. Ratios are medians of
-interleaved pairs. The bare merge reads each file whole, collects a million rows and writes them as a row group.
+interleaved pairs. The bare merge by pyarrow reads each file whole, collects a million rows and writes them as a row
+group; how the others do it say `tests/bench/rivals.py` (Polars, DuckDB, Daft) and `tests/bench/spark_rewrite.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -17,6 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,76 +30,105 @@ from amoro_core.model.files import DataFile
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import rewrite
-from tests.bench.data import ROWS_OF_A_FILE, task, write_keys, write_mixed
+from tests.bench.data import TABLES, task, write_files, write_keys
 
 GROUP_ROWS = 1_000_000
 MEMORY = 2 << 30  # so that a row group of a million rows is not cut short
-KINDS = ("merge", "engine", "engine-keys", "engine-2-tasks", "engine-2-threads")
+OURS = ("merge", "engine", "engine-keys", "engine-2-tasks", "engine-2-threads")
+RIVALS = ("polars", "duckdb", "daft")
+Figures = dict[str, float]
 
 
 def main() -> None:
     """Parse the command line and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
     parser.add_argument("--files", type=int, default=400)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--keys", type=int, default=0, help="equality-delete keys; by default a tenth of the rows")
+    parser.add_argument("--daft", default=sys.executable, help="the Python of an environment that has Daft")
+    parser.add_argument("--without-spark", action="store_true")
     parser.add_argument("--root", type=Path)
-    parser.add_argument("--run", choices=KINDS, help="one measurement in this process")
+    parser.add_argument("--run", choices=OURS, help="one measurement in this process")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
     if given.run is not None:
-        print(json.dumps(measured(given.run, given.root, given.files, given.keys, profile=given.profile)))
+        (kind,) = given.tables
+        print(json.dumps(measured(given.run, kind, given.root, given.files, given.keys, profile=given.profile)))
         return
     root = given.root or Path(tempfile.mkdtemp(prefix="amoro-bench-"))
     try:
-        compare(root, given.files, given.pairs, given.keys or given.files * ROWS_OF_A_FILE // 10)
+        for kind in given.tables:
+            compare(kind, root / kind, given)
     finally:
         if given.root is None:
             shutil.rmtree(root)
 
 
-def compare(root: Path, files: int, pairs: int, keys: int) -> None:
-    """Print each measurement, then the medians and ratios."""
-    nbytes = sum(file.size_bytes for file in write_mixed(root, files))
-    print(f"{files} files, {nbytes / files / 1e6:.2f} MB each, {files * ROWS_OF_A_FILE:,} rows, {keys:,} deleted keys")
-    every: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for _ in range(pairs):
-        for kind in KINDS:
-            command = [sys.executable, "-m", "tests.bench.rewrite", "--run", kind, "--root", str(root)]
-            command += ["--files", str(files), "--keys", str(keys)]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
-            every[kind].append(found)
-            print(
-                f"  {kind:17s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB"
-            )
-    print(f"{'median':19s} {'MB/CPU s':>9s} {'wall s':>7s} {'peak MB':>8s} {'CPU / merge':>12s}")
-    for kind in KINDS:
-        cpu, wall, peak = (statistics.median(one[name] for one in every[kind]) for name in ("cpu", "wall", "peak_mb"))
-        ratio = _ratio(every[kind], every["merge"], "cpu")
-        print(f"  {kind:17s} {nbytes / 1e6 / cpu:9.1f} {wall:7.2f} {peak:8.0f} {ratio:12.2f}")
+def compare(kind: str, root: Path, given: argparse.Namespace) -> None:
+    """Print each measurement of a table, then the medians and ratios."""
+    files = write_files(kind, root, given.files)
+    nbytes, rows = sum(file.size_bytes for file in files), sum(file.record_count for file in files)
+    keys = given.keys or rows // 10
+    print(f"{kind}: {len(files)} files, {nbytes / len(files) / 1e6:.2f} MB each, {rows:,} rows, {keys:,} deleted keys")
+    mine = [sys.executable, "-m", "tests.bench.rewrite", "--tables", kind, "--root", str(root)]
+    commands = {name: [*mine, "--run", name, "--files", str(given.files), "--keys", str(keys)] for name in OURS}
+    for name in RIVALS:
+        python = given.daft if name == "daft" else sys.executable
+        if python == sys.executable and find_spec(name) is None:
+            print(f"  {name} is not installed here: left out")
+            continue
+        script = Path(__file__).with_name("rivals.py")
+        commands[name] = [python, str(script), name, str(root / "data"), str(root / "out" / f"{name}.parquet")]
+    every: dict[str, list[Figures]] = {name: [] for name in commands}
+    for _ in range(given.pairs):
+        for name, command in commands.items():
+            every[name].append(_run(name, root, rows, command))
+    if not given.without_spark:
+        spark = [sys.executable, "-m", "tests.bench.spark_rewrite", kind, str(root), str(given.files)]
+        every["spark"] = [_run("spark", root, rows, spark)]
+    print(f"{'median':19s} {'MB/CPU s':>9s} {'wall s':>7s} {'peak MB':>8s} {'CPU / merge':>12s} {'engine / it':>12s}")
+    for name, found in every.items():
+        cpu, wall, peak = (statistics.median(one[key] for one in found) for key in ("cpu", "wall", "peak_mb"))
+        ratios = f"{_ratio(found, every['merge'], 'cpu'):12.2f} {_ratio(every['engine'], found, 'cpu'):12.2f}"
+        print(f"  {name:17s} {nbytes / 1e6 / cpu:9.1f} {wall:7.2f} {peak:8.0f} {ratios} {found[0].get('version', '')}")
     print(f"with keys / without, CPU: {_ratio(every['engine-keys'], every['engine'], 'cpu'):.2f}")
     print(f"2 threads / 1, wall: {_ratio(every['engine-2-threads'], every['engine-2-tasks'], 'wall'):.2f}")
+    print(f"pyarrow {pa.__version__}, Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}", flush=True)
 
 
-def _ratio(ours: list[dict[str, float]], theirs: list[dict[str, float]], name: str) -> float:
-    return statistics.median(one[name] / other[name] for one, other in zip(ours, theirs, strict=True))
+def _run(name: str, root: Path, rows: int, command: list[str]) -> Figures:
+    shutil.rmtree(root / "out", ignore_errors=True)
+    (root / "out").mkdir()
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    if name in RIVALS:  # what did not do the work is no rival
+        written = sum(pq.read_metadata(path).num_rows for path in (root / "out").rglob("*.parquet") if path.is_file())
+        assert written == rows, f"{name} has written {written:,} of {rows:,} rows"
+    shutil.rmtree(root / "out", ignore_errors=True)
+    found: Figures = json.loads(done.stdout.splitlines()[-1])
+    print(
+        f"  {name:17s} cpu {found['cpu']:6.2f} s  wall {found['wall']:6.2f} s  peak {found['peak_mb']:6.0f} MB",
+        flush=True,
+    )
+    return found
 
 
-def measured(kind: str, root: Path, count: int, keys: int, *, profile: bool = False) -> dict[str, float]:
+def _ratio(ours: list[Figures], theirs: list[Figures], name: str) -> float:
+    """The median over the rounds that both were in."""
+    return statistics.median(one[name] / other[name] for one, other in zip(ours, theirs, strict=False))
+
+
+def measured(name: str, kind: str, root: Path, count: int, keys: int, *, profile: bool = False) -> Figures:
     """CPU and wall seconds and the peak of memory of one run."""
-    files = write_mixed(root, count)
-    out = root / "out"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    run = _prepared(kind, root, files, keys)
+    files = write_files(kind, root, count)
+    (root / "out").mkdir(exist_ok=True)
+    run = _prepared(name, kind, root, files, keys)
     profiler = _profiler() if profile else None
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
     run()
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
     if profiler is not None:
         profiler()
-    shutil.rmtree(out)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"cpu": cpu, "wall": wall, "peak_mb": after.ru_maxrss / 1024}
 
@@ -115,25 +147,25 @@ def _profiler() -> Callable[[], None]:
     return end
 
 
-def _prepared(kind: str, root: Path, files: list[DataFile], keys: int) -> Callable[[], None]:
+def _prepared(name: str, kind: str, root: Path, files: list[DataFile], keys: int) -> Callable[[], None]:
     half = len(files) // 2
-    match kind:
+    match name:
         case "merge":
             return lambda: bare_merge(files, root / "out" / "merged.parquet")
         case "engine":
-            return lambda: run_engine(task(root, files))
+            return lambda: run_engine(task(root, files, kind=kind))
         case "engine-keys":
             delete = write_keys(root, "keys", _keys(files, keys), (1,))
-            return lambda: run_engine(task(root, files, (delete,)))
+            return lambda: run_engine(task(root, files, (delete,), kind=kind))
         case "engine-2-tasks":
-            return lambda: [run_engine(task(root, part)) for part in (files[:half], files[half:])] and None
+            return lambda: [run_engine(task(root, part, kind=kind)) for part in (files[:half], files[half:])] and None
         case _:
-            return lambda: in_threads([task(root, part) for part in (files[:half], files[half:])])
+            return lambda: in_threads([task(root, part, kind=kind) for part in (files[:half], files[half:])])
 
 
 def _keys(files: list[DataFile], count: int) -> pa.Table:
-    """Every second one is the id of a row."""
-    rows = len(files) * ROWS_OF_A_FILE
+    """Every second one is the number of a row, or of an order."""
+    rows = sum(file.record_count for file in files)
     step = max(1, 2 * rows // count)
     numbers = [number * step if number % 2 else -number - 1 for number in range(count)]
     field = pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})

@@ -18,7 +18,7 @@ from amoro_core.files.io import open_access
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_optimizer.rewrite.engine import rewrite
 from amoro_optimizer.rewrite.memory import resident_bytes
-from tests.bench.data import task, write_mixed
+from tests.bench.data import task, write_files
 
 def run(number, part):
     work = task(root, part)
@@ -34,7 +34,7 @@ def peak():
     return int(line.split()[1]) * 1024
 
 root, threads, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-files, told = write_mixed(root, 40), []
+files, told = write_files("mixed", root, 40), []
 if threads:
     base = resident_bytes()
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here

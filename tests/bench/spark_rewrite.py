@@ -1,0 +1,107 @@
+"""Spark's `rewrite_data_files` on the same files: `python -m tests.bench.spark_rewrite TABLE DIRECTORY FILES`.
+
+local[2], with code generation and all that makes it fast; the start of the JVM is not measured. A first table of a
+quarter of the files warms it up, the second is measured: CPU of the JVM, as the system counts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent
+from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.typedef import Record
+
+from tests.bench.data import TABLES, write_files
+from tests.engine.commits import Change, commit
+from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri
+from tests.spark.session import EXTENSIONS, JARS, missing_parts
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    """Register the files as tables, rewrite them and print the figures."""
+    if missing := missing_parts():
+        sys.exit(f"Spark needs {', '.join(missing)}: run make test")
+    kind, root, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    from pyspark import __version__
+    from pyspark.sql import SparkSession
+
+    with tempfile.TemporaryDirectory(prefix="amoro-bench-spark-") as scratch:
+        directory = Path(scratch)
+        (directory / "warehouse").mkdir()
+        catalog = SqlCatalog("bench", uri=sqlite_uri(directory), warehouse=warehouse_uri(directory))
+        catalog.create_namespace("db")
+        files = write_files(kind, root, count)
+        for name, chosen in (("warm", files[: max(1, count // 4)]), ("measured", files)):
+            table = catalog.create_table(f"db.{name}", TABLES[kind].schema, properties={"format-version": "2"})
+            added = tuple(_entry(file.path, file.record_count, file.size_bytes) for file in chosen)
+            commit(table, lambda head, added=added: Change(added))
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        builder = SparkSession.builder.master("local[2]").appName("amoro-bench")
+        for key, value in {
+            "spark.driver.memory": "3g",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in sorted(JARS.glob("*.jar"))),
+            "spark.sql.extensions": EXTENSIONS,
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.local.dir": scratch,
+        }.items():
+            builder = builder.config(key, value)
+        spark = builder.getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        register_in_spark(spark, directory, "bench")
+        _rewrite(spark, "warm")
+        found = _rewrite(spark, "measured")
+        spark.stop()
+        catalog.close()
+        shutil.rmtree(directory / "warehouse")
+    print(json.dumps({**found, "version": __version__}))
+
+
+def _entry(path: str, rows: int, size: int) -> DataFile:
+    file = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=EntryFormat.PARQUET,
+        partition=Record(),
+        record_count=rows,
+        file_size_in_bytes=size,
+    )
+    file.spec_id = 0
+    return file
+
+
+def _rewrite(spark: Any, name: str) -> dict[str, float]:
+    pid = int(spark._jvm.java.lang.ProcessHandle.current().pid())
+    before, started = _cpu(pid), time.perf_counter()
+    spark.sql(
+        f"CALL bench.system.rewrite_data_files(table => 'db.{name}', options => map('rewrite-all', 'true'))"
+    ).collect()
+    wall = time.perf_counter() - started
+    return {"cpu": _cpu(pid) - before, "wall": wall, "peak_mb": _peak(pid)}
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _peak(pid: int) -> float:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+    main()
