@@ -1,6 +1,8 @@
 """Where files lie: one spelling for each place, and which places may be touched."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+from pyiceberg.table.locations import ObjectStoreLocationProvider
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.paths import normalise
@@ -21,6 +23,24 @@ def is_within(path: str, location: str) -> bool:
     """Whether a path is a location or lies below it, by whole segments."""
     place, prefix = normalise(path), normalise(location)
     return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
+
+
+def new_location(data_location: str, directory: str, name: str, properties: Mapping[str, str]) -> str:
+    """Where a new file is written: below its partition's directory, or with `write.object-storage.enabled` below
+    directories made of a hash of the rest, as Iceberg's own provider makes them.
+
+    Without partitions in such paths Java joins hash and name by a hyphen; here the name stays a segment of its own.
+    """
+    prefix = data_location.rstrip("/")
+    if not _is_true(properties, "write.object-storage.enabled", default=False):
+        return "/".join(part for part in (prefix, directory, name) if part)
+    with_partition = directory and _is_true(properties, "write.object-storage.partitioned-paths", default=True)
+    rest = f"{directory}/{name}" if with_partition else name
+    return ObjectStoreLocationProvider(prefix, {"write.data.path": prefix}).new_data_location(rest)
+
+
+def _is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
+    return properties.get(key, str(default)).strip().lower() == "true"
 
 
 def require_within(path: str, locations: Iterable[str], verb: str) -> str:

@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from amoro_core.errors import AmoroError
 from amoro_core.files.deletes import Positions, write_position_deletes
 from amoro_core.files.io import FileAccess
+from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
@@ -108,7 +109,7 @@ class Outputs:
         schema: Schema = with_dropped(self._schema, table.dropped_fields_json)
         name = f"{self._attempt.task_id}-{self._attempt.number}-{uuid.uuid4()}{suffix}.parquet"
         directory = partition_path(parse_spec(table.spec_json), partition, schema)
-        return "/".join(part for part in (table.data_location.rstrip("/"), directory, name) if part)
+        return new_location(table.data_location, directory, name, table.properties)
 
     def _data_file(self, written: WrittenFile) -> DataFile:
         first = self._work.rewritten[0].data

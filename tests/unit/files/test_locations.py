@@ -6,7 +6,7 @@ import pytest
 
 from amoro_core.errors import DataFileMissing, TableRefused, WorkFailed
 from amoro_core.files.io import FileAccess, normalise, open_access, same_place
-from amoro_core.files.locations import is_within
+from amoro_core.files.locations import is_within, new_location
 
 
 @pytest.mark.parametrize(
@@ -125,6 +125,23 @@ def test_properties_that_name_classes_are_never_imported(tmp_path: Path) -> None
 
     access.create_output(f"{tmp_path}/x").close()
     assert access.exists(f"{tmp_path}/x")
+
+
+def test_files_of_object_stores_lie_below_a_hash_of_their_own_path() -> None:
+    enabled = {"write.object-storage.enabled": "true"}
+    bare = {**enabled, "write.object-storage.partitioned-paths": "false"}
+
+    assert new_location("s3://b/t/data/", "day=1", "x.parquet", {}) == "s3://b/t/data/day=1/x.parquet"
+    assert new_location("s3://b/t/data", "", "x.parquet", {}) == "s3://b/t/data/x.parquet"
+    # With Java's own provider the tests with Spark compare.
+    assert new_location("s3://b/t/data", "", "x.parquet", enabled) == "s3://b/t/data/1110/1000/1010/11100100/x.parquet"
+    assert (
+        new_location("s3://b/t/data", "day=1", "x.parquet", enabled)
+        == "s3://b/t/data/0000/1110/0110/01101000/day=1/x.parquet"
+    )
+    assert (
+        new_location("s3://b/t/data", "day=1", "x.parquet", bare) == "s3://b/t/data/1110/1000/1010/11100100/x.parquet"
+    )
 
 
 def test_an_unknown_storage_is_refused_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,93 @@
+"""What our Parquet files hold beside rows, as Java's own Parquet reader finds it, and where they lie."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from amoro_core.model.tables import OptimizingType
+
+from .catalogs import SharedCatalog
+from .java_writer import load_java_table
+from .optimizing import Services
+from .rows import spark_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PROPERTIES = """
+    'write.parquet.page-row-limit' = '100',
+    'write.parquet.bloom-filter-enabled.column.word' = 'true',
+    'write.parquet.bloom-filter-enabled.column.inner.code' = 'true',
+    'write.object-storage.enabled' = 'true'
+"""
+
+
+@pytest.mark.timeout(600)
+def test_java_reads_ids_page_indexes_and_bloom_filters_of_our_files(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = catalog.full_name("db.written")
+    spark.sql(
+        f"""CREATE TABLE {table} (id BIGINT, word STRING, inner STRUCT<code: BIGINT>, tags ARRAY<STRING>)
+        USING iceberg TBLPROPERTIES ({PROPERTIES})"""
+    )
+    for start in (0, 1000):
+        spark.sql(
+            f"""INSERT INTO {table} SELECT id, concat('word ', id * 7), named_struct('code', id * 11), array('a', NULL)
+            FROM range({start}, {start + 1000}, 1, 1)"""
+        )
+
+    services.optimize(table, OptimizingType.FULL)
+
+    (path,) = (one.file_path for one in spark.sql(f"SELECT file_path FROM {table}.data_files").collect())
+    locations = load_java_table(spark, catalog.name, "db.written").table.locationProvider()
+    assert path == locations.newDataLocation(path.rpartition("/")[2])
+    # Filters that only pages and bloom filters can tell apart.
+    for condition, ids in (
+        ("word = 'word 7770'", [1110]),
+        ("word = 'word 7771'", []),
+        ("inner.code = 11000", [1000]),
+        ("inner.code = 11001", []),
+        ("id BETWEEN 998 AND 1001", [998, 999, 1000, 1001]),
+    ):
+        assert [row.id for row in spark.sql(f"SELECT id FROM {table} WHERE {condition} ORDER BY id").collect()] == ids
+
+    found = footer(spark, path)
+    assert found["ids"] == {"id": 1, "word": 2, "inner": 3, "tags": 4, "inner.code": 5, "tags.list.element": 6}
+    assert found["pages"] == {"id": 20, "word": 20, "inner.code": 20, "tags.list.element": 20}
+    assert found["blooms"] == {"word", "inner.code"}
+    assert spark_rows(spark, table).total() == 2000
+
+
+def footer(spark: SparkSession, path: str) -> dict[str, Any]:
+    """Field ids by name, pages with indexes by column, and columns with bloom filters, as Java's reader says."""
+    jvm: Any = spark._jvm
+    hadoop = spark._jsc.hadoopConfiguration()
+    file = jvm.org.apache.parquet.hadoop.util.HadoopInputFile.fromPath(jvm.org.apache.hadoop.fs.Path(path), hadoop)
+    reader = jvm.org.apache.parquet.hadoop.ParquetFileReader.open(file)
+    try:
+        schema = reader.getFileMetaData().getSchema()
+        ids: dict[str, int] = {}
+        _collect(schema, "", ids)
+        (block,) = reader.getFooter().getBlocks()
+        pages, blooms = {}, set()
+        for chunk in block.getColumns():
+            name = chunk.getPath().toDotString()
+            assert reader.readColumnIndex(chunk) is not None
+            pages[name] = reader.readOffsetIndex(chunk).getPageCount()
+            if reader.readBloomFilter(chunk) is not None:
+                blooms.add(name)
+        return {"ids": ids, "pages": pages, "blooms": blooms}
+    finally:
+        reader.close()
+
+
+def _collect(group: Any, prefix: str, ids: dict[str, int]) -> None:
+    for field in group.getFields():
+        name = f"{prefix}{field.getName()}"
+        if field.getId() is not None:
+            ids[name] = field.getId().intValue()
+        if not field.isPrimitive():
+            _collect(field.asGroupType(), f"{name}.", ids)
