@@ -39,6 +39,7 @@ from amoro_cli.session import (
     with_example,
 )
 from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.model.secrets import without_secrets
 
 #: What typer raises for wrong arguments; it exports only this child of it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -123,12 +124,12 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
         return _refuse_usage(error, arguments)
     except AmoroError as error:
         if "--debug" in arguments:
-            traceback.print_exception(error)
+            _trace(error)
         _explain(error)
         return error.exit_status
     except Exception as error:
         if "--debug" in arguments:
-            traceback.print_exception(error)
+            _trace(error)
         unexpected = AmoroError(
             f"This should not have happened: {type(error).__name__}: {error}",
             hint="Run it again with --debug for the traceback, and report it.",
@@ -172,6 +173,10 @@ def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
         if name.startswith("-") and name in options:
             return value or following
     return ""
+
+
+def _trace(error: Exception) -> None:
+    sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
 
 
 def _explain(error: AmoroError) -> None:

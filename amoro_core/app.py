@@ -16,10 +16,11 @@ import structlog
 from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import masked, pyiceberg_catalogs
+from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.secrets import masked
 from amoro_core.model.tokens import TokenKind, hash_token
 from amoro_core.model.verification import RowsDigest
 from amoro_core.plugins import scheduling_policies

@@ -7,6 +7,17 @@ from contextlib import suppress
 
 import structlog
 
+from amoro_core.model.secrets import without_secrets
+
+TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
+
+
+class LineFormatter(logging.Formatter):
+    """Lines of the libraries beneath, without the secrets that they may name."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
+
 
 class StderrLogger:
     """Writes lines to what stderr is at that moment; where nobody can read them any more they are dropped.
@@ -19,7 +30,7 @@ class StderrLogger:
     def msg(self, message: str) -> None:
         """Write one line."""
         with self._lock, suppress(OSError, ValueError):
-            sys.stderr.write(f"{message}\n")
+            sys.stderr.write(f"{without_secrets(message)}\n")
             sys.stderr.flush()
 
     log = debug = info = warn = warning = error = exception = critical = fatal = failure = err = msg
@@ -33,14 +44,17 @@ def configure_logs(level: int = logging.INFO) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer() if human else structlog.processors.dict_tracebacks,
+            # Tracebacks without local variables, which hold configurations whole.
+            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback) if human else TRACEBACKS,
             *([] if human else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=lambda *names: StderrLogger(),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, force=True)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
 
 
 def quieten_logs() -> None:

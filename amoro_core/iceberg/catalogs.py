@@ -35,6 +35,7 @@ from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
 from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.secrets import MASK, is_secret, without_secrets
 from amoro_core.model.tables import TableIdentifier
 
 _COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue"})
@@ -57,10 +58,8 @@ _EXTRAS = {
     "gcsfs": "gcsfs",
     "azure": "entra-auth",
 }
-_SECRET_WORDS = ("password", "secret", "token", "credential", "key")
 #: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
-_MASK = "***"
 #: What the keys of properties begin with that are none of pyiceberg's concern.
 _OURS = ("table.", DATABASE_FILTER, TABLE_FILTER)
 _CACHED_PER_THREAD = 32
@@ -130,21 +129,6 @@ def _flat(properties: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def masked(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties fit to be shown: secrets and passwords within URIs are replaced."""
-    return {key: _MASK if _is_secret(key) else _without_password(value) for key, value in properties.items()}
-
-
-def _is_secret(key: str) -> bool:
-    lower = key.lower()
-    return lower == "auth" or any(word in lower for word in _SECRET_WORDS)
-
-
-def _without_password(value: str) -> str:
-    shown = re.sub(r"(://[^:/@?#\s]*):[^\s]*@", rf"\1:{_MASK}@", value)
-    return re.sub(r"(?i)((?:password|secret|token)=)[^&\s]*", rf"\1{_MASK}", shown)
-
-
 def resolved(config: CatalogConfig) -> dict[str, str]:
     """The catalog's properties with references replaced by what they name now.
 
@@ -163,7 +147,7 @@ def _resolve(catalog: str, key: str, value: str) -> str:
                 hint="Set it where the coordinator is started.",
             )
         return os.environ[name]
-    if value.startswith("file:") and (_is_secret(key) or key == "uri"):
+    if value.startswith("file:") and (is_secret(key) or key == "uri"):
         path = Path("/" + value.removeprefix("file:").lstrip("/"))
         try:
             return path.read_text(encoding="utf-8").strip()
@@ -343,9 +327,9 @@ def _missing_extra(error: Exception) -> str:
 
 
 def _shown(error: Exception, config: CatalogConfig) -> str:
-    text = _without_password(str(error))
+    text = without_secrets(str(error))
     for key, value in config.properties:
-        if _is_secret(key):
+        if is_secret(key):
             with suppress(CatalogUnavailable):
-                text = text.replace(_resolve(config.name, key, value) or _MASK, _MASK)
+                text = text.replace(_resolve(config.name, key, value) or MASK, MASK)
     return text

@@ -1,6 +1,6 @@
 """Optimizing processes, their tasks, and commit attempts."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -186,7 +186,7 @@ class CatalogConfig:
     """A catalog that somebody added, or that pyiceberg's own configuration names."""
 
     name: str
-    properties: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...] = field(repr=False)  # secrets among them
     allowed_locations: tuple[str, ...] = ()
     origin: str = "amoro"  # or "pyiceberg"
     site_files: tuple[SiteFile, ...] = ()  # in order of their names

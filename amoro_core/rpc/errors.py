@@ -7,6 +7,7 @@ import structlog
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError
+from amoro_core.model.secrets import without_secrets
 
 log = structlog.get_logger("amoro.rpc")
 
@@ -40,7 +41,9 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseExceptio
     """End the call with the error: its message as details, code, exit status and hint as trailing metadata."""
     if not isinstance(error, AmoroError):
         log.exception("call.failed", exc_info=error)
-        error = AmoroError(f"internal error: {type(error).__name__}: {error}", hint="The coordinator's log has more.")
+        error = AmoroError(
+            without_secrets(f"internal error: {type(error).__name__}: {error}"), hint="The coordinator's log has more."
+        )
     await context.abort(
         status_of(error),
         error.message,

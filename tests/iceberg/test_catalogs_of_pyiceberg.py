@@ -29,13 +29,13 @@ from amoro_core.iceberg.catalogs import (
     close_catalogs,
     commits_refused,
     load_table,
-    masked,
     open_catalog,
     pyiceberg_catalogs,
     resolved,
     warehouse_of,
 )
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.writer import make_catalog, make_table
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from amoro_core.errors import CatalogNotFound, CatalogUnavailable, InvalidArgument, TableBusy
-from amoro_core.iceberg.catalogs import masked
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.secrets import masked
 from amoro_core.services.catalogs import CatalogChange, CatalogService
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

@@ -9,9 +9,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.files.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import close_catalogs, masked
+from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
 from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.secrets import masked
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb

@@ -1,11 +1,12 @@
 """Logs are lines on stderr, and never the reason why work fails."""
 
 import io
+import logging
 import sys
 
 import pytest
 
-from amoro_core.logs import StderrLogger
+from amoro_core.logs import TRACEBACKS, LineFormatter, StderrLogger
 
 
 class Full(io.StringIO):
@@ -23,3 +24,21 @@ def test_a_line_that_nobody_can_read_any_more_is_dropped(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "stderr", kept)
     StderrLogger().error("kept")
     assert kept.getvalue() == "kept\n"
+
+
+def test_tracebacks_of_logs_hold_no_local_variables_and_lines_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        configuration = ["hush", "hush"]
+        raise ValueError(len(configuration))
+
+    try:
+        fail()
+    except ValueError as error:
+        rendered = TRACEBACKS(None, "error", {"event": "x", "exc_info": error})
+    assert "fail" in str(rendered)
+    assert "hush" not in str(rendered)
+    kept = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", kept)
+    StderrLogger().info('{"event": "x", "uri": "http://me:hush@host", "password": "hush"}')
+    record = logging.LogRecord("pyiceberg", logging.WARNING, "", 1, "token=%s", ("hush",), None)
+    assert "hush" not in kept.getvalue() + LineFormatter().format(record)

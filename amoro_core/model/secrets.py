@@ -1,0 +1,46 @@
+"""What must never be shown: values of secret keys, and secrets within texts."""
+
+import re
+from collections.abc import Mapping
+
+MASK = "***"
+
+_WORDS = ("password", "secret", "token", "credential", "key", "authorization", "connection-string", "passphrase")
+#: Keys that hold one of these words and no secret.
+_HARMLESS = (
+    "authorization-url",
+    "oauth2-server-uri",
+    "token-refresh-enabled",
+    "token-expires",
+    "key-file",
+    "token-file",
+)
+_IN_TEXTS = (
+    re.compile(r"(://[^:/@?#\s]*):[^\s]*@"),  # the password of a URI, an @ or / within it, too
+    re.compile(
+        r"(?i)((?:password|secret|token|credential|accountkey|access-key|passphrase)['\"]?\s*[=:]\s*['\"]?)[^&\s'\",;}]+"
+    ),
+    re.compile(r"(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{4,}"),
+    re.compile(r"()\bamo_[\w-]{20,}"),  # tokens of ours
+)
+_REPLACEMENTS = (rf"\1:{MASK}@", rf"\1{MASK}", rf"\1{MASK}", MASK)
+
+
+def is_secret(key: str) -> bool:
+    """Whether the value of a property is not to be shown; headers may hold anything."""
+    lower = key.lower()
+    if lower.endswith(_HARMLESS):
+        return False
+    return lower in ("auth", "sas") or lower.startswith("header.") or any(word in lower for word in _WORDS)
+
+
+def masked(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties fit to be shown: secrets and passwords within URIs are replaced."""
+    return {key: MASK if is_secret(key) else without_secrets(value) for key, value in properties.items()}
+
+
+def without_secrets(text: str) -> str:
+    """The text with passwords of URIs, values after words such as `password=`, and our tokens replaced."""
+    for pattern, replacement in zip(_IN_TEXTS, _REPLACEMENTS, strict=True):
+        text = pattern.sub(replacement, text)
+    return text

@@ -1,0 +1,105 @@
+"""A canary: a secret that is given in every way there is stands in no output, log or file but where it has to."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.acceptance.processes import Installation, Process, address_of
+from tests.acceptance.tables import name_of, small_table
+from tests.engine import writer
+
+CANARY = "kanarienvogel4711"
+#: Files that must hold it, and are readable by their owner alone.
+KEPT = {"amoro.db", "amoro.db-wal", "backup.db"}
+
+
+@pytest.fixture(scope="module")
+def coordinator(shared: Installation) -> Process:
+    other = shared.directory / "other"
+    writer.make_catalog(other, "vault").close()
+    # The failpoint makes planning fail in the midst, with a traceback in the log.
+    return shared.up("--threads", "1", failpoints="plan.before_store=fail")
+
+
+def test_a_secret_is_seen_nowhere(shared: Installation, coordinator: Process) -> None:
+    catalog = writer.make_catalog(shared.directory / "other", "vault")
+    name = name_of(small_table(catalog)).replace("cat.", "vault.", 1)
+    catalog.close()
+    uri = f"sqlite:///{shared.directory / 'other' / 'catalog.db'}"
+    secrets = [
+        *(
+            f"{key}={CANARY}"
+            for key in ("token", "password", "client_secret", "s3.secret-access-key", "s3.access-key-id")
+        ),
+        f"credential=id:{CANARY}",
+        f"header.Authorization=Bearer {CANARY}",
+        f"adls.connection-string=AccountKey={CANARY}",
+        f"note=password={CANARY}",
+        f"auth={json.dumps({'type': 'basic', 'basic': {'password': CANARY}})}",
+    ]
+    environment = {"CANARY_TOKEN": CANARY, "AMORO_UNUSED": CANARY}
+    said = []
+
+    def amoro(*arguments: str, ends: int = 0) -> None:
+        for form in ("table", "json", "yaml"):
+            done = shared.run(*arguments, "-o", form, "--debug", environment=environment)
+            said.append((arguments, done.stdout + done.stderr))
+            assert done.status == ends, done.stderr
+
+    assert shared.run("catalog", "add", "vault", "type=sql", f"uri={uri}", *secrets).status == 0
+    amoro("catalog", "show", "vault")
+    amoro("catalog", "list")
+    amoro("catalog", "update", "vault", f"token={CANARY}2")
+    broken = [f"uri=http://user:{CANARY}@127.0.0.1:9", "type=rest", f"token={CANARY}"]
+    amoro("catalog", "add", "down", *broken, ends=1)
+    amoro("catalog", "add", "down", "type=sql", f"uri=postgresql+psycopg2://me:{CANARY}@127.0.0.1:9/db", ends=1)
+    amoro("catalog", "add", "down", "type=rest", "uri=http://127.0.0.1:9", "token=env:CANARY_TOKEN", ends=1)
+    amoro("catalog", "add", "vault", *secrets, ends=5)
+    said.append((("table", "list"), shared.run("table", "list", environment={"AMORO_TOKEN": CANARY}).stderr))
+    failed = shared.run("optimize", name, "--type", "full", "--wait", "--debug")  # the failpoint
+    said.append((("optimize",), failed.stderr))
+    assert (failed.status, "Traceback" in failed.stderr) == (1, True)
+    assert shared.run("optimize", name, "--type", "full", "--wait").status == 0
+    process = shared.ask("process", "list")["processes"][0]["process_id"]
+    for arguments in (
+        ("process", "show", process),
+        ("process", "list"),
+        ("task", "list", process),
+        ("plan", name, "--explain"),
+        ("table", "show", name),
+        ("table", "properties", name),
+        ("table", "list"),
+        ("optimizer", "list"),
+        ("config", "show", "--origin"),
+        ("token", "list"),
+        ("doctor",),
+    ):
+        done = shared.run(*arguments, "-o", "json", environment=environment)
+        said.append((arguments, done.stdout + done.stderr))
+    assert shared.run("state", "backup", str(shared.directory / "backup.db")).status == 0
+
+    assert [arguments for arguments, text in said if CANARY in text] == []
+    assert "Traceback" in coordinator.output or '"exception"' in coordinator.output
+    assert [name for name, text in shared.logs() if CANARY in text] == []
+    holders = {path.name for path in shared.directory.rglob("*") if path.is_file() and _holds(path.read_bytes())}
+    assert holders <= KEPT
+    assert "backup.db" in holders
+    for name in holders:
+        (found,) = list(shared.directory.rglob(name))
+        assert found.stat().st_mode & 0o077 == 0 or found.parent.stat().st_mode & 0o077 == 0
+    token = (shared.home / "admin.token").read_text().strip()
+    assert [name for name, text in (*shared.logs(), *(("said", text) for _, text in said)) if token in text] == []
+
+
+def test_the_address_of_the_coordinator_is_no_secret(shared: Installation, coordinator: Process) -> None:
+    """The filter of logs leaves what an operator needs."""
+    started = next(
+        json.loads(line) for line in coordinator.output.splitlines() if '"event": "coordinator.started"' in line
+    )
+    assert started["address"] == address_of(coordinator)
+
+
+def _holds(content: bytes) -> bool:
+    return CANARY.encode() in content
