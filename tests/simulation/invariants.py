@@ -161,8 +161,8 @@ class Watch:
         for process_id, (table_id, status) in now.items():
             before = self.processes.get(process_id, (table_id, "running"))[1]
             assert status in _OF_A_PROCESS[before], f"process {process_id} was {before} and is {status}"
-            landed = process_id in self.lake.landed
-            assert not (landed and status in ("failed", "closed")), f"process {process_id} is {status} and landed"
+            landed, shown = process_id in self.lake.landed, self.lake.shows(process_id)
+            assert not (shown and status in ("failed", "closed")), f"process {process_id} is {status} and landed"
             assert landed or status not in ("success", "partial"), f"process {process_id} is {status} and never landed"
             if status == "running":
                 assert open_tasks[process_id], f"process {process_id} runs, and nothing of it is open"

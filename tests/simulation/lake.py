@@ -68,7 +68,7 @@ class Lake:
         self.tables: dict[TableIdentifier, LakeTable] = {}
         self.files: dict[str, Content] = {}
         self.under_way: list[bytes] = []  # commits whose sender knows nothing, and which may be applied later
-        self.landed: dict[str, int] = {}  # by process
+        self.landed: dict[str, tuple[LakeTable, int]] = {}  # table and snapshot, by process
         self.faulty = True
         self._numbers = 0
 
@@ -120,6 +120,11 @@ class Lake:
         if fate < 0.24:
             raise CommitUnknown("the connection was reset before the answer")
 
+    def shows(self, process_id: str) -> bool:
+        """Whether the process landed and its table still says so: the history may be expired, the table gone."""
+        table, snapshot_id = self.landed.get(process_id, (None, 0))
+        return table is not None and self.tables.get(table.identifier) is table and snapshot_id in table.snapshots
+
     def arrive(self) -> bool:
         """Let one commit that is under way reach the catalog; whether it was applied."""
         payload = self.under_way.pop(self.chance.randrange(len(self.under_way)))
@@ -142,8 +147,8 @@ class Lake:
         if asked["sequence_number"] <= table.last_sequence_number:
             raise CommitConflict("the sequence number is not the next one")
         process_id = asked["process"]
-        assert process_id not in self.landed, f"process {process_id} landed twice"
-        self.landed[process_id] = asked["snapshot"]
+        assert not self.shows(process_id), f"process {process_id} landed twice"
+        self.landed[process_id] = (table, asked["snapshot"])
         landed = Snapshot(
             asked["snapshot"], head.snapshot_id, asked["sequence_number"], asked["manifest_list"], head.rows, process_id
         )

@@ -34,6 +34,7 @@ T = TypeVar("T")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOST_TABLES = 3
 MOST_HANDS = 3
+STEPS = 100  # events in which anything may go wrong
 #: Virtual time until everything rests once nothing goes wrong: the longest that a task may be held, and a poll of a
 #: table, twice, with the look at an unknown commit between.
 REST = 2 * CLOSE + timedelta(minutes=30)
@@ -82,13 +83,25 @@ class Simulation:
     def run(self, steps: int) -> Outcome:
         for _ in range(self.chance.randint(1, MOST_TABLES)):
             self._create_table()
-        for _ in range(self.chance.randint(1, 2)):
+        for _ in range(self.chance.randint(1, MOST_HANDS)):
             self._new_hand()
+        self.faulty = False
+        self._begin()
+        self.faulty = True
         for _ in range(steps):
             self._do(*self._drawn())
         self._rest()
         self._finish()
         return Outcome(self._trace.hexdigest(), self.steps, self.counts)
+
+    def _begin(self) -> None:
+        """Everybody knows everybody: the tables are found and looked at, the optimizers are registered."""
+        for loop in ("explore", "refresh", "refresh"):
+            self._do(loop, lambda loop=loop: self._loop(loop))  # type: ignore[misc]
+            while self.coordinator.jobs:
+                self._do("job", self._job)
+        for hand in self.hands:
+            self._do("hand", lambda hand=hand: hand.step(self))  # type: ignore[misc]
 
     def close(self) -> None:
         self.watch.close()
@@ -115,37 +128,53 @@ class Simulation:
         self._trace.update(self.watch.look())
 
     def _drawn(self) -> tuple[str, Callable[[], object]]:
-        names, events, weights = self._events
-        (number,) = self.chance.choices(range(len(names)), weights)
-        return names[number], events[number]
+        names = [name for name in self._events if self._is_possible(name)]
+        (name,) = self.chance.choices(names, [self._events[name][1] for name in names])
+        return name, self._events[name][0]
 
-    def _weighted(self) -> tuple[list[str], list[Callable[[], object]], list[int]]:
-        found: list[tuple[str, Callable[[], object], int]] = [
-            ("hand", self._hand, 40),
-            ("job", self._job, 16),
-            ("keep", lambda: self._loop("keep"), 4),
-            ("refresh", lambda: self._loop("refresh"), 5),
-            ("explore", lambda: self._loop("explore"), 2),
-            ("commit", lambda: self._loop("commit"), 3),
-            ("trim", lambda: self._loop("trim"), 1),
-            ("time", self._time, 8),
-            ("clock", self._set_clock, 1),
-            ("write", self._write, 8),
-            ("late message", self._late, 4),
-            ("late commit", self._late_commit, 2),
-            ("hand lost", self._lose_hand, 1),
-            ("hand new", self._new_hand, 2),
-            ("restart", self._killed, 1),
-            ("table", self._create_table, 1),
-            ("drop", self._drop_table, 1),
-            ("request", self._request, 2),
-            ("enable", self._enable, 1),
-            ("cancel", self._cancel, 1),
-            ("drain", self._drain, 1),
-            ("block", self._block, 1),
-            ("group", self._group, 1),
-        ]
-        return [name for name, _, _ in found], [event for _, event, _ in found], [weight for _, _, weight in found]
+    def _is_possible(self, name: str) -> bool:
+        match name:
+            case "job":
+                return bool(self.coordinator.jobs)
+            case "late message":
+                return bool(self.late)
+            case "late commit":
+                return bool(self.lake.under_way)
+            case "hand new":
+                return len(self.hands) < MOST_HANDS
+            case "table":
+                return len(self.lake.tables) < MOST_TABLES
+            case "keep" | "refresh" | "explore" | "commit" | "trim":
+                return name not in self.busy
+        return True
+
+    def _weighted(self) -> dict[str, tuple[Callable[[], object], int]]:
+        """Each event with its weight."""
+        return {
+            "hand": (self._hand, 45),
+            "job": (self._job, 30),
+            "keep": (lambda: self._loop("keep"), 4),
+            "refresh": (lambda: self._loop("refresh"), 6),
+            "explore": (lambda: self._loop("explore"), 1),
+            "commit": (lambda: self._loop("commit"), 2),
+            "trim": (lambda: self._loop("trim"), 1),
+            "time": (self._time, 6),
+            "clock": (self._set_clock, 1),
+            "write": (self._write, 8),
+            "late message": (self._late, 4),
+            "late commit": (self._late_commit, 4),
+            "hand lost": (self._lose_hand, 1),
+            "hand new": (self._new_hand, 3),
+            "restart": (self._killed, 1),
+            "table": (self._create_table, 1),
+            "drop": (self._drop_table, 1),
+            "request": (self._request, 3),
+            "enable": (self._enable, 1),
+            "cancel": (self._cancel, 1),
+            "drain": (self._drain, 1),
+            "block": (self._block, 1),
+            "group": (self._group, 1),
+        }
 
     # What the coordinator meets
 
@@ -167,7 +196,9 @@ class Simulation:
                 slipped, event = self._drawn()
                 if slipped != "restart":
                     self.counts["slipped in"] += 1
+                    self.watch.look()
                     event()
+                    self.watch.look()
             except Unanswered:
                 pass
             finally:
@@ -228,16 +259,14 @@ class Simulation:
     # Events
 
     def _hand(self) -> object:
-        hands = [hand for hand in self.hands if not hand.gone]
-        if not hands:
+        self.hands = [hand for hand in self.hands if not hand.gone]
+        if not self.hands:
             return "nobody"
-        hand = self.chance.choice(hands)
+        # Optimizers with work are busier.
+        hand = self.chance.choice([hand for hand in self.hands if hand.works] or self.hands)
         return f"{hand.name} {hand.step(self)}"
 
     def _new_hand(self) -> object:
-        self.hands = [hand for hand in self.hands if not hand.gone]
-        if len(self.hands) >= MOST_HANDS:
-            return "enough"
         self._names += 1
         self.hands.append(Hand(self._names, self.chance.choice((*GROUPS, GROUPS[0])), self.chance.randint(1, 3)))
         return self._names
@@ -247,19 +276,16 @@ class Simulation:
             return "nobody"
         hand = self.chance.choice(self.hands)
         hand.gone = True
+        self.hands.remove(hand)
         return hand.name
 
     def _job(self) -> object:
         jobs = self.coordinator.jobs
-        if not jobs:
-            return "none"
         name, job = jobs.pop(self.chance.randrange(min(len(jobs), 4)))
         job()
         return name
 
     def _loop(self, name: str) -> object:
-        if name in self.busy:
-            return "busy"
         loops = self.coordinator.loops
         steps = {
             "keep": loops._keep_step,
@@ -278,7 +304,7 @@ class Simulation:
         return len(self.coordinator.jobs)
 
     def _time(self) -> object:
-        return self._pass(self.chance.choice((0.5, 3, 10, 31, 61, 200, 700)))
+        return self._pass(self.chance.choice((0.5, 3, 3, 10, 10, 31, 31, 61, 700)))
 
     def _pass(self, seconds: float) -> float:
         self.now += timedelta(seconds=seconds)
@@ -324,8 +350,6 @@ class Simulation:
         table.properties[key] = value
 
     def _create_table(self) -> object:
-        if len(self.lake.tables) >= MOST_TABLES:
-            return "enough"
         identifier = TableIdentifier("cat", ("db",), self.chance.choice("tuv"))
         if identifier in self.lake.tables:
             return "exists"
@@ -359,8 +383,6 @@ class Simulation:
         return self.chance.choice(tables) if tables else None
 
     def _late(self) -> object:
-        if not self.late:
-            return "none"
         message = self.late.pop(self.chance.randrange(len(self.late)))
         try:
             message()
@@ -369,7 +391,7 @@ class Simulation:
         return "arrived"
 
     def _late_commit(self) -> object:
-        return self.lake.arrive() if self.lake.under_way else "none"
+        return self.lake.arrive()
 
     # What people do
 
@@ -540,7 +562,7 @@ class Simulation:
         self.counts["attempts"] += sum(row.attempt for row in self.watch.tasks.values())
 
 
-def run(seed: int, steps: int = 60) -> Outcome:
+def run(seed: int, steps: int = STEPS) -> Outcome:
     """One seed. Raises AssertionError with the way to see it again, and the last events."""
     with quick_directory() as made, _seeded(seed) as errors:
         world = Simulation(seed, Path(made))

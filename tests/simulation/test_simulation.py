@@ -12,7 +12,7 @@ from tests.simulation.simulation import run
 
 SEEDS = int(os.environ.get("AMORO_SEEDS", "500"))
 CHUNKS = 10
-STEPS = int(os.environ.get("AMORO_STEPS", "60"))
+STEPS = int(os.environ.get("AMORO_STEPS", "100"))
 
 
 @pytest.mark.timeout(0)  # the size is the caller's
@@ -51,5 +51,5 @@ def test_another_seed_has_another_trace() -> None:
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.simulation.lake.Lake.require_whole", lambda lake: 1 / 0)
-    with pytest.raises(AssertionError, match="AMORO_SEED=7 AMORO_STEPS=60 pytest tests/simulation -k replay"):
+    with pytest.raises(AssertionError, match="AMORO_SEED=7 AMORO_STEPS=100 pytest tests/simulation -k replay"):
         run(7)
