@@ -22,13 +22,13 @@ from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.secrets import masked
 from amoro_core.model.tokens import TokenKind, hash_token
+from amoro_core.model.trust import Certificates
 from amoro_core.model.verification import RowsDigest
 from amoro_core.plugins import scheduling_policies
 from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import Server
-from amoro_core.rpc.tls import Certificates
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
@@ -79,7 +79,7 @@ class Coordinator:
         catalogs: Sequence[CatalogConfig] = (),
     ) -> None:
         """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives."""
-        certificates = _certificates(settings)
+        certificates = settings.certificates()
         _refuse_exposure(settings)
         self.home = home
         self.settings = settings
@@ -309,23 +309,6 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
 
 def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
     return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled)
-
-
-def _certificates(settings: Settings) -> Certificates | None:
-    """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""
-    named = {"tls-certificate": settings.tls_certificate, "tls-key": settings.tls_key}
-    if not all(named.values()):
-        missing = [key for key, value in named.items() if not value]
-        if len(missing) < len(named) or settings.tls_client_ca:
-            raise InvalidSettings(
-                f"TLS needs {missing[0]} too", hint="Name files in PEM with tls-certificate and tls-key in amoro.yaml."
-            )
-        return None
-    return Certificates(
-        Path(settings.tls_certificate).expanduser(),
-        Path(settings.tls_key).expanduser(),
-        Path(settings.tls_client_ca).expanduser() if settings.tls_client_ca else None,
-    )
 
 
 def _refuse_exposure(settings: Settings) -> None:

@@ -8,19 +8,23 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from amoro_core.errors import AmoroError
+from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.rpc.tls import valid_until
 from amoro_core.settings import Settings, load_settings
 from amoro_core.store import catalogs
 from amoro_core.store.database import Store
 from amoro_core.store.lock import StateLock
 
 FREE_BYTES = 1024**3
+#: A certificate that is not renewed by then was forgotten.
+RENEWED_BEFORE = timedelta(days=14)
 #: From here on a rare corruption of a write-ahead log that two connections reset at once is mended in SQLite.
 SQLITE_SAFE = (3, 51, 3)
 
@@ -62,6 +66,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         "Free some space: outputs are written before inputs go.",
     )
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
+    yield from _tls(home, config)
     if health := coordinator_health(home):
         serves, said = health
         yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")
@@ -72,6 +77,24 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         )
     for item in found:
         yield _catalog(item)
+
+
+def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
+    """The certificate, where one is to be listened with; settings that can't be read are said already."""
+    fix = "Renew it: amoro up takes the new files by itself."
+    try:
+        settings = load_settings(home, config)
+    except InvalidSettings:
+        return
+    try:
+        files = settings.certificates()
+        if files is None:
+            return
+        end = valid_until(files)
+    except InvalidSettings as error:
+        yield Diagnosis("tls", False, error.message, error.hint or fix)
+        return
+    yield Diagnosis("tls", end - datetime.now(UTC) >= RENEWED_BEFORE, f"valid until {end:%F %T} UTC", fix)
 
 
 def _catalog(item: CatalogConfig) -> Diagnosis:

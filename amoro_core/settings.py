@@ -13,6 +13,7 @@ import yaml
 
 from amoro_core.errors import InvalidSettings
 from amoro_core.model.quantities import parse_duration
+from amoro_core.model.trust import Certificates
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
@@ -52,6 +53,19 @@ class Settings:
         """Each key as it stands in `amoro.yaml`, its value as it is written there, and where that comes from."""
         return tuple(
             (key, _written(getattr(self, name)), self.origins.get(name, "default")) for key, name in _KEYS.items()
+        )
+
+    def certificates(self) -> Certificates | None:
+        """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""
+        named = {"tls-certificate": self.tls_certificate, "tls-key": self.tls_key}
+        missing = [key for key, value in named.items() if not value]
+        if not missing:
+            client_ca = Path(self.tls_client_ca).expanduser() if self.tls_client_ca else None
+            return Certificates(Path(self.tls_certificate).expanduser(), Path(self.tls_key).expanduser(), client_ca)
+        if len(missing) == len(named) and not self.tls_client_ca:
+            return None
+        raise InvalidSettings(
+            f"TLS needs {missing[0]} too", hint="Name files in PEM with tls-certificate and tls-key in amoro.yaml."
         )
 
 

@@ -1,4 +1,4 @@
-"""By what a client of a coordinator knows it, and is known."""
+"""By what a coordinator and its clients know each other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,3 +16,12 @@ class Trust:
 
 
 PLAIN = Trust()  # nothing to trust by: in the clear, but for an address with grpcs://
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """Files in PEM: the coordinator's certificate with what leads to its authority, its key, its clients' authority."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None  # with it only clients with a certificate of this authority are let in

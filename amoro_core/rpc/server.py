@@ -10,6 +10,7 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from amoro_core.errors import AddressInUse
+from amoro_core.model.trust import Certificates
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from amoro_core.protocol.optimizing_pb2_grpc import (
@@ -18,7 +19,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
 )
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.ports import holder_of
-from amoro_core.rpc.tls import Certificates, server_credentials
+from amoro_core.rpc.tls import server_credentials
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
 STOP_GRACE_S = 1.0

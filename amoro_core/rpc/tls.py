@@ -1,7 +1,6 @@
 """Certificates that the coordinator shows, and by which it knows its clients."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,17 +10,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.model.trust import Certificates
 
 log = structlog.get_logger("amoro.tls")
-
-
-@dataclass(frozen=True, slots=True)
-class Certificates:
-    """Files in PEM: the coordinator's certificate with what leads to its authority, its key, its clients' authority."""
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None  # with it only clients with a certificate of this authority are let in
 
 
 def server_credentials(files: Certificates) -> grpc.ServerCredentials:
@@ -33,6 +24,12 @@ def server_credentials(files: Certificates) -> grpc.ServerCredentials:
     return grpc.dynamic_ssl_server_credentials(
         current, _renewal(files, current), require_client_authentication=files.client_ca is not None
     )
+
+
+def valid_until(files: Certificates) -> datetime:
+    """When the certificate expires. Raises InvalidSettings as `server_credentials` does."""
+    _read(files, datetime.now(UTC))
+    return _certificates("tls-certificate", files.certificate, files.certificate.read_bytes())[0].not_valid_after_utc
 
 
 def _renewal(

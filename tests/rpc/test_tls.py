@@ -23,6 +23,7 @@ from amoro_cli.connection import recorded_address
 from amoro_cli.launcher import Endpoint
 from amoro_core import connect
 from amoro_core.app import Coordinator, embedded_settings
+from amoro_core.diagnosis import Diagnosis, diagnose
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, InvalidSettings, Untrusted
 from amoro_core.health import coordinator_health
 from amoro_core.model.trust import PLAIN, Trust
@@ -269,6 +270,24 @@ def test_files_to_trust_by_that_cannot_be_used_are_named(tmp_path: Path, ours: A
         with pytest.raises(InvalidArgument) as error:
             AdminClient(Endpoint("127.0.0.1:1", "token", trust))
         assert error.value.message == message
+
+
+def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path: Path) -> None:
+    def found(settings: str) -> list[Diagnosis]:
+        (tmp_path / "amoro.yaml").write_text(settings)
+        return [each for each in diagnose(tmp_path, None) if each.name == "tls"]
+
+    pair = ours.issue("coordinator.example", until=NOW + timedelta(days=15))
+    named = f"tls-certificate: {pair.certificate}\ntls-key: {pair.key}\n"
+    (finding,) = found(named)
+    assert (finding.ok, finding.detail) == (True, f"valid until {NOW + timedelta(days=15):%F %T} UTC")
+    ours.issue("coordinator.example", until=NOW + timedelta(days=13))
+    (finding,) = found(named)
+    assert (finding.ok, finding.fix) == (False, "Renew it: amoro up takes the new files by itself.")
+    pair.key.unlink()
+    (finding,) = found(named)
+    assert (finding.ok, finding.detail) == (False, f"tls-key {pair.key} can't be read: No such file or directory")
+    assert found("port: 1261\n") == found("prot: 1\n") == []
 
 
 def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
