@@ -8,10 +8,11 @@ from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.session import OutputOption, Session, command, memory_option
 from amoro_cli.views.groups import group_detail, group_list, group_removed
 from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.groups import MEMORY
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +32,10 @@ PropertyOption = Annotated[
         "--property", metavar="KEY=VALUE", help="A property for people and tools; may be repeated.", show_default=False
     ),
 ]
+MemoryOption = Annotated[
+    int | None,
+    memory_option("--memory", help_="What each thread of its optimizers must have at least; the property memory."),
+]
 _POLICY = (
     "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest; "
     "or one that is plugged in."
@@ -41,11 +46,12 @@ def create(
     session: Session,
     name: NameArgument,
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help=_POLICY)] = "quota",
+    memory: MemoryOption = None,
     properties: PropertyOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
-    parsed = parse_properties(properties or ())
+    parsed = _properties(properties, memory)
     with session.connect() as connection:
         write(group_detail(connection.client.create_group(name, policy, parsed)), output)
 
@@ -75,6 +81,7 @@ def update(
     session: Session,
     name: NameArgument,
     policy: Annotated[str | None, typer.Option("--policy", metavar="NAME", help=_POLICY, show_default=False)] = None,
+    memory: MemoryOption = None,
     properties: PropertyOption = None,
     unset: Annotated[
         list[str] | None,
@@ -83,9 +90,9 @@ def update(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Change a group. What is not named stays."""
-    parsed = parse_properties(properties or ())
+    parsed = _properties(properties, memory)
     if policy is None and not parsed and not unset:
-        raise InvalidArgument("Nothing is to be changed", hint="Give --policy, --property or --unset.")
+        raise InvalidArgument("Nothing is to be changed", hint="Give --policy, --memory, --property or --unset.")
     with session.connect() as connection:
         updated = connection.client.update_group(name, policy or "", parsed, unset or ())
         write(group_detail(updated), output)
@@ -95,3 +102,8 @@ def remove(session: Session, name: NameArgument, output: OutputOption = OutputFo
     """Remove a group that neither optimizers nor tables use."""
     with session.connect() as connection:
         write(group_removed(connection.client.remove_group(name)), output)
+
+
+def _properties(pairs: list[str] | None, memory_bytes: int | None) -> dict[str, str]:
+    memory = [] if memory_bytes is None else [f"{MEMORY}={memory_bytes / 1024**2:g}MB"]
+    return parse_properties([*(pairs or ()), *memory])

@@ -10,7 +10,7 @@ from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
@@ -122,8 +122,12 @@ class CoordinatorLoops:
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._tables.refresh(table_id)
-        if runtime is not None and runtime.status is OptimizingStatus.PENDING:
+        if runtime is None:
+            return
+        if runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
+        elif runtime.status in OPTIMIZING:
+            self._optimizing.cancel_unwanted(table_id)
 
     def _plan_pending(self, pending: list[TableRuntime]) -> None:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""

@@ -219,6 +219,11 @@ def _catalog_defaults(catalog: Mapping[str, str]) -> dict[str, str]:
     return {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
 
 
+def is_switched_off(override: bool | None, table: Mapping[str, str]) -> bool:
+    """Whether somebody said no: the table's own property, or `amoro table disable`."""
+    return override is False or table.get(ENABLED_KEY, "").strip().lower() == "false"
+
+
 def decide_enabled(override: bool | None, table: Mapping[str, str], catalog: Mapping[str, str]) -> Enabled:
     """Whether the table is optimized: never if any no is said, else if any yes is said, else observed only.
 

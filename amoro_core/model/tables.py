@@ -85,6 +85,12 @@ class OptimizingStatus(StrEnum):
     REFUSED = "refused"
 
 
+#: A process of that type runs on the table, and does not commit yet.
+OPTIMIZING = frozenset(
+    {OptimizingStatus.MINOR_OPTIMIZING, OptimizingStatus.MAJOR_OPTIMIZING, OptimizingStatus.FULL_OPTIMIZING}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FileSummary:
     """Counts over all live files of a table, healthy ones too."""

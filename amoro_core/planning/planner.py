@@ -2,13 +2,13 @@
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import TableScan
+from amoro_core.model.groups import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
 from amoro_core.planning.limits import settled, within_file_count
 from amoro_core.planning.partitions import equality_coverage, order_of
 
-MAX_INPUT_PER_THREAD_BYTES = 512 * 1024 * 1024
 WEIGHT = {OptimizingType.MINOR: 1, OptimizingType.MAJOR: 2, OptimizingType.FULL: 3}
 
 
@@ -18,7 +18,7 @@ def plan(
     config: OptimizingConfig,
     *,
     threads: int,
-    max_input_per_thread: int = MAX_INPUT_PER_THREAD_BYTES,
+    max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES,
     requested: OptimizingType | None = None,
     force: bool = False,
     max_partitions: int | None = None,

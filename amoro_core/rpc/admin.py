@@ -144,10 +144,13 @@ class AdminServicer(ResourceCalls, BlockerCalls):
         request: pb.SetTableEnabledRequest,
         context: grpc.aio.ServicerContext[pb.SetTableEnabledRequest, pb.Table],
     ) -> pb.Table:
-        return await self._as_admin(
-            context,
-            lambda: self._table(self._tables.set_enabled(self._catalogs.resolve(request.table), request.enabled)),
-        )
+        def work() -> pb.Table:
+            runtime = self._tables.set_enabled(self._catalogs.resolve(request.table), request.enabled)
+            if self._optimizing.cancel_unwanted(runtime.table_id) is not None:
+                runtime = self._tables.find(runtime.identifier)
+            return self._table(runtime)
+
+        return await self._as_admin(context, work)
 
     async def PlanTable(
         self,
@@ -157,7 +160,7 @@ class AdminServicer(ResourceCalls, BlockerCalls):
         def work() -> pb.Plan:
             requested = word(OptimizingType, request.type, "type")
             identifier = self._catalogs.resolve(request.table)
-            return views.plan(self._tables.preview(identifier, requested, request.force, self._threads()))
+            return views.plan(self._tables.preview(identifier, requested, request.force))
 
         return await self._as_admin(context, work)
 

@@ -95,9 +95,6 @@ class AdminCalls(AdminServiceServicer):
             for runtime in runtimes
         ]
 
-    def _threads(self) -> int:
-        return max(1, sum(item.threads for item, _ in self._optimizers.list_optimizers()))
-
     async def _as_admin(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[], T]) -> T:
         """Run work for a caller with the admin token; errors end the call with their status."""
         try:

@@ -8,6 +8,7 @@ from itertools import chain, zip_longest
 import structlog
 
 from amoro_core.errors import AlreadyExists, InvalidArgument
+from amoro_core.model.groups import parse_group
 from amoro_core.model.processes import OptimizingTask, ResourceGroup
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
@@ -62,10 +63,11 @@ class GroupService:
         self._failing: set[tuple[str, str]] = set()  # groups and policies whose failure was logged
 
     def create(self, group: ResourceGroup) -> GroupView:
-        """Raises AlreadyExists, InvalidArgument (name, policy)."""
+        """Raises AlreadyExists, InvalidArgument (name, policy, a malformed property)."""
         if not group.name or any(letter.isspace() or not letter.isprintable() for letter in group.name):
             raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint="Use letters, digits, _ and -.")
         find_policy(self._policies, group.scheduling_policy)
+        parse_group(group.properties)
 
         def enter(db: Database) -> None:
             if groups.find(db, group.name) is not None:
@@ -85,7 +87,8 @@ class GroupService:
         return self._store.read(lambda db: _views(db, groups.list_groups(db), self._clock()))
 
     def update(self, name: str, change: GroupChange) -> GroupView:
-        """Raises GroupNotFound, InvalidArgument (policy, a removal of what is not there); nothing is changed then."""
+        """Raises GroupNotFound, InvalidArgument (policy, a malformed property, a removal of what is not there);
+        nothing is changed then."""
         if change.policy is not None:
             find_policy(self._policies, change.policy)
         self._store.write(lambda db: groups.save(db, _changed(groups.get(db, name), change)))
@@ -193,8 +196,6 @@ def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:
     for key in sorted(change.removed_properties - before.keys()):
         raise InvalidArgument(f"optimizer group {group.name!r} has no property {key!r} to remove")
     kept = {key: value for key, value in before.items() if key not in change.removed_properties}
-    return replace(
-        group,
-        scheduling_policy=change.policy or group.scheduling_policy,
-        properties=tuple(sorted({**kept, **change.properties}.items())),
-    )
+    properties = tuple(sorted({**kept, **change.properties}.items()))
+    parse_group(properties)
+    return replace(group, scheduling_policy=change.policy or group.scheduling_policy, properties=properties)

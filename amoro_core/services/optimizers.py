@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from amoro_core.errors import GroupNotFound, InvalidArgument, OptimizerNotFound, UnknownToken
+from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
+from amoro_core.model.groups import parse_group
 from amoro_core.model.ids import uuid7
-from amoro_core.model.processes import Attempt, Optimizer
+from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.tokens import hash_token
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Database, Store
@@ -77,7 +78,7 @@ class OptimizerService:
     ) -> Registered:
         """Enter an optimizer into a group; attempts that it still runs go on under the new registration.
 
-        Raises GroupNotFound, InvalidArgument (threads, heartbeat interval).
+        Raises GroupNotFound, InvalidArgument (threads, heartbeat interval, less memory than the group asks for).
         """
         if threads < 1:
             raise InvalidArgument(f"an optimizer needs at least one thread, not {threads}")
@@ -100,9 +101,7 @@ class OptimizerService:
         )
 
         def enter(db: Database) -> list[Attempt]:
-            if groups.find(db, group) is None:
-                known = ", ".join(item.name for item in groups.list_groups(db))
-                raise GroupNotFound(f"optimizer group {group!r} does not exist", hint=f"Known groups: {known}.")
+            _refuse_small(groups.get(db, group), threads, memory_bytes)
             optimizers.add(db, optimizer)
             return self._adopt(db, optimizer.optimizer_id, previous_id, running)
 
@@ -192,3 +191,14 @@ class OptimizerService:
         with self._lock:
             self._lives[optimizer.optimizer_id] = Life(self._monotonic(), self._clock(), {})
             self._by_hash[optimizer.token_hash] = optimizer
+
+
+def _refuse_small(group: ResourceGroup, threads: int, memory_bytes: int) -> None:
+    """Raise InvalidArgument for an optimizer whose threads have less memory than the group's `memory`."""
+    least = parse_group(group.properties).memory_per_thread
+    if least is not None and memory_bytes < least * threads:
+        raise InvalidArgument(
+            f"group {group.name!r} asks for {least / 1024**2:g} MB of memory for each thread, the optimizer has "
+            f"{memory_bytes / threads / 1024**2:g} MB",
+            hint=f"Start it with --memory {-(-least // 1024**2)}MB, or in another group.",
+        )

@@ -16,6 +16,7 @@ from amoro_core.errors import (
     UnknownToken,
 )
 from amoro_core.formats.port import TableFormat
+from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import (
     Attempt,
     CatalogConfig,
@@ -398,16 +399,40 @@ class OptimizingService:
         def close(db: Database) -> ProcessView:
             process = processes.find_by_prefix(db, process_id)
             refuse_cancelling(process)
-            now = self._clock()
-            processes.save(db, process_machine.advance(process, process_machine.ProcessClosed(reason), now))
-            _cancel_open_tasks(db, process.process_id, reason, now)
-            runtime = tables.get(db, process.table_id)
-            event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
-            ended = table_machine.advance(runtime, event, now)
-            tables.save(db, replace(ended, evaluated_snapshot_id=None))
-            return _view(db, processes.get(db, process.process_id))
+            return self._close(db, process, reason)
+
+        return self._closed(self._store.write(close), reason)
+
+    def cancel_unwanted(self, table_id: int) -> ProcessView | None:
+        """End the table's running process if somebody switched its optimizing off meanwhile; None: there is none.
+
+        What commits already goes on.
+        """
+        reason = "optimizing was switched off"
+
+        def close(db: Database) -> ProcessView | None:
+            runtime = tables.get(db, table_id)
+            active = processes.find_active(db, table_id)
+            if active is None or active.status is not ProcessStatus.RUNNING:
+                return None
+            if not is_switched_off(runtime.enabled_override, runtime.properties):
+                return None
+            return self._close(db, active, reason)
 
         view = self._store.write(close)
+        return None if view is None else self._closed(view, reason)
+
+    def _close(self, db: Database, process: OptimizingProcess, reason: str) -> ProcessView:
+        now = self._clock()
+        processes.save(db, process_machine.advance(process, process_machine.ProcessClosed(reason), now))
+        _cancel_open_tasks(db, process.process_id, reason, now)
+        runtime = tables.get(db, process.table_id)
+        event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
+        ended = table_machine.advance(runtime, event, now)
+        tables.save(db, replace(ended, evaluated_snapshot_id=None))
+        return _view(db, processes.get(db, process.process_id))
+
+    def _closed(self, view: ProcessView, reason: str) -> ProcessView:
         log.info("process.cancelled", process=view.process.process_id, table=str(view.table), reason=reason)
         self._signals.left_over(view.process.process_id)
         self._signals.changed()

@@ -36,7 +36,7 @@ from amoro_core.planning.planner import plan
 from amoro_core.protocol import codec
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import blockers, groups, optimizers, partitions, processes, tables, tasks
+from amoro_core.store import blockers, groups, partitions, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.planning")
@@ -110,12 +110,16 @@ class PlanningService:
         scan = table.scan()
         selects = table.selects(config.filter) if config.filter is not None else None
         evaluation = evaluate(scan, config, last, now, requested, force, table.partition_path, selects)
-        threads = self._store.read(
-            lambda db: sum(item.threads for item in optimizers.list_optimizers(db, config.group))
-        )
+        capacity = self._store.read(lambda db: groups.capacity(db, config.group))
         made = None
         if scan is not None:
-            made = plan(scan, evaluation, config, threads=max(1, threads))
+            made = plan(
+                scan,
+                evaluation,
+                config,
+                threads=capacity.threads,
+                max_input_per_thread=capacity.max_input_per_thread,
+            )
         if made is None:
             event = table_machine.PlanEmpty(evaluation.reason)
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.

@@ -10,12 +10,20 @@ import structlog
 
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.formats.port import OpenTable, TableFormat
-from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties, parse_config
+from amoro_core.model.config import (
+    Enabled,
+    OptimizingConfig,
+    decide_enabled,
+    effective_properties,
+    is_switched_off,
+    parse_config,
+)
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation, OptimizingPlan
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import (
+    OPTIMIZING,
     OptimizingStatus,
     OptimizingType,
     TableIdentifier,
@@ -27,21 +35,13 @@ from amoro_core.planning.prechecks import judge_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, next_look
 from amoro_core.state import tables as machine
 from amoro_core.state.judging import judged
-from amoro_core.store import partitions, processes, tables
+from amoro_core.store import groups, partitions, processes, tables, tasks
 from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.tables")
 
 #: While a table has one of these, its evaluation is nobody's business but its process's.
-_BUSY = frozenset(
-    {
-        OptimizingStatus.PLANNING,
-        OptimizingStatus.MINOR_OPTIMIZING,
-        OptimizingStatus.MAJOR_OPTIMIZING,
-        OptimizingStatus.FULL_OPTIMIZING,
-        OptimizingStatus.COMMITTING,
-    }
-)
+_BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +208,7 @@ class TableService:
             raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
         return runtime
 
-    def preview(
-        self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, threads: int
-    ) -> Preview:
+    def preview(self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool) -> Preview:
         """What optimizing would do now; nothing is changed but what is known of the table.
 
         Raises TableNotFound, TableRefused and what loading raises.
@@ -224,7 +222,14 @@ class TableService:
         evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects)
         made = None
         if scan is not None:
-            made = plan(scan, evaluation, seen.config, threads=threads)
+            capacity = self._store.read(lambda db: groups.capacity(db, seen.config.group))
+            made = plan(
+                scan,
+                evaluation,
+                seen.config,
+                threads=capacity.threads,
+                max_input_per_thread=capacity.max_input_per_thread,
+            )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         return Preview(runtime, evaluation, made, paths)
 
@@ -305,6 +310,7 @@ class TableService:
         if found is not None and runtime.status not in _BUSY:
             runtime = judged(runtime, found.evaluation, seen.left_alone, now)
             runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
+        _take_up(db, table_id, seen.config)
         return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, seen.config)))
 
     def _refused(self, db: Database, table_id: int, refusal: TableRefused) -> TableRuntime:
@@ -357,8 +363,7 @@ class TableService:
         Raises TableNotFound, and TableRefused when the table is refused or somebody said no to optimizing it.
         """
         runtime = self._looked_at(identifier)
-        own = runtime.properties.get("self-optimizing.enabled", "true").strip().lower()
-        if runtime.enabled_override is False or own == "false":
+        if is_switched_off(runtime.enabled_override, runtime.properties):
             raise TableRefused(
                 f"optimizing {identifier} is switched off by {runtime.enabled_origin}",
                 reason="disabled",
@@ -377,6 +382,18 @@ class TableService:
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, in order of their names."""
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
+
+
+def _take_up(db: Database, table_id: int, config: OptimizingConfig) -> None:
+    """Let a running process follow its table's properties where it still can: retries, partial commit, group."""
+    active = processes.find_active(db, table_id)
+    if active is None or active.status is not ProcessStatus.RUNNING:
+        return
+    if (active.max_retries, active.allow_partial_commit) != (config.max_retries, config.allow_partial_commit):
+        changed = replace(active, max_retries=config.max_retries, allow_partial_commit=config.allow_partial_commit)
+        processes.save(db, changed)
+    if groups.find(db, config.group) is not None:
+        tasks.move_open(db, active.process_id, config.group)
 
 
 def _look_later(db: Database, table_id: int, moment: datetime) -> None:

@@ -3,6 +3,7 @@
 from sqlite_utils import Database
 
 from amoro_core.errors import GroupNotFound, IllegalState
+from amoro_core.model.groups import Capacity, parse_group
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.store.rows import (
     Row,
@@ -67,6 +68,14 @@ def remove(db: Database, name: str) -> None:
 def find(db: Database, name: str) -> ResourceGroup | None:
     row = select_one(db, "SELECT * FROM resource_group WHERE group_name = ?", (name,))
     return None if row is None else _from_row(row)
+
+
+def capacity(db: Database, name: str) -> Capacity:
+    """The threads of the group's optimizers, at least one, and what its properties say; defaults for an unknown one."""
+    group = find(db, name)
+    threads = select(db, "SELECT coalesce(sum(threads), 0) AS threads FROM optimizer WHERE group_name = ?", (name,))
+    config = parse_group(group.properties if group else ())
+    return Capacity(max(1, threads[0]["threads"]), config.max_input_per_thread)
 
 
 def list_groups(db: Database) -> list[ResourceGroup]:

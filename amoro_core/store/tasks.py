@@ -83,6 +83,16 @@ def save(db: Database, task: OptimizingTask) -> OptimizingTask:
     return task
 
 
+def move_open(db: Database, process_id: str, group: str) -> int:
+    """Give what is not done of a process to another group; how many tasks."""
+    return execute(
+        db,
+        "UPDATE task_runtime SET group_name = :group WHERE process_id = :process AND group_name <> :group "
+        "AND status NOT IN ('success', 'canceled')",
+        {"group": group, "process": process_id},
+    )
+
+
 def list_for_process(db: Database, process_id: str) -> list[OptimizingTask]:
     """All tasks of a process, by number."""
     rows = select(db, "SELECT * FROM task_runtime WHERE process_id = ? ORDER BY task_number", (process_id,))

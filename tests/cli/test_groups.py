@@ -105,3 +105,13 @@ def test_a_group_is_removed(cli: Cli, admin: FakeAdmin) -> None:
         "schema": "amoro.removed/v1",
         "name": "nightly",
     }
+
+
+def test_memory_of_a_group_is_a_property(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("CreateGroup", GROUP)
+    admin.script("UpdateGroup", GROUP)
+    assert cli("group", "create", "nightly", "--memory", "1GB").status == 0
+    assert admin.asked("CreateGroup")[0].properties == {"memory": "1024MB"}
+    assert cli("group", "update", "nightly", "--memory", "512MB").status == 0
+    assert admin.asked("UpdateGroup")[0].properties == {"memory": "512MB"}
+    assert cli("group", "update", "nightly", "--memory", "1GB", "--property", "memory=1").status == 2

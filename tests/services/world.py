@@ -102,10 +102,9 @@ class World:
         registered = self.optimizers.register(
             group="default",
             threads=threads,
-            memory_bytes=1,
             labels={},
             heartbeat_interval=timedelta(seconds=10),
-            **more,  # type: ignore[arg-type]
+            **{"memory_bytes": 1, **more},  # type: ignore[arg-type]
         )
         return registered.optimizer.optimizer_id
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from amoro_core.model.config import decide_enabled, parse_config
 from amoro_core.model.files import DataFile, DeleteFile, Partition, TableScan
+from amoro_core.model.groups import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.plans import Evaluation, PartitionKey, TaskPlan
 from amoro_core.model.tables import LastOptimized
 from amoro_core.planning.costs import deletes_of, inputs_of
 from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.planner import MAX_INPUT_PER_THREAD_BYTES, plan
+from amoro_core.planning.planner import plan
 from tests.unit.planning.builders import NOW, data, equality_delete, position_delete, scan_of
 
 Case = Mapping[str, Any]
@@ -43,7 +44,7 @@ def answer(case: Case) -> dict[str, Any]:
             evaluation,
             config,
             threads=1,
-            max_input_per_thread=limits.get("max_input_per_thread", MAX_INPUT_PER_THREAD_BYTES),
+            max_input_per_thread=limits.get("max_input_per_thread", DEFAULT_MAX_INPUT_BYTES),
             max_partitions=limits.get("max_pending_partitions", MAX_PARTITIONS),
         )
     return {
