@@ -31,6 +31,7 @@ from amoro_core.errors import (
     TableNotFound,
     TableRefused,
 )
+from amoro_core.iceberg.directories import DirectoryCatalog
 from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
 from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
@@ -45,6 +46,7 @@ _NO_COMMITS = {
     "hadoop": "Hadoop-style catalogs can't compare and set, so that a commit may lose another one",
     "filesystem": "file-system catalogs can't compare and set, so that a commit may lose another one",
 }
+_DIRECTORIES = frozenset({"hadoop", "filesystem"})
 _EXTRAS = {
     "psycopg2": "sql-postgres",
     "sqlalchemy": "sql-sqlite",
@@ -226,6 +228,10 @@ def close_catalogs() -> None:
 
 
 def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
+    if kind in _DIRECTORIES:
+        if not properties.get("warehouse"):
+            raise CatalogUnavailable(f"catalog {name}: warehouse is missing")
+        return DirectoryCatalog(name, **properties)
     try:
         make = AVAILABLE_CATALOGS[CatalogType(kind)]
     except ValueError as error:

@@ -112,7 +112,7 @@ def test_a_process_reads_no_more_than_its_groups_input_limit(world: World) -> No
 def test_an_optimizer_must_have_the_memory_that_its_group_asks_for(world: World) -> None:
     world.groups.update("default", GroupChange(properties={"memory": "512"}))
     with pytest.raises(
-        InvalidArgument, match="'default' asks for 512 MB of memory for each thread, .* has 511 MB"
+        InvalidArgument, match=r"'default' asks for 512 MB of memory for each thread, .* has 511 MB"
     ) as e:
         world.optimizer(threads=2, memory_bytes=2 * 511 * MIB)
     assert e.value.hint == "Start it with --memory 512MB, or in another group."
