@@ -17,7 +17,8 @@ from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.rpc.tls import valid_until
-from amoro_core.settings import Settings, load_settings
+from amoro_core.settings import Settings
+from amoro_core.settings_sources import load_settings
 from amoro_core.store import catalogs
 from amoro_core.store.database import Store
 from amoro_core.store.lock import StateLock

@@ -19,7 +19,7 @@ from amoro_core.errors import InvalidSettings, OptimizerError
 from amoro_core.logs import configure_logs, quieten_logs
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.naming import names_in
-from amoro_core.settings import load_settings
+from amoro_core.settings_sources import load_settings
 from amoro_core.tokens import read_token
 from amoro_optimizer.runner import OptimizerConfig, Runner
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from amoro_cli.contract import file_name, schemas
 from amoro_core import errors
 from amoro_core.errors import AmoroError
+from amoro_core.settings_sources import file_schema
 
 HERE = Path(__file__).resolve().parent
 
@@ -51,6 +52,7 @@ PAGES: Mapping[str, Callable[[], str]] = {"errors.md": errors_page}
 if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
+    (HERE.parent / "amoro_core" / "settings.schema.json").write_text(f"{json.dumps(file_schema(), indent=2)}\n")
     for name, schema in schemas().items():
         path = HERE.parent / "amoro_cli" / "schemas" / file_name(name)
         path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

@@ -1,12 +1,17 @@
 """Settings: the environment over the file over defaults, each value with its origin."""
 
+import json
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 
+import jsonschema
 import pytest
+import yaml
 
 from amoro_core.errors import InvalidSettings
-from amoro_core.settings import Settings, load_settings
+from amoro_core.settings import KEYS, Settings
+from amoro_core.settings_sources import file_schema, load_settings
 
 DEFAULTS = (
     ("host", "127.0.0.1", "default"),
@@ -86,3 +91,38 @@ def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environmen
     path.write_text("refresh-external-catalogs:\n  thread-count: 0\n")
     with pytest.raises(InvalidSettings, match="thread-count has the malformed value 0: expected a whole number from 1"):
         load_settings(tmp_path, None, {})
+
+
+SCHEMA = json.loads(resources.files("amoro_core").joinpath("settings.schema.json").read_text())
+
+
+def test_the_schema_of_the_file_is_the_one_that_the_code_makes() -> None:
+    assert file_schema() == SCHEMA, "run: python docs/generate.py"
+    assert set(KEYS) < set(SCHEMA["properties"])
+    assert SCHEMA["properties"]["heartbeat-interval"]["default"] == "10s"
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("port: 7000\nhistory-keep: 90m\ngroups: [default, a]\ninsecure: true\n", True),
+        ("refresh-external-catalogs:\n  interval: 30s\n", True),
+        ("refresh-external-catalogs.thread-count: 3\n", True),
+        ("port: 70000\n", False),
+        ("port: http\n", False),
+        ("histroy-keep: 1d\n", False),
+        ("heartbeat-interval: soon\n", False),
+        ("groups: []\n", False),
+        ("insecure: 'yes'\n", False),
+        ("refresh-external-catalogs:\n  thread-count: 0\n", False),
+    ],
+)
+def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text: str, valid: bool) -> None:
+    (tmp_path / "amoro.yaml").write_text(text)
+    found = list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(yaml.safe_load(text)))
+    assert (found == []) == valid
+    if valid:
+        load_settings(tmp_path, None, {})
+    else:
+        with pytest.raises(InvalidSettings):
+            load_settings(tmp_path, None, {})

@@ -1,0 +1,226 @@
+"""Where settings are said: the environment over the file, through pydantic-settings; and the file's JSON Schema."""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, fields, replace
+from datetime import timedelta
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, create_model
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from amoro_core.errors import InvalidSettings
+from amoro_core.model.quantities import parse_duration
+from amoro_core.settings import KEYS, Settings, written
+
+_DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
+
+
+def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of a state directory: the environment's AMORO_KEY over `amoro.yaml` in it, or the file named.
+
+    Raises InvalidSettings that names where the wrong value stands, key and value; an unknown key is an error.
+    """
+    file, path = _File(home, config), config or home / "amoro.yaml"
+    said = _Environment(environment)
+    origins = {
+        **{KEYS[key]: f"file {path}" for key in file.found},
+        **{KEYS[key]: f"environment {variable_of(key)}" for key in said.found},
+    }
+    sources: dict[str, Any] = {"environment": said, "file": file}
+    try:
+        model = _model()(**sources)
+    except ValidationError as error:
+        raise _malformed(error, origins, {**file.found, **said.found}) from error
+    return replace(Settings(), **{name: getattr(model, name) for name in origins}, origins=origins)
+
+
+def variable_of(key: str) -> str:
+    """The variable of the environment that says a key: AMORO_PORT for port."""
+    return f"AMORO_{re.sub('[.-]', '_', key).upper()}"
+
+
+def file_schema() -> dict[str, Any]:
+    """The JSON Schema of `amoro.yaml`; keys with a dot may stand nested, too."""
+    schema = _model().model_json_schema(by_alias=True)
+    properties: dict[str, Any] = schema["properties"]
+    nested: dict[str, Any] = {}
+    for key, value in properties.items():
+        value.pop("title", None)
+        outer, dot, inner = key.partition(".")
+        if dot:
+            nested.setdefault(outer, {})[inner] = value
+    groups = {
+        outer: {"type": "object", "properties": inner, "additionalProperties": False} for outer, inner in nested.items()
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "amoro.yaml",
+        "type": "object",
+        "properties": {**properties, **groups},
+        "additionalProperties": False,
+    }
+
+
+class _Settings(BaseSettings):
+    """What may be said; the given sources count in their order, the defaults last."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        given = init_settings.init_kwargs if isinstance(init_settings, InitSettingsSource) else {}
+        return tuple(_Said(settings_cls, given[name]) for name in ("environment", "file"))
+
+
+class _Said(PydanticBaseSettingsSource):
+    """A source whose values are known already, by key."""
+
+    def __init__(self, settings_cls: type[BaseSettings], source: "_Environment | _File") -> None:
+        super().__init__(settings_cls)
+        self._found = source.found
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return self._found.get(field.alias), field.alias, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self._found)
+
+
+class _Environment:
+    """The variables AMORO_KEY, as a file would say them: a number, names between commas, or text."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        named = {key: environment[variable_of(key)] for key in KEYS if variable_of(key) in environment}
+        self.found = {key: _plain(text, _KINDS[KEYS[key]]) for key, text in named.items()}
+
+
+class _File:
+    """The settings file, where there is one; one that was named must be there."""
+
+    def __init__(self, home: Path, config: Path | None) -> None:
+        path = config or home / "amoro.yaml"
+        self.found: dict[str, Any] = {}
+        if not path.exists():
+            if config is not None:
+                raise InvalidSettings(f"settings file {config} does not exist")
+            return
+        try:
+            content = yaml.safe_load(path.read_text()) or {}
+        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
+            raise InvalidSettings(f"settings file {path} can't be read: {error}") from error
+        if not isinstance(content, dict):
+            raise InvalidSettings(f"settings file {path} must hold keys and values")
+        for key, value in _flattened(content):
+            name = key.replace("_", "-")
+            if name not in KEYS:
+                close = difflib.get_close_matches(name, KEYS, n=1)
+                hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
+                raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
+            self.found[name] = value
+
+
+def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    """Keys and values; what stands below another key has both, with a dot between."""
+    for key, value in content.items():
+        if isinstance(value, dict):
+            yield from ((f"{key}.{name}", inner) for name, inner in value.items())
+        else:
+            yield str(key), value
+
+
+def _plain(text: str, kind: object) -> object:
+    if kind is int:
+        return int(text) if text.strip().isdecimal() else text
+    if kind is bool:
+        return {"true": True, "false": False}.get(text.strip().lower(), text)
+    if kind in (str, timedelta):
+        return text
+    return [item.strip() for item in text.split(",") if item.strip()]
+
+
+_KINDS = {item.name: item.type for item in fields(Settings)}
+
+
+@cache
+def _model() -> type[_Settings]:
+    described: dict[str, Any] = {}
+    keys = {name: key for key, name in KEYS.items()}
+    for item in fields(Settings):
+        if item.name in keys:
+            default = item.default if item.default is not MISSING else None
+            shown = written(default) if isinstance(default, timedelta) else default
+            described[item.name] = (
+                _type_of(item.type, item.metadata),
+                Field(default, alias=keys[item.name], json_schema_extra={"default": shown}),
+            )
+    made: type[_Settings] = create_model("AmoroSettings", __base__=_Settings, **described)
+    return made
+
+
+def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
+    if kind is timedelta:
+        return Annotated[
+            timedelta,
+            BeforeValidator(lambda value: parse_duration(str(value))),
+            WithJsonSchema({"type": "string", "pattern": _DURATION}),
+        ]
+    if kind is bool:
+        return Annotated[bool, BeforeValidator(_required(bool, "true or false"))]
+    if kind is int:
+        least, most = limits["least"], limits["most"]
+        return Annotated[
+            int,
+            BeforeValidator(_number(least, most)),
+            WithJsonSchema({"type": "integer", "minimum": least, "maximum": most}),
+        ]
+    if kind is str:
+        return Annotated[str, BeforeValidator(_required(str, "text"))]
+    names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    return Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema(names)]
+
+
+def _required(kind: type, word: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if not isinstance(value, kind):
+            raise ValueError(f"expected {word}")
+        return value
+
+    return check
+
+
+def _number(least: int, most: int) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"expected a whole number from {least} to {most}")
+        return value
+
+    return check
+
+
+def _names(value: object) -> object:
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+        raise ValueError("expected a list of names")
+    return tuple(value)
+
+
+def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mapping[str, object]) -> InvalidSettings:
+    first = error.errors()[0]
+    key = str(first["loc"][0])
+    source = (
+        origins[KEYS[key]].replace("file ", "settings file ", 1).replace("environment ", "environment variable ", 1)
+    )
+    why = first.get("ctx", {}).get("error", first["msg"])
+    return InvalidSettings(f"{source}: {key} has the malformed value {found[key]!r}: {why}")
