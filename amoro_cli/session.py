@@ -202,7 +202,8 @@ def command(
 
     def register(function: Callable[..., None]) -> None:
         def run(ctx: typer.Context, **given: Any) -> None:
-            session: Session = ctx.obj
+            # The root has what stands before the command; a group's own object is for completion.
+            session: Session = ctx.find_root().obj
             own = {option: given.pop(option) for option in options}
             function(_with_options(session, own), **given)
 
