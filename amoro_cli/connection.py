@@ -7,7 +7,7 @@ import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class Place:
     config: Path | None = None
     address: str | None = None
     token_file: Path | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     trust: Trust = PLAIN
 
 

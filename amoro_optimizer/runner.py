@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -43,7 +43,7 @@ class OptimizerConfig:
     group: str
     threads: int
     memory_bytes: int
-    enrolment_token: str
+    enrolment_token: str = field(repr=False)
     heartbeat_interval_s: float
     labels: Mapping[str, str]
     drain_timeout_s: float = 600.0

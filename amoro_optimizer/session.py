@@ -11,7 +11,7 @@ class Registration:
     """What the coordinator answered to a registration."""
 
     optimizer_id: str
-    token: str
+    token: str = field(repr=False)
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
 

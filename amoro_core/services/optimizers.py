@@ -3,7 +3,7 @@
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -29,7 +29,7 @@ class Registered:
     """The answer to a registration; the token is shown only here."""
 
     optimizer: Optimizer
-    token: str
+    token: str = field(repr=False)
     adopted: tuple[Attempt, ...]
 
 

@@ -1,9 +1,14 @@
 """What is a secret, and what is left of a text that holds one."""
 
+from pathlib import Path
+
 import pytest
 
+from amoro_cli.connection import Place
+from amoro_cli.launcher import Endpoint
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import is_secret, masked, without_secrets
+from amoro_optimizer.runner import OptimizerConfig
 
 
 @pytest.mark.parametrize(
@@ -49,5 +54,11 @@ def test_secrets_within_texts_are_replaced_and_the_rest_stays(text: str, shown: 
     assert without_secrets(text) == shown
 
 
-def test_a_catalogs_properties_stand_in_no_representation() -> None:
-    assert "hush" not in repr(CatalogConfig("cat", (("token", "hush"),)))
+def test_secrets_stand_in_no_representation() -> None:
+    held = (
+        CatalogConfig("cat", (("token", "hush"),)),
+        Endpoint("127.0.0.1:1", "hush"),
+        Place(Path("/h"), token="hush"),
+        OptimizerConfig("127.0.0.1:1", "default", 1, 1, "hush", 10.0, {}),
+    )
+    assert [value for value in held if "hush" in repr(value)] == []
