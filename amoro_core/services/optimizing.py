@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -428,8 +428,7 @@ class OptimizingService:
         _cancel_open_tasks(db, process.process_id, reason, now)
         runtime = tables.get(db, process.table_id)
         event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
-        ended = table_machine.advance(runtime, event, now)
-        tables.save(db, replace(ended, evaluated_snapshot_id=None))
+        tables.save(db, table_machine.advance(runtime, event, now))
         return _view(db, processes.get(db, process.process_id))
 
     def _closed(self, view: ProcessView, reason: str) -> ProcessView:
@@ -494,9 +493,7 @@ class OptimizingService:
             active = processes.find_active(db, runtime.table_id)
             if runtime.status is OptimizingStatus.PLANNING and active is None:
                 event = table_machine.PlanFailed("the coordinator ended while it planned")
-                idle = table_machine.advance(runtime, event, now)
-                # Its snapshot was evaluated already, and what was found is to be found again.
-                tables.save(db, replace(idle, evaluated_snapshot_id=None))
+                tables.save(db, table_machine.advance(runtime, event, now))
 
 
 def _view(db: Database, process: OptimizingProcess) -> ProcessView:

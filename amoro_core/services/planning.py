@@ -173,7 +173,7 @@ class PlanningService:
         if runtime.status is not OptimizingStatus.PLANNING:
             return
         event = table_machine.PlanFailed(f"planning failed: {why}")
-        idle = replace(table_machine.advance(runtime, event, now), evaluated_snapshot_id=None)
+        idle = table_machine.advance(runtime, event, now)
         tables.save(db, idle if asked else backed_off(idle, now))
 
     def _store_plan(

@@ -172,5 +172,6 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
         status_reason=event.reason,
         refusal=event.refusal if isinstance(event, Refuse) else "",
         pending_type=event.type if isinstance(event, Necessary) else runtime.pending_type,
+        evaluated_snapshot_id=None if isinstance(event, PlanFailed | ProcessEnded) else runtime.evaluated_snapshot_id,
         refresh_at=None if isinstance(event, ProcessEnded) else runtime.refresh_at,
     )

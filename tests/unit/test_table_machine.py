@@ -111,6 +111,13 @@ def test_every_status_with_every_event(status: OptimizingStatus, kind: type[Tabl
     )
 
 
+@pytest.mark.parametrize("event", [PlanFailed("no luck"), ProcessEnded("done")], ids=["plan", "process"])
+def test_what_was_found_before_a_plan_failed_or_a_process_ended_is_to_be_found_again(event: TableEvent) -> None:
+    status = S.PLANNING if isinstance(event, PlanFailed) else S.COMMITTING
+    before = replace(IDLE, status=status, evaluated_snapshot_id=7)
+    assert advance(before, event, LATER).evaluated_snapshot_id is None
+
+
 def test_refused_table_with_another_reason_stays_refused_since_it_was() -> None:
     refused = advance(IDLE, Refuse("location", "outside"), LATER)
     changed = advance(refused, Refuse("configuration", "bad value"), LATER + timedelta(hours=1))
