@@ -51,8 +51,8 @@ class Run:
     """One run: the sample and how it was drawn."""
 
     seed: int
-    minutes: float
-    is_again: bool  # what an earlier run of the same code had killed was not tried again
+    minutes: float  # of all runs that it goes on with
+    is_again: bool  # after others, whose kills it keeps
     made: Mapping[str, int]  # all mutants of each module
     mutants: tuple[Mutant, ...]
 
@@ -106,9 +106,7 @@ def render(run: Run, meanings: Mapping[Change, str], command: str) -> str:
     """The page in Markdown."""
     unexplained = sum(one.change not in meanings for one in run.survivors)
     killed = sum(one.is_killed for one in run.tried)
-    again = (
-        " Those killed in an earlier run over the same code were not tried again in this one." if run.is_again else ""
-    )
+    again = " This is after several runs: the later ones tried again only what had survived." if run.is_again else ""
     lines = [
         _HEAD,
         f"Written by `{command}`: {len(run.mutants)} of {sum(run.made.values())} mutants drawn with seed {run.seed}, "

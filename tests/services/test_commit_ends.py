@@ -189,6 +189,17 @@ def test_a_refused_commit_lets_the_table_alone_for_a_while(
     assert not any(present((*attempt.files, *attempt.metadata_files)))
 
 
+def test_a_commit_ends_the_waiting_after_failures(world: World, process: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sending(monkeypatch, refused)
+    world.committing.commit(process)
+    again = world.begin(OptimizingType.MINOR)
+    world.run_all(again)
+
+    assert world.committing.commit(again) is ProcessStatus.SUCCESS
+
+    assert (world.table().failures, world.table().retry_at) == (0, None)
+
+
 def test_a_commit_that_lands_unheard_when_it_is_sent_again_is_found(
     world: World, process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_commit_changes_files_and_no_rows(world: World, process: str) -> None:
 def test_committing_again_does_nothing(world: World, process: str) -> None:
     world.committing.commit(process)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    assert world.committing.clean_up(process) == ()
     assert snapshots_of(world, process) == 1
 
 
