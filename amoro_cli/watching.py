@@ -52,4 +52,6 @@ def show_watched(
 def _write(document: Document, output: OutputFormat) -> None:
     if output is OutputFormat.TABLE and sys.stdout.isatty():
         sys.stdout.write(_CLEAR)
+    if output is OutputFormat.YAML:
+        sys.stdout.write("---\n")
     write(document, output)

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from amoro_cli.launcher import Endpoint
 from amoro_core.protocol import admin_pb2 as pb
@@ -25,6 +26,7 @@ def test_a_process_is_shown_at_each_change_until_its_end(cli: Cli, admin: FakeAd
         "status: committing",
         "status: success",
     ]
+    assert [body["status"] for body in yaml.safe_load_all(result.out)] == ["running", "committing", "success"]
     assert len(admin.asked("GetProcess")) == 5
 
 
