@@ -10,26 +10,52 @@ import signal
 import time
 from pathlib import Path
 
+#: Between every two lasting effects: writes of the database (store), of the table (stage, send, remove) and of files.
 NAMES = frozenset(
     {
+        # Coordinator, while it plans.
+        "plan.after_mark",
         "plan.before_store",
+        "plan.after_store",
+        # Coordinator, while tasks are handed out and reported.
+        "poll.after_store",
+        "ack.after_store",
+        "complete.before_store",
+        "complete.after_store",
+        "cancel.after_store",
+        # Coordinator, while it commits.
         "commit.before_intent",
+        "commit.after_stage",
         "commit.after_intent",
         "commit.after_send",
+        "commit.after_done",
+        "commit.after_loss",
+        "commit.after_failure",
+        "commit.before_resend",
+        "clean.after_file",
+        # Optimizer.
+        "task.before_ack",
         "task.before_write",
+        "task.after_file",
         "task.before_complete",
+        "task.after_complete",
     }
 )
 
 _POLL_S = 0.05
 
-_actions: dict[str, str] = dict(
-    pair.split("=", 1) for pair in os.environ.get("AMORO_FAILPOINTS", "").split(",") if "=" in pair
-)
+_actions: dict[str, str] = {}
 
 
 class InjectedFault(Exception):
     """Raised by a failpoint that a test has armed."""
+
+
+def arm(actions: str) -> None:
+    """Do these from now on, in place of those before: pairs as AMORO_FAILPOINTS holds them."""
+    _actions.clear()
+    pairs = (pair.partition("=") for pair in actions.split(",") if "=" in pair)
+    _actions.update((name, action) for name, _, action in pairs)
 
 
 def failpoint(name: str) -> None:
@@ -51,3 +77,6 @@ def _hold(mark: Path) -> None:
     mark.touch()
     while mark.exists():
         time.sleep(_POLL_S)
+
+
+arm(os.environ.get("AMORO_FAILPOINTS", ""))

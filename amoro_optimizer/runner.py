@@ -245,6 +245,7 @@ class Runner:
         with self._lock:
             self._session = sessions.started(self._session, task.attempt, task.thread_id)
         try:
+            failpoint("task.before_ack")
             vended = self._ack(task.attempt)
             if vended is None:
                 log.warning("task.dropped", attempt=str(task.attempt), reason="stale before it was acknowledged")
@@ -253,6 +254,7 @@ class Runner:
             if result is not None:
                 failpoint("task.before_complete")
                 self._deliver(task.attempt, result)
+                failpoint("task.after_complete")
         finally:
             with self._lock:
                 self._session = sessions.finished(self._session, task.attempt)

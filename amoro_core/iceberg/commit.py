@@ -1,12 +1,10 @@
 """The commit of a rewrite: staged as manifests, sent as one request, traced when nobody knows whether it landed."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, RESTError
-from pyiceberg.io import FileIO
-from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
@@ -14,12 +12,13 @@ from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpd
 from requests import HTTPError
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
+from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
 from amoro_core.files.locations import is_within
-from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import write_locations
-from amoro_core.iceberg.staging import MAIN, stage
-from amoro_core.model.commits import Trace
+from amoro_core.iceberg.staging import stage
+from amoro_core.iceberg.tracing import manifests_of, trace
 from amoro_core.model.paths import normalise
 
 __all__ = ["delete_unreferenced", "send", "stage", "trace"]
@@ -134,47 +133,6 @@ def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def trace(
-    table: Table,
-    snapshot_id: int,
-    sequence_number: int,
-    files: Sequence[str],
-    parent_snapshot_id: int | None = None,
-) -> Trace:
-    """Whether an attempt landed, as the table loaded just now says; `files` are the data and delete files it adds.
-
-    Landed: its id is known, or a file of it is reachable from any ref. Refuted: nothing is, and it can't be applied
-    any more, since the last sequence number has reached its own; in format 1 since main has left its parent, which
-    stays open where the parent is not known (yet: a catalog may answer with a state from before it).
-    """
-    metadata = table.metadata
-    known = {one.snapshot_id for one in metadata.snapshots} | {one.snapshot_id for one in metadata.snapshot_log}
-    if snapshot_id in known or _is_reachable(table.io, metadata, sequence_number, frozenset(files)):
-        return Trace.LANDED
-    if metadata.format_version == 1:
-        main = metadata.refs.get(MAIN)
-        has_left = parent_snapshot_id in known and (main is None or main.snapshot_id != parent_snapshot_id)
-        return Trace.REFUTED if has_left else Trace.OPEN
-    return Trace.REFUTED if metadata.last_sequence_number >= sequence_number else Trace.OPEN
-
-
-def _is_reachable(io: FileIO, metadata: TableMetadata, sequence_number: int, files: frozenset[str]) -> bool:
-    heads = {ref.snapshot_id for ref in metadata.refs.values()}
-    snapshots = [one for one in metadata.snapshots if one.snapshot_id in heads]
-    # Manifests older than the attempt can't name its files.
-    manifests = (one for one in _manifests_of(io, snapshots) if one.sequence_number >= sequence_number)
-    return bool(files) and any(
-        entry.data_file.file_path in files for one in manifests for entry in read_manifest(io, one).live
-    )
-
-
-def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
-    """Each manifest of the snapshots once."""
-    lists = {snapshot.manifest_list for snapshot in snapshots}
-    found = {file.manifest_path: file for path in sorted(lists) for file in read_list(io, path)}
-    return list(found.values())
-
-
 def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) -> tuple[str, ...]:
     """Delete those of the files that lie where the table's files are written and that no snapshot, statistics entry
     or log entry of the table, loaded just now, names. Returns what was deleted, in the order given.
@@ -199,6 +157,7 @@ def _is_deleted(access: FileAccess, path: str) -> bool:
         access.delete(path)
     except WorkFailed:
         return False
+    failpoint("clean.after_file")
     return True
 
 
@@ -210,6 +169,6 @@ def _named(table: Table) -> Iterator[str]:
     yield from (one.statistics_path for one in metadata.statistics)
     yield from (one.statistics_path for one in metadata.partition_statistics)
     yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
-    for manifest in _manifests_of(table.io, metadata.snapshots):
+    for manifest in manifests_of(table.io, metadata.snapshots):
         yield manifest.manifest_path
         yield from (entry.data_file.file_path for entry in read_manifest(table.io, manifest).entries)

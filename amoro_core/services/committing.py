@@ -136,6 +136,7 @@ class CommittingService:
 
     def _send_again(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> Trace:
         """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
+        failpoint("commit.before_resend")
         try:
             table.send(attempt.payload)
         except (CommitConflict, CommitRefused, CommitUnknown) as error:
@@ -158,6 +159,7 @@ class CommittingService:
         _check(case.record, content, head, table, known)
         failpoint("commit.before_intent")
         staged = table.stage(head, content, _summary(case.process))
+        failpoint("commit.after_stage")
         attempt = _written_down(case, content, head, staged, self._clock())
         # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
         self._store.write(lambda db: self._intend(db, attempt))
@@ -175,6 +177,7 @@ class CommittingService:
             self._store.write(
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
             )
+            failpoint("commit.after_loss")
             self._clean(case, attempt.metadata_files)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
@@ -182,6 +185,7 @@ class CommittingService:
             self._store.write(
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
             )
+            failpoint("commit.after_loss")
             self._clean(case, attempt.metadata_files)
             raise
         except CommitUnknown as error:
@@ -221,6 +225,7 @@ class CommittingService:
             )
 
         self._store.write(finish)
+        failpoint("commit.after_done")
         log.info(
             "process.committed",
             process=attempt.process_id,
@@ -254,6 +259,7 @@ class CommittingService:
                 processes.save(db, process_machine.advance(process, process_machine.CommitRefuted(), self._clock()))
 
         self._store.write(keep)
+        failpoint("commit.after_loss")
         self._clean(case, attempt.metadata_files)
 
     def _fail(self, case: _Case, error: AmoroError) -> None:
@@ -271,6 +277,7 @@ class CommittingService:
             tables.save(db, runtime if isinstance(error, CommitConflict) else backed_off(runtime, now))
 
         self._store.write(finish)
+        failpoint("commit.after_failure")
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
         self._changed()
         self.clean_up(case.process.process_id)

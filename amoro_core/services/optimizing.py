@@ -15,6 +15,7 @@ from amoro_core.errors import (
     TaskNotFound,
     UnknownToken,
 )
+from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import TableFormat
 from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import (
@@ -121,6 +122,8 @@ class OptimizingService:
             return []
         effects = _Effects()
         chosen = self._store.write(lambda db: self._hand_out(db, optimizer_id, group, thread_ids, effects))
+        if chosen:
+            failpoint("poll.after_store")
         self._send(effects)
         handed = [self._store.read(partial(self._handed, task=task)) for task in chosen]
         if handed:
@@ -191,6 +194,7 @@ class OptimizingService:
     def ack(self, optimizer_id: str, attempts: Sequence[Attempt]) -> list[Mapping[str, str] | None]:
         """Accept attempts; for each the storage properties to vend, or None when it is stale."""
         accepted = self._store.write(lambda db: [self._ack(db, optimizer_id, attempt) for attempt in attempts])
+        failpoint("ack.after_store")
         self._signals.changed()
         return [None if table_id is None else self._vend(table_id) for table_id in accepted]
 
@@ -230,7 +234,9 @@ class OptimizingService:
             else b""
         )
         effects = _Effects()
+        failpoint("complete.before_store")
         accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, payload, effects))
+        failpoint("complete.after_store")
         self._send(effects)
         self._signals.changed()
         return accepted
@@ -432,6 +438,7 @@ class OptimizingService:
         return _view(db, processes.get(db, process.process_id))
 
     def _closed(self, view: ProcessView, reason: str) -> ProcessView:
+        failpoint("cancel.after_store")
         log.info("process.cancelled", process=view.process.process_id, table=str(view.table), reason=reason)
         self._signals.left_over(view.process.process_id)
         self._signals.changed()

@@ -85,6 +85,7 @@ class PlanningService:
         runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
         self._changed()
         try:
+            failpoint("plan.after_mark")
             begun = self._plan_marked(runtime, trigger, requested, force)
         except TableRefused as refusal:
             event = table_machine.Refuse(refusal.reason, refusal.message)
@@ -129,6 +130,7 @@ class PlanningService:
         works = _works(process, table, made, config)
         failpoint("plan.before_store")
         self._store.write(lambda db: self._store_plan(db, process, works))
+        failpoint("plan.after_store")
         log.info(
             "process.planned",
             process=process.process_id,

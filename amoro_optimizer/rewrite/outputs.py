@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import AmoroError
+from amoro_core.failpoints import failpoint
 from amoro_core.files.deletes import Positions, write_position_deletes
 from amoro_core.files.io import FileAccess
 from amoro_core.files.locations import new_location
@@ -73,12 +74,14 @@ class Outputs:
             return
         output, self._open = self._open, None
         self.data_files.append(self._data_file(output.close()))
+        failpoint("task.after_file")
 
     def write_deletes(self, data: DataFile, positions: Positions) -> None:
         """Write the position delete file of a converted data file."""
         path = self._new_path(data.partition, "-deletes")
         number = self._work.sequence_number
         self.delete_files.append(write_position_deletes(self._access, path, data, positions, number, self._options))
+        failpoint("task.after_file")
 
     def abandon(self) -> None:
         """Delete everything written, as far as that is possible."""

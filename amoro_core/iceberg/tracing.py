@@ -1,0 +1,100 @@
+"""Whether an attempt to commit landed: everything that the table still says about it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.serializers import FromInputFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.staging import MAIN
+from amoro_core.model.commits import Trace
+
+
+def trace(
+    table: Table,
+    snapshot_id: int,
+    sequence_number: int,
+    files: Sequence[str],
+    parent_snapshot_id: int | None = None,
+) -> Trace:
+    """Whether an attempt landed, as the table loaded just now says; `files` are the data and delete files it adds.
+
+    Landed: its id is known (as a snapshot, in the log, as a parent, or in an earlier metadata file of the table's own
+    log), or a manifest names a file of it, be it as removed. Refuted: none of that, and it can't be applied any more,
+    since the last sequence number has reached its own; in format 1 since main has left its parent, which stays open
+    where the parent is not known (yet: a catalog may answer with a state from before it). Raises what reading manifests
+    raises, CatalogUnavailable also for earlier metadata files.
+
+    An attempt is called refuted although it landed when its snapshot and those after it that removed its files are
+    expired, and the metadata files of that time have left the log. Then its effect is over: a new attempt finds the
+    inputs gone, and what is cleaned up is named by no snapshot.
+    """
+    metadata = table.metadata
+    known = _known(metadata)
+    if snapshot_id in known or _is_named(table.io, metadata, sequence_number, frozenset(files)):
+        return Trace.LANDED
+    if metadata.format_version == 1:
+        main = metadata.refs.get(MAIN)
+        is_at_parent = main is not None and main.snapshot_id == parent_snapshot_id
+        if is_at_parent or parent_snapshot_id not in known:
+            return Trace.OPEN
+    elif metadata.last_sequence_number < sequence_number:
+        return Trace.OPEN
+    return Trace.LANDED if _was_known(table, snapshot_id, sequence_number) else Trace.REFUTED
+
+
+def _known(metadata: TableMetadata) -> set[int]:
+    """The ids of all snapshots that the metadata tells of: nothing but a commit makes one a parent."""
+    return {
+        *(one.snapshot_id for one in metadata.snapshots),
+        *(one.parent_snapshot_id for one in metadata.snapshots if one.parent_snapshot_id is not None),
+        *(one.snapshot_id for one in metadata.snapshot_log),
+    }
+
+
+def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: frozenset[str]) -> bool:
+    """Whether any manifest has one of the files, which it is named for alone: a removed one had been in the table."""
+    # Manifests older than the attempt can't name its files.
+    manifests = (one for one in manifests_of(io, metadata.snapshots) if one.sequence_number >= sequence_number)
+    return bool(files) and any(
+        entry.data_file.file_path in files for one in manifests for entry in read_manifest(io, one).entries
+    )
+
+
+def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
+    """Whether an earlier metadata file, of those that the table's log names, knows the snapshot."""
+    for metadata in _earlier(table):
+        if snapshot_id in _known(metadata):
+            return True
+        if metadata.format_version != 1 and metadata.last_sequence_number < sequence_number:
+            return False  # it and all before it are from before the attempt
+    return False
+
+
+def _earlier(table: Table) -> Iterator[TableMetadata]:
+    """The metadata files of the table's log that still can be read, the newest first. Raises CatalogUnavailable."""
+    for entry in reversed(table.metadata.metadata_log):
+        try:
+            yield _read(table.io, entry.metadata_file)
+        except FileNotFoundError:
+            continue  # whoever removed it took its testimony along
+        except OSError as error:
+            raise CatalogUnavailable(f"the metadata file {entry.metadata_file} can't be read: {error}") from error
+        except ValueError:
+            continue  # no metadata (any more)
+
+
+def _read(io: FileIO, path: str) -> TableMetadata:
+    return FromInputFile.table_metadata(io.new_input(path))
+
+
+def manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
+    """Each manifest of the snapshots once."""
+    lists = {snapshot.manifest_list for snapshot in snapshots}
+    found = {file.manifest_path: file for path in sorted(lists) for file in read_list(io, path)}
+    return list(found.values())

@@ -1,0 +1,118 @@
+"""An attempt whose answer was lost, whose outputs others rewrote, and whose snapshot was expired: what still tells."""
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.iceberg import commit, tracing
+from amoro_core.model.commits import StagedCommit, Trace
+from tests.engine.oracle import live_files
+from tests.engine.writer import append, expire_snapshots, make_catalog, make_table, remove_files
+from tests.iceberg.rewriting import loaded, rewritten, staged
+from tests.iceberg.test_commit import SCHEMA, rows, traced
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog: SqlCatalog = make_catalog(tmp_path)
+    made = make_table(catalog, "db.t", SCHEMA)
+    append(made, rows(1, 2))
+    append(made, rows(3, 4))
+    return made
+
+
+def landed_and_replaced(table: Table) -> StagedCommit:
+    """An attempt that landed, and whose only output another engine has removed with its next commit."""
+    fresh, attempt = staged(table, rewritten(table))
+    before = {file.path for file in live_files(table)}
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    outputs = {file.path for file in live_files(table)} - before
+    assert len(outputs) == 1
+    remove_files(table, outputs)
+    return attempt
+
+
+def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java's expiry leaves the parent's id as it is; pyiceberg's takes it away, so here it is put back."""
+    attempt = landed_and_replaced(table)
+    expire_snapshots(table)
+    monkeypatch.setattr(tracing, "_earlier", lambda table: ())
+    found = loaded(table)
+    (last,) = found.metadata.snapshots
+    before = commit.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
+    child = last.model_copy(update={"parent_snapshot_id": attempt.snapshot_id})
+    found.metadata = found.metadata.model_copy(update={"snapshots": [child]})
+
+    assert before == Trace.REFUTED
+    assert commit.trace(found, attempt.snapshot_id, attempt.sequence_number, []) == Trace.LANDED
+
+
+def test_an_expired_attempt_is_known_by_removed_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = landed_and_replaced(table)
+    expire_snapshots(table)
+    monkeypatch.setattr(tracing, "_earlier", lambda table: ())
+    assert attempt.snapshot_id not in tracing._known(loaded(table).metadata)
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+def forget(table: Table) -> None:
+    """Two more commits, after which no snapshot of the metadata has seen the attempt."""
+    append(table, rows(5))
+    append(table, rows(6))
+    expire_snapshots(table)
+
+
+def test_an_expired_attempt_is_known_by_an_earlier_metadata_file(table: Table) -> None:
+    attempt = landed_and_replaced(table)
+    forget(table)
+    metadata = loaded(table).metadata
+    assert attempt.snapshot_id not in tracing._known(metadata)
+
+    assert traced(table, attempt) == Trace.LANDED
+
+
+def test_metadata_files_that_are_gone_tell_nothing(table: Table) -> None:
+    """What cannot be known: the attempt is called refuted, though it landed once."""
+    attempt = landed_and_replaced(table)
+    forget(table)
+    for entry in loaded(table).metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
+
+    assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_a_metadata_file_that_can_not_be_read_now_leaves_the_attempt_as_it_is(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = landed_and_replaced(table)
+    forget(table)
+
+    def unreadable(io: FileIO, path: str) -> TableMetadata:
+        raise OSError("503 Slow Down")
+
+    monkeypatch.setattr(tracing, "_read", unreadable)
+    with pytest.raises(CatalogUnavailable, match="503 Slow Down"):
+        traced(table, attempt)
+
+
+def test_a_refuted_attempt_is_looked_for_only_in_metadata_files_of_its_time(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, attempt = staged(table, rewritten(table))
+    append(table, rows(5))
+    read: list[str] = []
+    read_metadata = tracing._read
+
+    def counted(io: FileIO, path: str) -> TableMetadata:
+        read.append(path)
+        return read_metadata(io, path)
+
+    monkeypatch.setattr(tracing, "_read", counted)
+    assert traced(table, attempt) == Trace.REFUTED
+    assert read == [loaded(table).metadata.metadata_log[-1].metadata_file]

@@ -1,0 +1,201 @@
+"""One table with its writer, a coordinator and an optimizer that die, and what must hold in the end."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import recorded_address
+from amoro_cli.launcher import Endpoint
+from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
+from amoro_core.iceberg.catalogs import close_catalogs
+from tests.acceptance.processes import free_port, install
+from tests.engine import oracle
+from tests.engine.parquet_rows import local_path
+from tests.kills.nursery import Child, Nursery
+from tests.model.lake import Lake, ids_are, process_of, row
+
+#: Silence counts only after so long, so that a busy machine does not look like a death.
+SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 2s\n"
+PROPERTIES = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
+TABLE = "cat.db.t"
+PATIENCE_S = 120.0
+ACTIVE = ("running", "committing", "commit_unknown")
+LANDED = ("success", "partial")
+
+
+class Site:
+    """A state directory, a catalog and a partitioned table; processes are started as they are asked for."""
+
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self._installation = install(directory, SETTINGS)
+        self._port = free_port()
+        self._started = 0
+        self.lake = Lake.created(self._installation.catalog, partitioned=True, properties=PROPERTIES)
+        self.lake.append([row(id_, part) for part in "ab" for id_ in range(8)], files=3)
+        self.coordinator: Child | None = None
+        self.optimizer: Child | None = None
+
+    # Processes
+
+    def start_coordinator(self, armed: str = "") -> None:
+        """A coordinator, killed first where one runs."""
+        if self.coordinator is not None:
+            self.coordinator.kill()
+        self.coordinator = self._start(("up", "--port", str(self._port), "--without-optimizer"), armed)
+
+    def start_optimizer(self, armed: str = "") -> None:
+        """An optimizer, killed first where one runs. It waits for its coordinator."""
+        if self.optimizer is not None:
+            self.optimizer.kill()
+        address = f"127.0.0.1:{self._port}"
+        options = ("--address", address, "--threads", "1", "--heartbeat-interval", "300ms")
+        self.optimizer = self._start(("optimizer", "run", *options), armed)
+
+    def _start(self, arguments: tuple[str, ...], armed: str) -> Child:
+        self._started += 1
+        log = self._installation.directory / f"{self._started}-{arguments[0]}.log"
+        return self._nursery.start(arguments, self._installation.environment, armed, log)
+
+    def close(self) -> None:
+        for child in (self.coordinator, self.optimizer):
+            if child is not None:
+                child.kill()
+        close_catalogs()
+        self._installation.close()
+
+    def said(self) -> str:
+        """The logs of all processes, and where the living ones are, for the report of a failure."""
+        for child in (self.coordinator, self.optimizer):
+            if child is not None:
+                child.ask_where()
+        time.sleep(1.0)
+        logs = sorted(self._installation.directory.glob("*.log"), key=lambda path: path.stat().st_mtime)
+        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')}" for log in logs)
+
+    # Asking
+
+    def ask(self, call: Callable[[AdminClient], Any]) -> Any:
+        """What the coordinator answers; None when it does not, or refuses."""
+        home = self._installation.home
+        address = recorded_address(home)
+        if address is None:
+            return None
+        token = (home / "admin.token").read_text().strip()
+        with closing(AdminClient(Endpoint(address, token))) as client:
+            try:
+                return call(client)
+            except AmoroError as error:
+                print(f"asked in vain: {error.message}")
+                return None
+
+    def optimize(self, kind: str = "full") -> bool:
+        """Ask for optimizing; whether a process was planned."""
+        answer = self.ask(
+            lambda client: client.optimize_table(TABLE, kind, kind == "full", timedelta(seconds=PATIENCE_S))
+        )
+        return answer is not None and answer.process_id != ""
+
+    # Writing
+
+    def write(self, chance: random.Random, *, alone: bool) -> None:
+        """One commit of another writer; beside a process that works, nothing that names files."""
+        ids = chance.sample(range(12), 2)
+        rows = [row(id_, chance.choice("ab"), str(chance.randrange(10**6))) for id_ in ids]
+        match chance.choice(("append", "upsert", "positions", "equal", "overwrite", "remove")):
+            case "append":
+                self.lake.append(rows)
+            case "positions":
+                self.lake.delete_positions(ids_are(*ids))
+            case "equal":
+                self.lake.delete_equal(rows)
+            case "overwrite":
+                self.lake.overwrite(ids_are(ids[0]), {"value": "over"})
+            case "remove" if alone:
+                self.lake.remove_file(ids_are(ids[0]))
+                self.lake.append(rows)  # without data files there is nothing to optimize
+            case _:
+                self.lake.upsert(rows)
+
+    # Looking
+
+    def processes(self) -> dict[str, tuple[str, str]]:
+        """Status and failure's code of each process in the state database."""
+        return {one: (status, code) for one, status, code in self._rows(_PROCESSES)}
+
+    def _rows(self, query: str) -> Sequence[tuple[Any, ...]]:
+        path = self._installation.home / "amoro.db"
+        if not path.exists():
+            return []
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=30.0)) as db:
+            try:
+                return db.execute(query).fetchall()
+            except sqlite3.OperationalError as error:
+                if "no such table" not in str(error):
+                    raise
+                return []  # the first coordinator died before it had made its tables
+
+    @property
+    def is_busy(self) -> bool:
+        return any(status in ACTIVE for status, _ in self.processes().values())
+
+    @property
+    def is_listening(self) -> bool:
+        return recorded_address(self._installation.home) is not None
+
+    def wait(self, condition: Callable[[], bool], what: str) -> None:
+        """Raises AssertionError when the condition does not hold in time."""
+        until = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < until, f"not within {PATIENCE_S:g} s: {what}"
+            time.sleep(0.02)
+
+    # What must hold
+
+    def require(self, totals: Counter[str]) -> None:
+        """Undisturbed, all comes to its end: rows are the model's, each process landed once or says that it did not."""
+        self._keep_alive()
+        self.wait(lambda: not self.is_busy, "all processes end")
+        before = len(self.processes())
+        self.lake.append([row(1, "a"), row(1, "b")])
+        self.wait(lambda: self.optimize() or self.is_busy, "the table can be optimized")
+        self.wait(lambda: not self.is_busy, "the last process ends")
+        processes = self.processes()
+        assert len(processes) == before + 1
+        assert list(processes.values())[-1] == ("success", "")
+        self.lake.require()
+        landed = [found for one in self.lake.table.metadata.snapshots if (found := process_of(one)) is not None]
+        assert sorted(landed) == sorted(one for one, (status, _) in processes.items() if status in LANDED)
+        # Losing to a writer, or a task whose optimizers died too often.
+        codes = {code for status, code in processes.values() if status == "failed"}
+        assert codes <= {CommitConflict.code, WorkFailed.code}, codes
+        assert self._rows("SELECT count(*) FROM commit_attempt WHERE outcome IN ('sent', 'unknown')") == [(0,)]
+        # No task is lost: those of a process that landed wholly have all been done, and nobody holds one.
+        assert self._rows(_TASKS_NOT_DONE) == [(0,)]
+        assert self._rows("SELECT count(*) FROM task_runtime WHERE status IN ('scheduled', 'acked')") == [(0,)]
+        assert self._rows("PRAGMA integrity_check") == [("ok",)]
+        missing = [file.path for file in oracle.live_files(self.lake.table) if not Path(local_path(file.path)).exists()]
+        assert missing == []
+        for status, code in processes.values():
+            totals[f"processes {status} {code}".strip()] += 1
+
+    def _keep_alive(self) -> None:
+        """Two new processes, with nothing armed."""
+        self.start_coordinator()
+        self.start_optimizer()
+
+
+_PROCESSES = "SELECT process_id, status, failure_code FROM table_process ORDER BY process_id"
+_TASKS_NOT_DONE = (
+    "SELECT count(*) FROM task_runtime JOIN table_process USING (process_id) "
+    "WHERE table_process.status = 'success' AND task_runtime.status <> 'success'"
+)
