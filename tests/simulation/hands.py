@@ -47,6 +47,7 @@ class Hand:
     optimizer_id: str = ""
     draining: bool = False
     gone: bool = False
+    hung: bool = False
     works: dict[int, Work] = field(default_factory=dict)
 
     def step(self, world: Simulation) -> object:
@@ -67,6 +68,8 @@ class Hand:
     def _step(self, world: Simulation) -> str:
         if not self.token:
             return self.register(world)
+        if self.hung:
+            return self.heartbeat(world)
         what = world.chance.choice(("heartbeat", "poll", "poll", "work", "work", "work"))
         if what == "heartbeat":
             return self.heartbeat(world)

@@ -24,7 +24,7 @@ from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizing import Failure, HandedTask
 from tests.model.conftest import quick_directory
-from tests.simulation.coordinator import CLOSE, GROUPS, Coordinator, Died
+from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
 from tests.simulation.hands import Hand, Unanswered, Work
 from tests.simulation.invariants import Watch
 from tests.simulation.lake import Lake, LakeTable
@@ -72,7 +72,7 @@ class Simulation:
         self._path = home / "amoro.db"
         self._format = LakeFormat(self.lake, self._at)
         self.watch = Watch(self._path, self.lake)
-        self.dying_rate = self.chance.choice((0.0, 0.002, 0.01))
+        self.dying_rate = self.chance.choice((0.0, 0.01, 0.03))
         self.slip_rate = self.chance.choice((0.0, 0.05, 0.2))
         self.loss_rate = self.chance.choice((0.0, 0.1, 0.3))
         self.coordinator = self._open()
@@ -164,6 +164,7 @@ class Simulation:
             "late message": (self._late, 4),
             "late commit": (self._late_commit, 4),
             "hand lost": (self._lose_hand, 1),
+            "hand hangs": (self._hang_hand, 1),
             "hand new": (self._new_hand, 3),
             "restart": (self._killed, 1),
             "table": (self._create_table, 1),
@@ -277,6 +278,14 @@ class Simulation:
         hand = self.chance.choice(self.hands)
         hand.gone = True
         self.hands.remove(hand)
+        return hand.name
+
+    def _hang_hand(self) -> object:
+        """Its heart beats on, and none of its threads does anything any more."""
+        if not self.hands:
+            return "nobody"
+        hand = self.chance.choice(self.hands)
+        hand.hung = True
         return hand.name
 
     def _job(self) -> object:
@@ -493,6 +502,10 @@ class Simulation:
         while self._restless():
             assert self.seconds - began <= REST.total_seconds(), f"no rest: {self._restless()}"
             self._tick()
+            if self.seconds - began > HEARTBEAT.total_seconds() + 2 * TICK_S:
+                known = {optimizer.optimizer_id for optimizer, _ in self.coordinator.optimizers.list_optimizers()}
+                lost = known - {hand.optimizer_id for hand in self.hands}
+                assert not lost, f"optimizers {lost} are not heard of any more, and still known"
             # Other writers go on: what nobody knows of a commit is known when its sequence number is taken.
             if int((self.seconds - began) / TICK_S) % 4 == 0:
                 for identifier in sorted(self.lake.tables):
@@ -510,7 +523,7 @@ class Simulation:
         while self.coordinator.jobs:
             self._do("job", self._job)
         for hand in self.hands:
-            if not hand.gone:
+            if not (hand.gone or hand.hung):
                 self._do("turn", lambda hand=hand: hand.attempt(self, lambda world: world._turn(hand)))  # type: ignore[misc]
         while self.coordinator.jobs:
             self._do("job", self._job)
