@@ -26,7 +26,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType
+from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType, StructType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
 from tests.engine.values import canonical, field_path, path_in_history, schemas_newest_first, value_at
@@ -225,13 +225,23 @@ def _reduced(kind: Any, value: Any) -> Any:
 
 
 def write_position_deletes(
-    table: Table, spec_id: int, partition: tuple[Any, ...], deletes: Sequence[tuple[str, int]], with_bounds: bool = True
+    table: Table,
+    spec_id: int,
+    partition: tuple[Any, ...],
+    deletes: Sequence[tuple[str, int]],
+    with_bounds: bool = True,
+    rows: Mapping[tuple[str, int], Any] | None = None,
 ) -> DataFile:
-    """Write (path, position) pairs in the given order as one position delete file."""
-    rows = to_arrow(POSITION_SCHEMA, [{"file_path": path, "pos": position} for path, position in deletes])
+    """Write (path, position) pairs in the given order as one position delete file, with the deleted rows if given."""
+    schema, records = POSITION_SCHEMA, [{"file_path": path, "pos": position} for path, position in deletes]
+    if rows is not None:
+        row = NestedField(2147483544, "row", StructType(*table.schema().fields), required=False)
+        schema = Schema(*POSITION_SCHEMA.fields, row)
+        records = [{**record, "row": rows[place]} for record, place in zip(records, deletes, strict=True)]
     spec = table.metadata.specs()[spec_id]
     content = DataFileContent.POSITION_DELETES
-    return _write(table, content, POSITION_SCHEMA, rows, spec, partition, metrics=FULL_METRICS, with_bounds=with_bounds)
+    arrow = to_arrow(schema, records)
+    return _write(table, content, schema, arrow, spec, partition, metrics=FULL_METRICS, with_bounds=with_bounds)
 
 
 def _write(

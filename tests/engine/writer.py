@@ -178,14 +178,19 @@ def delete_where(
     per_file: bool = False,
     sort: bool = True,
     with_bounds: bool = True,
+    with_rows: bool = False,
     branch: str = MAIN,
 ) -> Snapshot | None:
-    """Delete by position the live rows for which the predicate of a dictionary holds, seen on the head committed on."""
+    """Delete by position the live rows for which the predicate of a dictionary holds, seen on the head committed on.
+
+    The delete files may hold the deleted rows, too, in their optional column `row`.
+    """
 
     def build(head: Table) -> Change | None:
         live = oracle.rows_in(head.metadata, _head_of(head.metadata, branch))
-        wanted = [(one.path, one.position) for one in live if predicate(one.record)]
-        files = _position_files(head, branch, wanted, per_file, sort, with_bounds)
+        wanted = {(one.path, one.position): one.record for one in live if predicate(one.record)}
+        rows = wanted if with_rows else None
+        files = _position_files(head, branch, list(wanted), per_file, sort, with_bounds, rows)
         return Change(tuple(files)) if files else None
 
     return commit(table, build, branch)
@@ -301,7 +306,13 @@ def _equality_files(table: Table, delete: EqualityDelete) -> list[DataFile]:
 
 
 def _position_files(
-    table: Table, branch: str, wanted: Sequence[tuple[str, int]], per_file: bool, sort: bool, with_bounds: bool
+    table: Table,
+    branch: str,
+    wanted: Sequence[tuple[str, int]],
+    per_file: bool,
+    sort: bool,
+    with_bounds: bool,
+    rows: Mapping[tuple[str, int], Any] | None = None,
 ) -> list[DataFile]:
     """One delete file for each partition of the data files, or for each of them."""
     files = oracle.files_in(table.metadata, _head_of(table.metadata, branch))
@@ -316,7 +327,7 @@ def _position_files(
     for deletes in groups.values():
         home = homes[deletes[0][0]]
         partition = stored_partition(table.metadata, home.spec_id, home.partition)
-        done.append(write_position_deletes(table, home.spec_id, partition, deletes, with_bounds))
+        done.append(write_position_deletes(table, home.spec_id, partition, deletes, with_bounds, rows))
     return done
 
 

@@ -136,7 +136,11 @@ def _delete_positions(made: RandomTable) -> None:
     chance = made.chance
     share, per_file = chance.choice([0.05, 0.3, 0.9]), chance.random() < 0.5
     writer.delete_where(
-        made.table, lambda row: chance.random() < share, per_file=per_file, with_bounds=chance.random() < 0.5
+        made.table,
+        lambda row: chance.random() < share,
+        per_file=per_file,
+        with_bounds=chance.random() < 0.5,
+        with_rows=chance.random() < 0.4,
     )
 
 

@@ -318,6 +318,21 @@ def test_files_of_other_writers_are_read_exactly(
     assert rows_of(output) == [expected, dict.fromkeys(VALUES)]
 
 
+def test_chunks_whose_dictionary_overflows_midway_are_read_whole(tmp_path: Path) -> None:
+    columns = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+    rows = {"n": [n // 2 for n in range(5000)], "s": [f"value {n % 3000}" for n in range(5000)]}
+    options = {"dictionary_pagesize_limit": 2000, "data_page_size": 1000, "write_batch_size": 100}
+    file = data_file(tmp_path, columns, rows, compression="none", **options)
+    chunks = [pq.read_metadata(file.path).row_group(0).column(at) for at in (0, 1)]
+    # The dictionaries have not taken all values, which need at least 20,000 bytes: the last pages hold them themselves.
+    assert all(1000 < chunk.data_page_offset - chunk.dictionary_page_offset < 4000 for chunk in chunks)
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+
+    output = run(task(context(tmp_path, schema), [file]))
+
+    assert rows_of(output) == [{"n": n, "s": s} for n, s in zip(rows["n"], rows["s"], strict=True)]
+
+
 def test_written_types_are_those_of_the_specification(tmp_path: Path) -> None:
     file = data_file(tmp_path, other_writer(), {name: [value] for name, value in STORED.items()})
 
