@@ -32,7 +32,7 @@ class Machine:
             capture_output=True,
             text=True,
             encoding="utf-8",
-            timeout=240,
+            timeout=400,
         )
 
 
@@ -72,7 +72,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         # What is installed already is not installed anew.
         venv = Path(sys.prefix)
         command = ["make", "--old-file", str(venv / ".test"), f"VENV={venv}", target]
-        ended = subprocess.run(command, cwd=repository, env=ours_apart(), capture_output=True, text=True, timeout=280)
+        ended = subprocess.run(command, cwd=repository, env=ours_apart(), capture_output=True, text=True, timeout=800)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return repository / "dist"
 

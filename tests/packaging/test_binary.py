@@ -9,6 +9,8 @@ import pytest
 
 from tests.packaging.conftest import PLAIN_PYTHON, Machine
 
+pytestmark = pytest.mark.timeout(900)  # it downloads and packs what it needs
+
 
 @pytest.fixture(scope="module")
 def binary(made: Callable[[str], Path]) -> Path:

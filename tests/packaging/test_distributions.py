@@ -16,6 +16,8 @@ from tests.packaging.conftest import PACKAGES, ROOT, Machine, copy_sources, ours
 
 VERSION = version("amoro")
 
+pytestmark = pytest.mark.timeout(900)  # it downloads and packs what it needs
+
 
 @pytest.fixture(scope="module")
 def dist(made: Callable[[str], Path]) -> Path:
@@ -33,8 +35,17 @@ def clean_amoro(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The command in an environment that holds the wheel and what it asks for."""
     place = tmp_path_factory.mktemp("clean")
     venv.create(place, with_pip=True)
-    install = [place / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check", "install", wheel]
-    ended = subprocess.run(install, env=ours_apart(), capture_output=True, text=True, timeout=280)
+    install = [
+        place / "bin/python",
+        "-m",
+        "pip",
+        "--quiet",
+        "--disable-pip-version-check",
+        "install",
+        "--no-compile",
+        wheel,
+    ]
+    ended = subprocess.run(install, env=ours_apart(), capture_output=True, text=True, timeout=800)
     assert ended.returncode == 0, ended.stderr
     return place / "bin/amoro"
 
