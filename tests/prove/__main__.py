@@ -61,7 +61,8 @@ def prove(budget_s: float, only: Collection[str]) -> int:
         seed, began = proof.next_seed(kind), time.monotonic()
         totals, mismatch = batch(kind, seed)
         seconds = time.monotonic() - began
-        keep(proof.with_batch(Run(kind, commit, versions, 1, seconds, totals), seed, mismatch))
+        # Read again: another run, of other kinds, may have added to it meanwhile.
+        keep(load(STATE).with_batch(Run(kind, commit, versions, 1, seconds, totals), seed, mismatch))
         print(f"{kind}:{seed} {'MISMATCH ' + mismatch if mismatch else 'ok'} in {seconds:.0f} s", flush=True)
     keep(load(STATE))
     open_ones = load(STATE).open
