@@ -106,9 +106,10 @@ def test_times_that_vary_at_random_change_no_share() -> None:
 
 
 @pytest.mark.parametrize("alone", [1, 2])
-def test_a_table_gets_all_threads_while_the_other_is_idle_and_owes_nothing_for_it(alone: int) -> None:
+@pytest.mark.parametrize("threads", [1, 5])
+def test_a_table_gets_all_threads_while_the_other_is_idle_and_owes_nothing_for_it(alone: int, threads: int) -> None:
     other = 3 - alone
-    group = Group(5, {1: 0.2, 2: 0.8}, lambda table: 60.0)
+    group = Group(threads, {1: 0.2, 2: 0.8}, lambda table: 60.0)
     group.waiting = Counter({alone: 10_000})
     group.run(NOW + timedelta(hours=1))
     assert group.time(NOW, group.now) == {alone: 1.0, other: 0.0}
