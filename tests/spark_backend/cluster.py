@@ -11,11 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyspark
+from tests.acceptance.processes import free_port, wait_until
+from tests.spark_backend.spark import PYTHON_PATH, SPARK_HOME
 
-from tests.acceptance.processes import ROOT, free_port, wait_until
-
-SPARK_HOME = Path(pyspark.__file__).parent
 HOST = "127.0.0.1"
 
 
@@ -103,7 +101,7 @@ def _environment(directory: Path) -> Mapping[str, str]:
         "SPARK_LOCAL_DIRS": str(directory),
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": PYTHON_PATH,
         "PYSPARK_PYTHON": sys.executable,
     }
 

@@ -9,10 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from tests.acceptance.processes import Installation, Process
+import pyspark
 
+from tests.acceptance.processes import ROOT, Installation, Process
+
+SPARK_HOME = Path(pyspark.__file__).parent
+#: Where processes find amoro, and the PySpark that the tests run with: it may be another than the environment's.
+PYTHON_PATH = os.pathsep.join((str(ROOT), str(SPARK_HOME.parent)))
 #: Everything listens on loopback; the JVMs start faster and stay small.
-ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PYTHON_PATH}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -59,7 +64,7 @@ def descendants(pid: int) -> set[int]:
 def python_workers(pid: int) -> set[int]:
     """The Python workers below a process: not the daemons, which fork them."""
     daemons = {one for one in descendants(pid) if _command(one).split(b"\0")[1:3] in _DAEMONS}
-    return {one for one in daemons if _parent(one) in daemons}
+    return {one for one in daemons if parent_of(one) in daemons}
 
 
 def java_of(pid: int) -> int:
@@ -72,7 +77,7 @@ def executor_of(pid: int) -> int | None:
     """The executor's JVM above a Python worker; None when one of them is gone already."""
     current: int | None = pid
     while current is not None and b"CoarseGrainedExecutorBackend" not in _command(current):
-        current = _parent(current)
+        current = parent_of(current)
     return current
 
 
@@ -93,7 +98,7 @@ def _command(pid: int) -> bytes:
     return b""
 
 
-def _parent(pid: int) -> int | None:
+def parent_of(pid: int) -> int | None:
     with suppress(OSError):
         found = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         return found if found > 1 else None

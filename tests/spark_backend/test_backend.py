@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -48,6 +49,11 @@ def never() -> bool:
 
 def ignore(rows_done: int, rows_total: int) -> None:
     """Progress that nobody asks for."""
+
+
+def test_the_application_is_of_the_series_of_spark_that_is_to_be_tried(backend: SparkBackend) -> None:
+    series = os.environ.get("PYSPARK_SERIES", "4.0")  # `make test` says 3.5 for its second run
+    assert (pyspark.__version__.rpartition(".")[0], backend._context.version) == (series, pyspark.__version__)
 
 
 def test_a_result_is_the_engines_and_progress_is_told(backend: SparkBackend, world: World) -> None:

@@ -1,7 +1,11 @@
 """What runs in Spark's Python workers: one rewrite for each element, by the engine of all optimizers."""
 
+import os
+import signal
+import threading
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +20,9 @@ from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.channel import WorkerLine, connected
 from amoro_optimizer.rewrite.engine import rewrite
+
+#: How long a worker whose executor has ended may take to remove what it wrote.
+HANG_UP_S = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,15 +49,40 @@ def run_partition(assignments: Iterable[Assignment]) -> Iterator[bytes]:
     # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
     pa.set_cpu_count(max(1, context.cpus()))
     for assignment in assignments:
-        yield run_assignment(assignment, context.taskAttemptId())
+        with _hang_up_noted() as is_hung_up:
+            result = run_assignment(assignment, context.taskAttemptId(), is_hung_up)
+        yield result
 
 
-def run_assignment(assignment: Assignment, execution: int) -> bytes:
+@contextmanager
+def _hang_up_noted() -> Iterator[Callable[[], bool]]:
+    """Within the block SIGHUP does not end this process: what is yielded tells of it, the end comes after it.
+
+    By it Spark's daemon ends its workers when the executor has ended, for example since the driver was killed, so that
+    nobody else removes what they have begun. One that is stuck is ended all the same.
+    """
+    hung_up = threading.Event()
+
+    def note(number: int, frame: object) -> None:
+        hung_up.set()
+        signal.alarm(HANG_UP_S)
+
+    before = signal.signal(signal.SIGHUP, note)
+    try:
+        yield hung_up.is_set
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        if hung_up.is_set():
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
+def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[[], bool]) -> bytes:
     """Rewrite, as that execution of the driver's job; the TaskResult says what came of it, failures too."""
     result = pb.TaskResult(attempt=pb.TaskAttempt.FromString(assignment.attempt))
     try:
         with connected(assignment.driver, assignment.key, assignment.job, execution) as line:
-            result.rewrite.CopyFrom(codec.encode_output(_rewrite(assignment, result.attempt, line)))
+            output = _rewrite(assignment, result.attempt, line, is_hung_up)
+            result.rewrite.CopyFrom(codec.encode_output(output))
     except AmoroError as error:
         _fail(result, error)
     except MemoryError:
@@ -61,7 +93,9 @@ def run_assignment(assignment: Assignment, execution: int) -> bytes:
     return result.SerializeToString()
 
 
-def _rewrite(assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine) -> RewriteOutput:
+def _rewrite(
+    assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
+) -> RewriteOutput:
     work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(assignment.work))
     access = AnnouncingAccess(access_for(work, assignment.io_properties), line)
     failpoint("task.before_write")
@@ -70,7 +104,7 @@ def _rewrite(assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine) 
         access,
         codec.decode_attempt(attempt),
         on_progress=line.progress,
-        is_cancelled=lambda: line.is_stopped,
+        is_cancelled=lambda: is_hung_up() or line.is_stopped,
         memory_limit_bytes=assignment.memory_bytes,
     )
 
