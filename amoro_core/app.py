@@ -138,8 +138,8 @@ class Coordinator:
         self.tables = TableService(store, tables_of, find, utc_now)
         signals = Signals(
             work_planned=self._work.fire,
-            commit_due=lambda process_id: self._loops.commit_due(process_id),
-            left_over=lambda process_id: self._loops.left_over(process_id),
+            commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
+            left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
             changed=self._changes.fire,
         )
         self.planning = PlanningService(

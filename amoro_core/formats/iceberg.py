@@ -122,9 +122,9 @@ class IcebergTable:
         """The highest field id the table has ever given."""
         return self._table.metadata.last_column_id
 
-    def refuse_unsupported(self) -> None:
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, for what catalog and metadata alone say."""
-        if reason := commits_refused(self._config):
+        if for_commit and (reason := commits_refused(self._config)):
             raise TableRefused(
                 f"nothing can be committed through catalog {self._config.name}: {reason}", reason="catalog"
             )

@@ -27,8 +27,11 @@ class OpenTable(Protocol):
     @property
     def last_column_id(self) -> int: ...
 
-    def refuse_unsupported(self) -> None:
-        """Raise TableRefused, by name, when the table has a feature that is not handled."""
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
+        """Raise TableRefused, by name, when the table has a feature that is not handled.
+
+        `for_commit`: or when its catalog takes no commits.
+        """
 
     def left_alone(self) -> str | None:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""

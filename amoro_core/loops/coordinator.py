@@ -9,7 +9,6 @@ import structlog
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
@@ -74,8 +73,8 @@ class CoordinatorLoops:
             "refresh", REFRESH_THREADS, self._refresh_one, explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
-        self._committers: KeyedPool[str] = KeyedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
-        self._cleaners: KeyedPool[str] = KeyedPool("clean", 1, committing.clean_up, workers=workers)
+        self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
+        self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, committing.clean_up, workers=workers)
         self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
@@ -99,13 +98,13 @@ class CoordinatorLoops:
         """Look at the catalogs now, as after one was added."""
         self._explore.wake()
 
-    def commit_due(self, process_id: str) -> None:
-        """A process is COMMITTING."""
-        self._committers.submit(process_id)
+    def commit_due(self, process_id: str, catalog: str) -> None:
+        """A process on a table of the catalog is COMMITTING."""
+        self._committers.submit(process_id, catalog)
 
-    def left_over(self, process_id: str) -> None:
-        """A process ended without commit."""
-        self._cleaners.submit(process_id)
+    def left_over(self, process_id: str, catalog: str) -> None:
+        """A process on a table of the catalog ended without commit."""
+        self._cleaners.submit(process_id, catalog)
 
     def _explore_step(self) -> None:
         for config in self._catalogs.list_catalogs():
@@ -149,9 +148,8 @@ class CoordinatorLoops:
         return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
     def _commit_step(self) -> None:
-        for status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
-            for view in self._optimizing.list_processes(status=status):
-                self._committers.submit(view.process.process_id)
+        for process_id, catalog in self._optimizing.list_committing():
+            self.commit_due(process_id, catalog)
 
     def _trim_step(self) -> None:
         self._history.trim()

@@ -102,11 +102,7 @@ class CommittingService:
                 if self._attempt(self._case(process_id), table, known):
                     return self._status(process_id)
             self._fail(case, CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row"))
-        except (CommitConflict, CommitRefused, CheckFailed, TableRefused) as error:
-            self._fail(case, error)
-        except TableNotFound as error:
-            if any(_is_open(attempt) for attempt in case.attempts):
-                raise
+        except (CommitConflict, CommitRefused, CheckFailed, TableRefused, TableNotFound) as error:
             self._fail(case, error)
         return self._status(process_id)
 
@@ -266,10 +262,7 @@ class CommittingService:
         def finish(db: Database) -> None:
             now = self._clock()
             process = processes.get(db, case.process.process_id)
-            event = process_machine.ProcessFailed(
-                error.code, f"{error.message} ({error.hint})" if error.hint else error.message
-            )
-            processes.save(db, process_machine.advance(process, event, now))
+            processes.save(db, process_machine.advance(process, _failure(case, error), now))
             runtime = tables.get(db, process.table_id)
             ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")
             runtime = table_machine.advance(runtime, ended, now)
@@ -408,6 +401,14 @@ def _receipt(case: _Case, content: CommitContent, head: Head, staged: StagedComm
         base_snapshot_id=staged.parent_snapshot_id,
         duration_ms=round((now - case.process.created_at).total_seconds() * 1000),
     )
+
+
+def _failure(case: _Case, error: AmoroError) -> process_machine.ProcessEvent:
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    if isinstance(error, TableNotFound) and any(_is_open(attempt) for attempt in case.attempts):
+        unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
+        return process_machine.TableGone(error.code, unknown)
+    return process_machine.ProcessFailed(error.code, message)
 
 
 def _summary(process: OptimizingProcess) -> dict[str, str]:

@@ -72,11 +72,11 @@ class InspectionService:
         return effective_config(defaults, own), decide_enabled(override, own, defaults)
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
-        """The evaluation of the table's head as it is now."""
+        """The evaluation of the table's head as it is now, where nothing can be committed, too."""
         catalog = self._find_catalog(identifier.catalog)
         table = self._load(identifier)
         config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
-        table.refuse_unsupported()
+        table.refuse_unsupported(for_commit=False)
         selects = table.selects(config.filter) if config.filter is not None else None
         known = self._store.read(lambda db: tables.find(db, identifier))
         last = self._store.read(lambda db: partitions.last_optimized(db, known.table_id)) if known else {}

@@ -29,7 +29,7 @@ from amoro_core.model.processes import (
     TaskStatus,
 )
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
 from amoro_core.protocol import codec
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
 from amoro_core.scheduling.quota import TaskRun, quota_limit
@@ -50,8 +50,8 @@ class Signals:
     """What others want to hear, after it is committed to the store."""
 
     work_planned: Callable[[], None]
-    commit_due: Callable[[str], None]  # a process is COMMITTING
-    left_over: Callable[[str], None]  # a process ended without commit: its outputs are to be removed
+    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
     changed: Callable[[], None]  # any process or task moved on
 
 
@@ -78,8 +78,8 @@ class _Effects:
     """What a transaction asks for once it is committed."""
 
     work: bool = False
-    commits: list[str] = field(default_factory=list)
-    left_over: list[str] = field(default_factory=list)
+    commits: list[tuple[str, str]] = field(default_factory=list)  # processes, each with its table's catalog
+    left_over: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,29 +369,29 @@ class OptimizingService:
                     processes.save(db, process_machine.advance(process, process_machine.BeginCommit(), now))
                     runtime = tables.get(db, process.table_id)
                     tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
-                    effects.commits.append(process_id)
+                    effects.commits.append((process_id, runtime.identifier.catalog))
                     return
                 case process_machine.FailProcess(code, reason):
-                    self._fail(db, process, code, reason)
-                    effects.left_over.append(process_id)
+                    runtime = self._fail(db, process, code, reason)
+                    effects.left_over.append((process_id, runtime.identifier.catalog))
                     return
 
-    def _fail(self, db: Database, process: OptimizingProcess, code: str, reason: str) -> None:
+    def _fail(self, db: Database, process: OptimizingProcess, code: str, reason: str) -> TableRuntime:
         now = self._clock()
         processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
         _cancel_open_tasks(db, process.process_id, "the process failed", now)
         runtime = tables.get(db, process.table_id)
         ended = table_machine.advance(runtime, table_machine.ProcessEnded(f"{process.type} failed: {reason}"), now)
-        tables.save(db, backed_off(ended, now))
         log.warning("process.failed", process=process.process_id, code=code, reason=reason)
+        return tables.save(db, backed_off(ended, now))
 
     def _send(self, effects: _Effects) -> None:
         if effects.work:
             self._signals.work_planned()
-        for process_id in effects.commits:
-            self._signals.commit_due(process_id)
-        for process_id in effects.left_over:
-            self._signals.left_over(process_id)
+        for process_id, catalog in effects.commits:
+            self._signals.commit_due(process_id, catalog)
+        for process_id, catalog in effects.left_over:
+            self._signals.left_over(process_id, catalog)
 
     # Taking back
 
@@ -440,7 +440,7 @@ class OptimizingService:
     def _closed(self, view: ProcessView, reason: str) -> ProcessView:
         failpoint("cancel.after_store")
         log.info("process.cancelled", process=view.process.process_id, table=str(view.table), reason=reason)
-        self._signals.left_over(view.process.process_id)
+        self._signals.left_over(view.process.process_id, view.table.catalog)
         self._signals.changed()
         return view
 
@@ -481,6 +481,10 @@ class OptimizingService:
         """The process that holds a table now, by the table's id."""
         return {process.table_id: process for process in self._store.read(processes.list_active)}
 
+    def list_committing(self) -> list[tuple[str, str]]:
+        """Id and catalog of each process that commits or whose commit is unknown, oldest first."""
+        return self._store.read(_committing)
+
     # Restart
 
     def recover(self) -> None:
@@ -494,8 +498,7 @@ class OptimizingService:
         for process in processes.list_active(db):
             if process.status is ProcessStatus.RUNNING:
                 self._settle(db, process.process_id, effects)
-            else:
-                effects.commits.append(process.process_id)
+        effects.commits += _committing(db)
         for runtime in tables.list_tables(db):
             active = processes.find_active(db, runtime.table_id)
             if runtime.status is OptimizingStatus.PLANNING and active is None:
@@ -507,6 +510,14 @@ def _view(db: Database, process: OptimizingProcess) -> ProcessView:
     return ProcessView(
         process, tables.get(db, process.table_id).identifier, tuple(tasks.list_for_process(db, process.process_id))
     )
+
+
+def _committing(db: Database) -> list[tuple[str, str]]:
+    return [
+        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
+        for process in processes.list_active(db)
+        if process.status is not ProcessStatus.RUNNING
+    ]
 
 
 def _cancel_open_tasks(db: Database, process_id: str, reason: str, now: datetime) -> None:

@@ -42,7 +42,7 @@ class VerifyingService:
         TableRefused, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest), AttemptAbandoned.
         """
         table = self._format.load(self._find_catalog(identifier.catalog), identifier)
-        table.refuse_unsupported()
+        table.refuse_unsupported(for_commit=False)
         head = table.facts.snapshot_id
         if head is None:
             return Verification(Selection(0, (), note="the table has no snapshot"), (), 0, 0, ())

@@ -48,6 +48,17 @@ class CommitRefuted:
 
 
 @dataclass(frozen=True, slots=True)
+class TableGone:
+    """The catalog says that the table does not exist: what became of a sent attempt will never be known.
+
+    Neither can it do harm any more. No file of it is removed: it may be live under a name that is not known here.
+    """
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessFailed:
     """Nothing was committed and nothing will be."""
 
@@ -69,11 +80,12 @@ ProcessEvent = (
     | CommittedPartly
     | CommitUnclear
     | CommitRefuted
+    | TableGone
     | ProcessFailed
     | ProcessClosed
 )
 
-#: An unknown commit ends by what the table says and by nothing else: it cannot fail or be closed before it is refuted.
+#: An unknown commit ends by what the table says, or when there is none any more: it cannot fail or be closed before.
 TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = MappingProxyType(
     {
         (ProcessStatus.RUNNING, BeginCommit): ProcessStatus.COMMITTING,
@@ -84,10 +96,12 @@ TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = 
         (ProcessStatus.COMMITTING, CommittedPartly): ProcessStatus.PARTIAL,
         (ProcessStatus.COMMITTING, CommitUnclear): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMITTING, ProcessFailed): ProcessStatus.FAILED,
+        (ProcessStatus.COMMITTING, TableGone): ProcessStatus.FAILED,
         (ProcessStatus.COMMIT_UNKNOWN, CommitSent): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, Committed): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): ProcessStatus.PARTIAL,
         (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): ProcessStatus.COMMITTING,
+        (ProcessStatus.COMMIT_UNKNOWN, TableGone): ProcessStatus.FAILED,
     }
 )
 
@@ -107,7 +121,7 @@ def advance(process: OptimizingProcess, event: ProcessEvent, now: datetime) -> O
             return replace(ended, failure_code="", failure="")
         case CommitUnclear(message):
             return replace(process, status=status, failure=message)
-        case ProcessFailed(code, message):
+        case ProcessFailed(code, message) | TableGone(code, message):
             return replace(process, status=status, finished_at=now, failure_code=code, failure=message)
         case ProcessClosed(reason):
             return replace(process, status=status, finished_at=now, failure=reason)

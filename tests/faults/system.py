@@ -48,8 +48,8 @@ class System:
         self.planning = PlanningService(self.store, tables_of, find, now, work_planned=nothing, changed=nothing)
         signals = Signals(
             work_planned=nothing,
-            commit_due=self.commits_due.append,
-            left_over=self._clean_up,
+            commit_due=lambda process_id, _: self.commits_due.append(process_id),
+            left_over=lambda process_id, _: self._clean_up(process_id),
             changed=nothing,
         )
         self.optimizing = OptimizingService(self.store, tables_of, find, now, signals)

@@ -262,14 +262,21 @@ def test_a_table_that_is_gone_fails_the_process(world: World, process: str) -> N
     assert world.optimizing.find_process(process).process.failure_code == TableNotFound.code
 
 
-def test_a_table_that_is_gone_leaves_an_unknown_commit_unknown(
+def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_nothing_of_it_is_removed(
     world: World, process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sending(monkeypatch, unheard)
     world.committing.commit(process)
+    (attempt,) = attempts(world, process)
+    location = world.catalog.load_table("db.t").metadata_location
     world.catalog.drop_table("db.t")
 
-    with pytest.raises(TableNotFound):
-        world.committing.commit(process)
+    assert world.committing.commit(process) is ProcessStatus.FAILED
 
-    assert (world.status(process), outcomes(world, process)) == (ProcessStatus.COMMIT_UNKNOWN, [UNKNOWN])
+    ended = world.optimizing.find_process(process).process
+    assert (ended.failure_code, outcomes(world, process)) == (TableNotFound.code, [UNKNOWN])
+    assert ended.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
+    # The same table may be there under another name, or come back with the commit in it.
+    world.catalog.register_table("db.t", location)
+    assert world.committing.clean_up(process) == ()
+    assert all(present((*attempt.files, *attempt.metadata_files)))

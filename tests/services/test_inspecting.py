@@ -1,11 +1,14 @@
 """Looking into a table: properties with origins, health by parts, live files."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import TableNotFound, TableRefused
 from amoro_core.model.config import EffectiveProperty, Enabled, Origin
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.catalogs import CatalogChange
 from amoro_core.services.inspecting import InspectionService
@@ -83,3 +86,25 @@ def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world
     assert (head.operation, head.refs, head.parent_id) == ("replace", ("main",), middle.snapshot_id)
     assert head.summary["amoro.process-id"] == process
     assert (first.parent_id, first.refs, first.sequence_number) == (None, (), 1)
+
+
+def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: SqlCatalog, tmp_path: Path) -> None:
+    """A file-system catalog is read only: `amoro table files` and `snapshots` read it, so does `amoro table health`."""
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    place = tmp_path / "lake" / "db" / "t" / "metadata"
+    place.mkdir(parents=True)
+    shutil.copy(table.metadata_location.removeprefix("file://"), place / "v1.metadata.json")
+    config = CatalogConfig(
+        "files",
+        (("type", "hadoop"), ("warehouse", (tmp_path / "lake").as_uri())),
+        allowed_locations=(table.location(),),
+    )
+    inspection = InspectionService(world.store, world.tables_of, lambda _: config, lambda: world.now)
+    evaluation = inspection.health(parse_table("files.db.t"))
+    assert (evaluation.summary.data_files, evaluation.health) == (3, inspection_of(world).health(TABLE).health)
+
+
+def inspection_of(world: World) -> InspectionService:
+    return InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)

@@ -60,7 +60,7 @@ class World:
         self.catalogs = CatalogService(self.store, tables_of, list, masked)
         find = self.catalogs.get
         self.tables = TableService(self.store, tables_of, find, clock)
-        signals = Signals(self._work, self.heard.commits.append, self.heard.left_over.append, self._changed)
+        signals = Signals(self._work, self._commit_due, self._left_over, self._changed)
         self.planning = PlanningService(
             self.store, tables_of, find, clock, work_planned=self._work, changed=self._changed
         )
@@ -166,6 +166,14 @@ class World:
 
     def _work(self) -> None:
         self.heard.work += 1
+
+    def _commit_due(self, process_id: str, catalog: str) -> None:
+        assert catalog == "cat"
+        self.heard.commits.append(process_id)
+
+    def _left_over(self, process_id: str, catalog: str) -> None:
+        assert catalog == "cat"
+        self.heard.left_over.append(process_id)
 
     def _changed(self) -> None:
         self.heard.changes += 1

@@ -91,8 +91,8 @@ class Coordinator:
         self.tables = TableService(store, lake, self._catalog, clock)
         signals = Signals(
             work_planned=lambda: None,
-            commit_due=lambda process_id: self.loops.commit_due(process_id),
-            left_over=lambda process_id: self.loops.left_over(process_id),
+            commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
+            left_over=lambda process_id, catalog: self.loops.left_over(process_id, catalog),
             changed=lambda: None,
         )
         self.planning = PlanningService(

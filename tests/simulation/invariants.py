@@ -22,7 +22,7 @@ _STEPS = {
 _PROCESS_STEPS = {
     "running": ("committing", "failed", "closed"),
     "committing": ("commit_unknown", "success", "partial", "failed"),
-    "commit_unknown": ("committing", "success", "partial"),
+    "commit_unknown": ("committing", "success", "partial", "failed"),
     "success": (),
     "partial": (),
     "failed": (),

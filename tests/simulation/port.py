@@ -83,7 +83,7 @@ class LakeTableAtOnce:
     def last_column_id(self) -> int:
         return 1
 
-    def refuse_unsupported(self) -> None:
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         return None
 
     def left_alone(self) -> str | None:

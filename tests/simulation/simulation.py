@@ -546,9 +546,9 @@ class Simulation:
         return said
 
     def _restless(self) -> list[str]:
-        """What is not at rest; a commit to a table that is gone, of which nobody knows, has no end."""
+        """What is not at rest."""
         runtimes = {runtime.identifier: runtime for runtime in self.coordinator.tables.list_tables()}
-        found = []
+        found = [f"{identifier} is gone and still known" for identifier in sorted(runtimes.keys() - self.lake.tables)]
         for identifier, table in sorted(self.lake.tables.items()):
             runtime, head = runtimes.get(identifier), table.head.snapshot_id if table.head else None
             if runtime is None:

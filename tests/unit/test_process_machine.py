@@ -35,6 +35,7 @@ from amoro_core.state.processes import (
     ProcessFailed,
     RetryTask,
     StartCommit,
+    TableGone,
     Wait,
     advance,
     decide,
@@ -78,10 +79,14 @@ EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
     CommittedPartly: CommittedPartly(RECEIPT),
     CommitUnclear: CommitUnclear("connection reset"),
     CommitRefuted: CommitRefuted(),
+    TableGone: TableGone("AMORO-3002", "not there"),
     ProcessFailed: ProcessFailed("AMORO-5001", "conflict"),
     ProcessClosed: ProcessClosed("by hand"),
 }
 ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
+GONE = replace(
+    COMMITTING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-3002", failure="not there"
+)
 RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     (ProcessStatus.RUNNING, BeginCommit): replace(RUNNING, status=ProcessStatus.COMMITTING),
     (ProcessStatus.RUNNING, ProcessFailed): replace(
@@ -103,6 +108,8 @@ RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     (ProcessStatus.COMMIT_UNKNOWN, Committed): replace(ENDED, status=ProcessStatus.SUCCESS),
     (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): replace(ENDED, status=ProcessStatus.PARTIAL),
     (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): COMMITTING,
+    (ProcessStatus.COMMITTING, TableGone): GONE,
+    (ProcessStatus.COMMIT_UNKNOWN, TableGone): GONE,
 }
 
 
@@ -129,7 +136,7 @@ def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -
         except IllegalState:
             continue
         unclear = isinstance(event, CommitUnclear) or (
-            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly)
+            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly | TableGone)
         )
         assert (process.finished_at is None) == process.status.is_active
         assert (process.receipt is not None) == (process.status in (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL))
