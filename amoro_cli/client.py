@@ -168,6 +168,9 @@ class AdminClient:
     def drain_optimizer(self, optimizer_id: str) -> pb.Optimizer:
         return self._call(self._stub.DrainOptimizer, pb.DrainOptimizerRequest(optimizer_id=optimizer_id), QUICK)
 
+    def release_optimizer(self, optimizer_id: str) -> pb.ReleaseOptimizerResponse:
+        return self._call(self._stub.ReleaseOptimizer, pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), QUICK)
+
     def create_group(self, name: str, policy: str, properties: Mapping[str, str]) -> pb.Group:
         request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties)
         return self._call(self._stub.CreateGroup, request, QUICK)

@@ -141,6 +141,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
     "amoro.processes/v1": _list("processes", pb.Process.DESCRIPTOR),
     "amoro.properties/v1": _one(pb.GetTablePropertiesResponse.DESCRIPTOR),
+    "amoro.released/v1": _one(pb.ReleaseOptimizerResponse.DESCRIPTOR),
     "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
     "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
     "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),

@@ -21,13 +21,24 @@ from amoro_cli.session import (
     memory_option,
     option_parser,
 )
-from amoro_cli.views.services import optimizer_detail, optimizer_list
+from amoro_cli.views.services import optimizer_detail, optimizer_list, optimizer_released
 from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
+
+
+OptimizerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The optimizer, or six characters or more that only its id begins with.",
+        show_default=False,
+        autocompletion=names_of(Kind.OPTIMIZER),
+    ),
+]
 
 
 class Backend(StrEnum):
@@ -47,6 +58,7 @@ def register(app: typer.Typer) -> None:
     )(run)
     command(app, "list", "amoro optimizer list")(list_optimizers)
     command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
+    command(app, "release", "amoro optimizer release 01997a4c")(release)
 
 
 def _heartbeat(text: str) -> timedelta:
@@ -178,17 +190,15 @@ def list_optimizers(
 
 def drain(
     session: Session,
-    optimizer_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="ID",
-            help="The optimizer, or six characters or more that only its id begins with.",
-            show_default=False,
-            autocompletion=names_of(Kind.OPTIMIZER),
-        ),
-    ],
+    optimizer_id: OptimizerArgument,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Let an optimizer finish what it runs, give it nothing new, and tell it to leave."""
     with session.connect() as connection:
         write(optimizer_detail(connection.client.drain_optimizer(optimizer_id)), output)
+
+
+def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Forget an optimizer at once: its tasks are planned again, its results count no more; if it lives, it leaves."""
+    with session.connect() as connection:
+        write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)

@@ -96,6 +96,13 @@ def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
     return Document("amoro.optimizer/v1", encode(optimizer), (optimizer.optimizer_id,), (Pairs(pairs),))
 
 
+def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
+    """Schema amoro.released/v1: `optimizer_id`, `tasks` that it held."""
+    tasks = f"{format_count(released.tasks)} task{'' if released.tasks == 1 else 's'}"
+    text = f"Optimizer {released.optimizer_id} is released; {tasks} of it planned again."
+    return Document("amoro.released/v1", encode(released), (released.optimizer_id,), (text,))
+
+
 def findings_document(findings: Sequence[Finding]) -> Document:
     """Schema amoro.findings/v1: `ok`, and `findings` with `name`, `ok`, `detail`, `fix`. The names are those not ok."""
     wrong = [finding for finding in findings if not finding.ok]

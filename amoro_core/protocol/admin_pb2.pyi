@@ -2144,6 +2144,49 @@ class DrainOptimizerRequest(_message.Message):
 Global___DrainOptimizerRequest: _TypeAlias = DrainOptimizerRequest  # noqa: Y015
 
 @_typing.final
+class ReleaseOptimizerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    optimizer_id: _builtins.str
+    """or a unique prefix of six characters or more"""
+    def __init__(
+        self,
+        *,
+        optimizer_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer_id", b"optimizer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseOptimizerRequest: _TypeAlias = ReleaseOptimizerRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseOptimizerResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    optimizer_id: _builtins.str
+    tasks: _builtins.int
+    """that it held, and that are planned again"""
+    def __init__(
+        self,
+        *,
+        optimizer_id: _builtins.str = ...,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer_id", b"optimizer_id", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseOptimizerResponse: _TypeAlias = ReleaseOptimizerResponse  # noqa: Y015
+
+@_typing.final
 class Group(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -189,6 +189,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
                 _registered_method=True)
+        self.ReleaseOptimizer = channel.unary_unary(
+                '/amoro.v1.AdminService/ReleaseOptimizer',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.FromString,
+                _registered_method=True)
         self.CreateGroup = channel.unary_unary(
                 '/amoro.v1.AdminService/CreateGroup',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
@@ -405,6 +410,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseOptimizer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -592,6 +603,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.DrainOptimizer,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Optimizer.SerializeToString,
+            ),
+            'ReleaseOptimizer': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseOptimizer,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.SerializeToString,
             ),
             'CreateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateGroup,
@@ -1456,6 +1472,33 @@ class AdminService:
             '/amoro.v1.AdminService/DrainOptimizer',
             amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseOptimizer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ReleaseOptimizer',
+            amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -64,6 +64,7 @@ class AdminServiceStub:
     CancelProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
     DrainOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]
+    ReleaseOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
     GetGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]
@@ -104,6 +105,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CancelProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelProcessRequest, _admin_pb2.Process]  # type: ignore[assignment]
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
     DrainOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
+    ReleaseOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]  # type: ignore[assignment]
     CreateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
     GetGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
@@ -327,6 +329,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.DrainOptimizerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Optimizer, _abc.Awaitable[_admin_pb2.Optimizer]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseOptimizer(
+        self,
+        request: _admin_pb2.ReleaseOptimizerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReleaseOptimizerResponse, _abc.Awaitable[_admin_pb2.ReleaseOptimizerResponse]]: ...
 
     @_abc_1.abstractmethod
     def CreateGroup(

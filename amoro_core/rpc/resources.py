@@ -110,6 +110,19 @@ class ResourceCalls(AdminCalls):
             lambda: self._optimizer(*self._optimizers.drain(request.optimizer_id)),
         )
 
+    async def ReleaseOptimizer(
+        self,
+        request: pb.ReleaseOptimizerRequest,
+        context: grpc.aio.ServicerContext[pb.ReleaseOptimizerRequest, pb.ReleaseOptimizerResponse],
+    ) -> pb.ReleaseOptimizerResponse:
+        def work() -> pb.ReleaseOptimizerResponse:
+            optimizer_id = self._optimizers.find(request.optimizer_id)[0].optimizer_id
+            held = self._optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
+            self._optimizers.release(optimizer_id)
+            return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=held)
+
+        return await self._as_admin(context, work)
+
     async def CreateGroup(
         self,
         request: pb.CreateGroupRequest,

@@ -61,6 +61,7 @@ class OptimizerService:
         self._lock = threading.Lock()
         self._lives: dict[str, Life] = {}
         self._by_hash: dict[str, Optimizer] = {}
+        self._released: set[str] = set()
         for optimizer in store.read(optimizers.list_optimizers):
             # Nobody is judged before one whole timeout since the start.
             self._remember(optimizer)
@@ -78,6 +79,7 @@ class OptimizerService:
     ) -> Registered:
         """Enter an optimizer into a group; attempts that it still runs go on under the new registration.
 
+        One that was released comes back as draining: it gets nothing, and its first heartbeat tells it to leave.
         Raises GroupNotFound, InvalidArgument (threads, heartbeat interval, less memory than the group asks for).
         """
         if threads < 1:
@@ -98,6 +100,7 @@ class OptimizerService:
             memory_bytes=memory_bytes,
             labels=tuple(sorted(labels.items())),
             registered_at=now,
+            draining=previous_id in self._released,
         )
 
         def enter(db: Database) -> list[Attempt]:
@@ -137,7 +140,17 @@ class OptimizerService:
     def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
         """Give an optimizer nothing more and tell it so: it finishes what it runs and leaves. Twice is as once.
 
-        The id may be a unique prefix of six characters or more. Raises OptimizerNotFound, InvalidArgument.
+        The id may be a prefix, as for `find`. Raises OptimizerNotFound, InvalidArgument.
+        """
+        optimizer, life = self.find(optimizer_id)
+        changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
+        log.info("optimizer.draining", optimizer=optimizer.optimizer_id)
+        return changed, life
+
+    def find(self, optimizer_id: str) -> tuple[Optimizer, Life]:
+        """The registered optimizer with that id, or with that unique prefix of six characters or more.
+
+        Raises OptimizerNotFound, InvalidArgument.
         """
         if len(optimizer_id) < PREFIX_LENGTH:
             raise InvalidArgument(
@@ -150,10 +163,7 @@ class OptimizerService:
             )
         if len(found) > 1:
             raise InvalidArgument(f"more than one optimizer begins with {optimizer_id!r}", hint="Give more characters.")
-        optimizer, life = found[0]
-        changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
-        log.info("optimizer.draining", optimizer=optimizer.optimizer_id)
-        return changed, life
+        return found[0]
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
         """The registration changed, in the store and then in memory. Raises UnknownToken when it has ended."""
@@ -169,6 +179,13 @@ class OptimizerService:
         with self._lock:
             self._lives.pop(optimizer_id, None)
             self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
+
+    def release(self, optimizer_id: str) -> None:
+        """Forget an optimizer for good, after its registration ended in the store: should it live, it is to leave."""
+        with self._lock:
+            self._released.add(optimizer_id)
+        self.forget(optimizer_id)
+        log.info("optimizer.released", optimizer=optimizer_id)
 
     def silent(self) -> list[str]:
         """Optimizers that were not heard of for longer than the timeout."""

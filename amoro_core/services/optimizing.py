@@ -292,21 +292,24 @@ class OptimizingService:
             adopted.append(attempt)
         return adopted
 
-    def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> None:
+    def dismiss(self, optimizer_id: str, reason: str, *, lost: bool) -> int:
         """Take back what the optimizer holds and end its registration, in one, so that it gets nothing in between.
 
-        `lost` counts towards the poison rule. An optimizer that is not registered is no error.
+        Returns how many tasks it held. `lost` counts towards the poison rule. One that is not registered is no error.
         """
         effects = _Effects()
 
-        def end(db: Database) -> None:
-            for task in tasks.list_held(db, optimizer_id):
+        def end(db: Database) -> int:
+            held = tasks.list_held(db, optimizer_id)
+            for task in held:
                 self._take_back(db, task, reason, effects, lost=lost)
             optimizers.remove(db, optimizer_id)
+            return len(held)
 
-        self._store.write(end)
+        taken = self._store.write(end)
         self._send(effects)
         self._signals.changed()
+        return taken
 
     def sweep(self, now_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> None:
         """Take back what was not acknowledged in time or runs too long.

@@ -116,6 +116,7 @@ WRONG = {
     "negative timeout": Wrong("optimize {table} --timeout=-5s", 2, ("--timeout", "-5s")),
     # Optimizers, groups, tokens
     "optimizer to be drained": Wrong("optimizer drain 0123456789", 3, ("0123456789", "[AMORO-3006]")),
+    "optimizer to be released": Wrong("optimizer release 0123456789", 3, ("0123456789", "[AMORO-3006]")),
     "memory": Wrong("optimizer run --memory lots", 2, ("--memory", "'lots'")),
     "threads": Wrong("optimizer run --threads 0", 2, ("--threads", "'0'")),
     "heartbeat": Wrong("optimizer run -hb often", 2, ("often",)),

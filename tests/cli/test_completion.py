@@ -46,6 +46,7 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
         ("amoro process show ", ["0199-a", "0199-b"]),
         ("amoro group show ", ["default"]),
         ("amoro optimizer drain ", ["0198-o"]),
+        ("amoro optimizer release ", ["0198-o"]),
         ("amoro catalog show c", ["cat"]),
     ],
 )

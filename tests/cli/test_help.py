@@ -38,6 +38,7 @@ COMMANDS = [
     ("optimizer", "run"),
     ("optimizer", "list"),
     ("optimizer", "drain"),
+    ("optimizer", "release"),
     ("group", "create"),
     ("group", "list"),
     ("group", "show"),

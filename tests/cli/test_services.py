@@ -195,6 +195,16 @@ def test_no_optimizers_are_said_with_the_way_to_one_and_yaml_has_an_empty_list(c
     assert cli("optimizer", "list", "-o", "yaml").out == "schema: amoro.optimizers/v1\noptimizers: []\n"
 
 
+def test_an_optimizer_is_released_and_its_tasks_are_counted(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ReleaseOptimizer", pb.ReleaseOptimizerResponse(optimizer_id="o-1", tasks=1))
+    result = cli("optimizer", "release", "o-1")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == "Optimizer o-1 is released; 1 task of it planned again.\n"
+    assert admin.asked("ReleaseOptimizer") == [pb.ReleaseOptimizerRequest(optimizer_id="o-1")]
+    body = json.loads(cli("optimizer", "release", "o-1", "-o", "json").out)
+    assert body == {"schema": "amoro.released/v1", "optimizer_id": "o-1", "tasks": 1}
+
+
 def test_an_optimizer_is_drained_and_shown(cli: Cli, admin: FakeAdmin) -> None:
     draining = pb.Optimizer(
         optimizer_id="o-1", group="default", threads=4, running_tasks=3, memory_bytes=2**31, registered_ms=NOON,

@@ -132,3 +132,24 @@ def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, proces
     assert not thread.is_alive()
     assert coordinator.optimizers.list_optimizers() == []
     until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
+
+
+def test_a_released_optimizer_that_lives_abandons_its_work_and_leaves_though_its_token_is_forgotten(
+    coordinator: Coordinator, process: str
+) -> None:
+    held = Held()
+    runner, thread = started(coordinator, held)
+    try:
+        released = only_id(coordinator)
+        assert coordinator.optimizing.dismiss(released, "its optimizer was released", lost=False) == 1
+        coordinator.optimizers.release(released)
+        assert held.abandoned.wait(30)
+        thread.join(30)
+        assert not thread.is_alive()
+    finally:
+        held.go.set()
+        runner.stop(at_once=True)
+        thread.join()
+    assert coordinator.optimizers.list_optimizers() == []
+    (task,) = coordinator.optimizing.find_process(process).tasks
+    assert (task.status.value, task.attempt) == ("planned", 1)

@@ -11,7 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.app import Coordinator
-from amoro_core.errors import GroupNotFound, InvalidSettings, NotAllowed, UnknownToken
+from amoro_core.errors import AmoroError, GroupNotFound, InvalidSettings, NotAllowed, UnknownToken
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.tables import parse_table
 from amoro_core.model.tokens import TokenKind
@@ -163,6 +163,37 @@ def test_a_draining_optimizer_is_told_so_and_gets_nothing(
     assert client.heartbeat(registration.token, [], 1) == ((), True)
     assert client.poll(registration.token, [1], 0) == ()
     assert len(client.poll(register(coordinator, client).token, [1], 0)) == 1
+
+
+def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_count(
+    coordinator: Coordinator, client: Client, catalog: SqlCatalog
+) -> None:
+    small_files(catalog)
+    process = begin(coordinator)
+    old = register(coordinator, client)
+    (first,) = client.poll(old.token, [1], 0)
+    assert client.ack(old.token, first.attempt) is not None
+    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    with grpc.insecure_channel(coordinator.address) as channel:
+        request = admin_pb2.ReleaseOptimizerRequest(optimizer_id=old.optimizer_id[:-1])
+        answer = AdminServiceStub(channel).ReleaseOptimizer(request, metadata=metadata, timeout=10)
+    assert (answer.optimizer_id, answer.tasks) == (old.optimizer_id, 1)
+    assert coordinator.optimizers.list_optimizers() == []
+    (task,) = coordinator.optimizing.find_process(process).tasks
+    assert (task.status.value, task.thread, task.lost_attempts) == ("planned", None, 0)
+    for call in (
+        lambda: client.poll(old.token, [1], 0),
+        lambda: client.complete(old.token, first.attempt, AmoroError("late")),
+    ):
+        with pytest.raises(UnknownToken):
+            call()
+    new = register(coordinator, client)
+    (second,) = client.poll(new.token, [1], 0)
+    assert client.ack(new.token, second.attempt) is not None
+    # A result of the earlier attempt is fenced by its number, whoever brings it.
+    assert not client.complete(new.token, first.attempt, AmoroError("late"))
+    (task,) = coordinator.optimizing.find_process(process).tasks
+    assert (task.status.value, task.attempt, task.failed_runs) == ("acked", 2, 0)
 
 
 @pytest.mark.parametrize("token", [None, "amo_wrong", "enrolment"])
