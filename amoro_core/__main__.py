@@ -1,9 +1,11 @@
 """The command `amoro`."""
 
+import gc
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 
 from amoro_cli.connection import recorded_address
@@ -44,9 +46,16 @@ def _refuse_second(home: Path) -> None:
         StateLock.acquire(home).release()
 
 
+@cache
 def _local() -> Launcher:
-    from amoro_core.launcher import LocalLauncher
-
+    # What is loaded lives as long as the process: searching it for garbage, while it is loaded and at the end, took
+    # half a CPU second.
+    gc.disable()
+    try:
+        from amoro_core.launcher import LocalLauncher
+    finally:
+        gc.freeze()
+        gc.enable()
     return LocalLauncher()
 
 

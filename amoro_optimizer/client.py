@@ -60,6 +60,8 @@ class Client:
         )
         self._stub = OptimizingServiceStub(self._channel)
         self._stopping = stopping
+        self._lock = threading.Lock()
+        self._polls: set[grpc.Future[pb.PollTaskResponse]] = set()
         self._address = address
 
     def close(self) -> None:
@@ -119,24 +121,33 @@ class Client:
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
     def poll(self, token: str, thread_ids: Sequence[int], wait_s: float) -> tuple[Handed, ...]:
-        """Ask for work, waiting at most wait_s; returns nothing when told to stop meanwhile."""
+        """Ask for work, waiting at most wait_s; returns nothing when `stop_polling` ends it."""
         request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
         call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
-        answer = None
-        while answer is None:
-            try:
-                answer = call.result(timeout=0.2)
-            except grpc.FutureTimeoutError:
-                if self._stopping.is_set():
-                    # A task that was just handed out is given back by deregistering.
-                    call.cancel()  # type: ignore[no-untyped-call]
-                    return ()
-            except grpc.RpcError as error:
-                raise _translate(error, self._address) from error
+        with self._lock:
+            self._polls.add(call)
+        if self._stopping.is_set():  # `stop_polling` may have looked before this one was there
+            self.stop_polling()
+        try:
+            answer = call.result()
+        except grpc.FutureCancelledError:
+            return ()
+        except grpc.RpcError as error:
+            raise _translate(error, self._address) from error
+        finally:
+            with self._lock:
+                self._polls.discard(call)
         return tuple(
             Handed(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.decode_input(task.rewrite))
             for task in answer.tasks
         )
+
+    def stop_polling(self) -> None:
+        """End the polls that wait; a task that was just handed out is given back by deregistering."""
+        with self._lock:
+            polls = tuple(self._polls)
+        for call in polls:
+            call.cancel()
 
     def ack(self, token: str, attempt: Attempt) -> Mapping[str, str] | None:
         """Accept an attempt; returns the vended storage properties, None when the attempt is stale."""

@@ -92,6 +92,7 @@ class Runner:
             heart.start()
             self._resize(self._threads)
             self._stopping.wait()
+            self._client.stop_polling()
             with self._lock:
                 workers = tuple(self._workers)
             log.info("optimizer.draining", running=len(self._snapshot().running))

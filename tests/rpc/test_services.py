@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -15,6 +16,7 @@ from amoro_core.errors import AmoroError, GroupNotFound, InvalidSettings, NotAll
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.tables import parse_table
 from amoro_core.model.tokens import TokenKind
+from amoro_core.model.trust import PLAIN
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
@@ -107,6 +109,19 @@ def test_a_stale_acknowledgement_is_refused(coordinator: Coordinator, client: Cl
     assert client.ack(token, first.attempt) is None
     assert client.ack(token, second.attempt) is not None
     assert client.heartbeat(token, [Running(first.attempt, 1)], 1) == ((first.attempt,), False)
+
+
+def test_a_long_poll_ends_at_once_when_the_optimizer_stops(coordinator: Coordinator) -> None:
+    stopping = threading.Event()
+    with closing(Client(coordinator.address, PLAIN, stopping=stopping)) as client, ThreadPoolExecutor(2) as pool:
+        token = register(coordinator, client).token
+        begun = time.monotonic()
+        waiting = [pool.submit(client.poll, token, [thread], 20.0) for thread in (1, 2)]
+        stopping.set()
+        client.stop_polling()
+        assert [poll.result(10) for poll in waiting] == [(), ()]
+        assert client.poll(token, [1], 20.0) == ()  # one that comes late ends, too
+    assert time.monotonic() - begun < 10
 
 
 def test_a_long_poll_ends_when_work_is_planned(coordinator: Coordinator, client: Client, catalog: SqlCatalog) -> None:
