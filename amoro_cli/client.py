@@ -171,8 +171,8 @@ class AdminClient:
     def release_optimizer(self, optimizer_id: str) -> pb.ReleaseOptimizerResponse:
         return self._call(self._stub.ReleaseOptimizer, pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), QUICK)
 
-    def create_group(self, name: str, policy: str, properties: Mapping[str, str]) -> pb.Group:
-        request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties)
+    def create_group(self, name: str, policy: str, properties: Mapping[str, str], container: str) -> pb.Group:
+        request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties, container=container)
         return self._call(self._stub.CreateGroup, request, QUICK)
 
     def list_groups(self) -> Sequence[pb.Group]:
@@ -181,11 +181,20 @@ class AdminClient:
     def get_group(self, name: str) -> pb.Group:
         return self._call(self._stub.GetGroup, pb.GetGroupRequest(name=name), QUICK)
 
-    def update_group(self, name: str, policy: str, properties: Mapping[str, str], unset: Sequence[str]) -> pb.Group:
+    def update_group(
+        self, name: str, policy: str, properties: Mapping[str, str], unset: Sequence[str], container: str
+    ) -> pb.Group:
         request = pb.UpdateGroupRequest(
-            name=name, scheduling_policy=policy, properties=properties, removed_properties=unset
+            name=name,
+            scheduling_policy=policy,
+            properties=properties,
+            removed_properties=unset,
+            container=container,
         )
         return self._call(self._stub.UpdateGroup, request, QUICK)
+
+    def scale_group(self, name: str, instances: int) -> pb.Group:
+        return self._call(self._stub.ScaleGroup, pb.ScaleGroupRequest(name=name, instances=instances), QUICK)
 
     def remove_group(self, name: str) -> pb.RemoveGroupResponse:
         return self._call(self._stub.RemoveGroup, pb.RemoveGroupRequest(name=name), QUICK)

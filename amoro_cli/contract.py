@@ -132,7 +132,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
     "amoro.findings/v1": _findings,
     "amoro.group/v1": _group,
-    "amoro.groups/v1": _list("groups", pb.Group.DESCRIPTOR, without=("uses",)),
+    "amoro.groups/v1": _list("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
     "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
     "amoro.optimize/v1": _optimize,
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),

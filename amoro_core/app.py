@@ -18,20 +18,23 @@ from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.loops.coordinator import CoordinatorLoops
+from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.secrets import masked
 from amoro_core.model.tokens import TokenKind, hash_token
 from amoro_core.model.trust import Certificates
 from amoro_core.model.verification import RowsDigest
-from amoro_core.plugins import scheduling_policies
+from amoro_core.plugins import containers, scheduling_policies
 from amoro_core.rpc.admin import AdminServicer
 from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import Server
+from amoro_core.scheduling.scaling import Hand
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
@@ -154,7 +157,18 @@ class Coordinator:
         self.verifying = VerifyingService(tables_of, find, _digest)
         own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
         self.tokens = TokenService(store, utc_now, own_tokens)
-        self.groups = GroupService(store, utc_now, scheduling_policies())
+        self.containers = ContainerService(
+            store,
+            utc_now,
+            containers(self.home),
+            address=lambda: self.local_address,
+            token_file=self.home.absolute() / "enrolment.token",
+            heartbeat_interval=settings.heartbeat_interval,
+            hands=self._hands,
+            drain=self.optimizers.drain,
+            dismiss=self._dismiss,
+        )
+        self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
         self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
         self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
         self._loops = CoordinatorLoops(
@@ -167,6 +181,7 @@ class Coordinator:
             self.groups,
             HistoryService(store, utc_now, settings.history_keep),
             self.blockers,
+            self.containers,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
             explore_interval=settings.explore_interval,
@@ -207,6 +222,7 @@ class Coordinator:
             self.state,
             self.verifying,
             self.blockers,
+            self.containers,
             tokens=self.tokens,
             settings=self.settings.described(),
             version=version("amoro"),
@@ -216,6 +232,18 @@ class Coordinator:
             changes=self._changes,
             pool=self._pool,
         )
+
+    def _hands(self) -> list[Hand]:
+        """Registered optimizers that were started as a resource."""
+        return [
+            Hand(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
+            for optimizer, life in self.optimizers.list_optimizers()
+            if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
+        ]
+
+    def _dismiss(self, optimizer_id: str) -> None:
+        self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
+        self.optimizers.forget(optimizer_id)
 
     def _prepare(self, db: Database) -> None:
         for name in self.settings.groups:

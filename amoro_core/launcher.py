@@ -17,6 +17,7 @@ from amoro_core import app
 from amoro_core.diagnosis import diagnose
 from amoro_core.errors import InvalidSettings, OptimizerError
 from amoro_core.logs import configure_logs, quieten_logs
+from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.naming import names_in
 from amoro_core.settings_sources import load_settings
@@ -103,7 +104,7 @@ def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[s
         enrolment_token=token or read_token(options.token_file or options.home / "enrolment.token"),
         heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
         labels={"pid": str(os.getpid()), **labels}
-        | ({"resource-id": options.resource_id} if options.resource_id else {}),
+        | ({RESOURCE_LABEL: options.resource_id} if options.resource_id else {}),
         trust=options.trust,
     )
 

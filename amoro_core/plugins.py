@@ -1,14 +1,29 @@
 """What installed packages plug in, by entry point."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import structlog
 
+from amoro_core.containers.contract import Container, ContainerFactory
+from amoro_core.containers.external import ExternalContainer
+from amoro_core.containers.local import LocalContainer
+from amoro_core.containers.spark import SparkContainer
+from amoro_core.model.containers import EXTERNAL
 from amoro_core.scheduling.policy import POLICIES, Policy
 
 #: An entry point of this group names a scheduling policy: a function as `amoro_core.scheduling.policy.Policy` says.
 POLICY_GROUP = "amoro.scheduling_policies"
+#: One of this group names a container: a function as `amoro_core.containers.contract.ContainerFactory` says.
+CONTAINER_GROUP = "amoro.containers"
+
+#: The containers that are always there.
+CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
+    {EXTERNAL: ExternalContainer, "local": LocalContainer, "spark": SparkContainer}
+)
 
 log = structlog.get_logger("amoro.plugins")
 
@@ -18,22 +33,38 @@ def scheduling_policies() -> Mapping[str, Policy]:
 
     One that can't be loaded is logged and left out.
     """
-    found: dict[str, Policy] = {}
-    for point in sorted(entry_points(group=POLICY_GROUP), key=lambda point: point.name):
-        policy = _loaded(point)
-        if policy is not None:
-            found[point.name] = policy
+    found: Mapping[str, Policy] = _plugged_in(POLICY_GROUP)
     return {**POLICIES, **{name: policy for name, policy in found.items() if name not in POLICIES}}
 
 
-def _loaded(point: EntryPoint) -> Policy | None:
+def containers(home: Path) -> Mapping[str, Container]:
+    """All containers by name, for the coordinator of that state directory; as for policies, ours can't be replaced.
+
+    One that can't be loaded or made is logged and left out.
+    """
+    made: dict[str, Container] = {name: make(home) for name, make in CONTAINERS.items()}
+    for name, make in _plugged_in(CONTAINER_GROUP).items():
+        try:
+            made.setdefault(name, make(home))
+        except Exception as error:
+            log.exception("plugin.failed", group=CONTAINER_GROUP, name=name, why=str(error))
+    return made
+
+
+def _plugged_in(group: str) -> dict[str, Callable[..., Any]]:
+    points = sorted(entry_points(group=group), key=lambda point: point.name)
+    loaded = ((point.name, _loaded(group, point)) for point in points)
+    return {name: found for name, found in loaded if found is not None}
+
+
+def _loaded(group: str, point: EntryPoint) -> Callable[..., Any] | None:
     try:
-        policy = point.load()
-        if not callable(policy):
+        found = point.load()
+        if not callable(found):
             raise TypeError(f"{point.value} is not a function")
     except Exception as error:
-        log.exception("plugin.failed", group=POLICY_GROUP, name=point.name, why=str(error))
+        log.exception("plugin.failed", group=group, name=point.name, why=str(error))
         return None
-    log.info("plugin.loaded", group=POLICY_GROUP, name=point.name, value=point.value)
-    found: Policy = policy
-    return found
+    log.info("plugin.loaded", group=group, name=point.name, value=point.value)
+    plugged: Callable[..., Any] = found
+    return plugged

@@ -16,10 +16,11 @@ from amoro_core.model.groups import MEMORY
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "create", "amoro group create nightly --policy balanced")(create)
+    command(app, "create", "amoro group create nightly --container local --property threads=2")(create)
     command(app, "list", "amoro group list")(list_groups)
     command(app, "show", "amoro group show default")(show)
     command(app, "update", "amoro group update nightly --policy quota")(update)
+    command(app, "scale", "amoro group scale nightly 2")(scale)
     command(app, "remove", "amoro group remove nightly")(remove)
 
 
@@ -29,13 +30,20 @@ NameArgument = Annotated[
 PropertyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--property", metavar="KEY=VALUE", help="A property for people and tools; may be repeated.", show_default=False
+        "--property",
+        metavar="KEY=VALUE",
+        help="A property, such as threads=2 for its container, or your own; may be repeated.",
+        show_default=False,
     ),
 ]
 MemoryOption = Annotated[
     int | None,
     memory_option("--memory", help_="What each thread of its optimizers must have at least; the property memory."),
 ]
+_CONTAINER = (
+    "Who starts its optimizers: external, you; local, the coordinator, on its machine; spark, spark-submit; "
+    "or one that is plugged in."
+)
 _POLICY = (
     "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest; "
     "or one that is plugged in."
@@ -46,6 +54,7 @@ def create(
     session: Session,
     name: NameArgument,
     policy: Annotated[str, typer.Option("--policy", metavar="NAME", help=_POLICY)] = "quota",
+    container: Annotated[str, typer.Option("--container", metavar="NAME", help=_CONTAINER)] = "external",
     memory: MemoryOption = None,
     properties: PropertyOption = None,
     output: OutputOption = OutputFormat.TABLE,
@@ -53,7 +62,7 @@ def create(
     """Create an optimizer group. Optimizers name it by --group, tables by their property self-optimizing.group."""
     parsed = _properties(properties, memory)
     with session.connect() as connection:
-        write(group_detail(connection.client.create_group(name, policy, parsed)), output)
+        write(group_detail(connection.client.create_group(name, policy, parsed, container)), output)
 
 
 def list_groups(
@@ -81,6 +90,9 @@ def update(
     session: Session,
     name: NameArgument,
     policy: Annotated[str | None, typer.Option("--policy", metavar="NAME", help=_POLICY, show_default=False)] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", metavar="NAME", help=_CONTAINER, show_default=False)
+    ] = None,
     memory: MemoryOption = None,
     properties: PropertyOption = None,
     unset: Annotated[
@@ -91,11 +103,26 @@ def update(
 ) -> None:
     """Change a group. What is not named stays."""
     parsed = _properties(properties, memory)
-    if policy is None and not parsed and not unset:
-        raise InvalidArgument("Nothing is to be changed", hint="Give --policy, --memory, --property or --unset.")
+    if policy is None and container is None and not parsed and not unset:
+        raise InvalidArgument(
+            "Nothing is to be changed", hint="Give --policy, --container, --memory, --property or --unset."
+        )
     with session.connect() as connection:
-        updated = connection.client.update_group(name, policy or "", parsed, unset or ())
+        updated = connection.client.update_group(name, policy or "", parsed, unset or (), container or "")
         write(group_detail(updated), output)
+
+
+def scale(
+    session: Session,
+    name: NameArgument,
+    instances: Annotated[
+        int, typer.Argument(metavar="N", help="How many optimizers its container keeps.", min=0, show_default=False)
+    ],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Let the container of a group start or drain optimizers until there are N. Failed starts are tried again."""
+    with session.connect() as connection:
+        write(group_detail(connection.client.scale_group(name, instances)), output)
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:

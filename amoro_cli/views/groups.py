@@ -5,20 +5,22 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode, encode_all
 from amoro_cli.output import Block, Document, Grid, Pairs
-from amoro_cli.quantities import format_count
+from amoro_cli.quantities import format_count, format_time
+from amoro_core.model.containers import EXTERNAL
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
 def group_list(groups: "Sequence[pb.Group]") -> Document:
-    """Schema amoro.groups/v1: `groups`, without what their tables used."""
+    """Schema amoro.groups/v1: `groups`, without what their tables used and without their instances."""
     grid = Grid(
-        ("GROUP", "POLICY", "OPTIMIZERS", "THREADS", "BUSY", "TABLES"),
+        ("GROUP", "POLICY", "CONTAINER", "OPTIMIZERS", "THREADS", "BUSY", "TABLES"),
         tuple(
             (
                 group.name,
                 group.scheduling_policy,
+                group.container,
                 str(group.optimizers),
                 str(group.threads),
                 str(group.running_tasks),
@@ -28,7 +30,9 @@ def group_list(groups: "Sequence[pb.Group]") -> Document:
         ),
         frozenset({"OPTIMIZERS", "THREADS", "BUSY", "TABLES"}),
     )
-    bodies = [{key: value for key, value in body.items() if key != "uses"} for body in encode_all(groups)]
+    bodies = [
+        {key: value for key, value in body.items() if key not in ("uses", "instances")} for body in encode_all(groups)
+    ]
     return Document("amoro.groups/v1", {"groups": bodies}, tuple(group.name for group in groups), (grid,))
 
 
@@ -37,12 +41,16 @@ def group_detail(group: "pb.Group") -> Document:
     pairs = (
         ("group", group.name),
         ("policy", group.scheduling_policy),
+        ("container", group.container),
+        *_instances_wanted(group),
         ("optimizers", str(group.optimizers)),
         ("threads", f"{group.threads}, {group.running_tasks} busy"),
         ("tables", format_count(group.tables)),
         *((f"property {key}", value) for key, value in sorted(group.properties.items())),
     )
     blocks: list[Block] = [Pairs(pairs)]
+    if group.instances:
+        blocks += ["", _instances(group)]
     if group.uses:
         blocks += ["", _uses(group)]
     body = encode(group)
@@ -53,6 +61,34 @@ def group_detail(group: "pb.Group") -> Document:
 def group_removed(removed: "pb.RemoveGroupResponse") -> Document:
     """Schema amoro.removed/v1: `name`."""
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (f"Group {removed.name} is removed.",))
+
+
+def _instances_wanted(group: "pb.Group") -> list[tuple[str, str]]:
+    """How many there are to be, and what keeps them from being started; nothing where people start them."""
+    if group.container == EXTERNAL and not group.instances:
+        return []
+    wanted = [("instances", f"{len(group.instances)} of {group.wanted_instances}")]
+    if not group.failed_starts:
+        return wanted
+    then = "given up; scale it to try again" if group.gave_up_starting else "tried again"
+    return [*wanted, ("failed starts", f"{group.failed_starts} in a row, {then}: {group.start_failure}")]
+
+
+def _instances(group: "pb.Group") -> Grid:
+    return Grid(
+        ("INSTANCE", "CONTAINER", "STATE", "STARTED", "OPTIMIZER"),
+        tuple(
+            (
+                item.resource_id,
+                item.container,
+                item.state,
+                format_time(item.started_ms),
+                item.optimizer_id or "-",
+            )
+            for item in group.instances
+        ),
+        indent=2,
+    )
 
 
 def _uses(group: "pb.Group") -> Grid:

@@ -13,6 +13,7 @@ from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.optimizers import OptimizerService
@@ -29,6 +30,8 @@ TRIM_INTERVAL_S = 3600.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
+SCALE_INTERVAL_S = 1.0
+SCALE_THREADS = 4
 
 
 class CoordinatorLoops:
@@ -45,6 +48,7 @@ class CoordinatorLoops:
         groups: GroupService,
         history: HistoryService,
         blockers: BlockerService,
+        containers: ContainerService,
         *,
         ack_timeout: timedelta,
         start_to_close: timedelta,
@@ -64,6 +68,7 @@ class CoordinatorLoops:
         self._groups = groups
         self._history = history
         self._blockers = blockers
+        self._containers = containers
         self._ack_timeout = ack_timeout
         self._start_to_close = start_to_close
         self._monotonic = monotonic
@@ -75,13 +80,17 @@ class CoordinatorLoops:
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, committing.clean_up, workers=workers)
+        # A container that is slow, such as spark-submit, holds up its group only.
+        self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, containers.keep, workers=workers)
         self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
         self._explore = Loop("explore", self._explore_step, explore_interval.total_seconds())
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
-        self._loops = [self._keep, self._commit, *([self._explore, self._refresh, self._trim] if watch else [])]
+        self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
+        watching = [self._explore, self._refresh, self._trim, self._scale]
+        self._loops = [self._keep, self._commit, *(watching if watch else [])]
 
     def start(self) -> None:
         for loop in self._loops:
@@ -91,7 +100,14 @@ class CoordinatorLoops:
         """Stop asking for more, then finish what has begun; a commit is never cut."""
         for loop in self._loops:
             loop.stop()
-        for pool in (self._exploring, self._refreshing, self._planning, self._committers, self._cleaners):
+        for pool in (
+            self._exploring,
+            self._refreshing,
+            self._planning,
+            self._committers,
+            self._cleaners,
+            self._scaling,
+        ):
             pool.stop()
 
     def explore_now(self) -> None:
@@ -154,6 +170,11 @@ class CoordinatorLoops:
     def _trim_step(self) -> None:
         self._history.trim()
         self._blockers.trim()
+
+    def _scale_step(self) -> None:
+        self._containers.close_orphans()
+        for group in self._containers.list_kept():
+            self._scaling.submit(group)
 
     def _keep_step(self) -> None:
         for optimizer_id in self._optimizers.silent():

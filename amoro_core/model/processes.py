@@ -208,3 +208,4 @@ class ResourceGroup:
     name: str
     scheduling_policy: str = "quota"
     properties: tuple[tuple[str, str], ...] = ()
+    container: str = "external"  # who starts its optimizers

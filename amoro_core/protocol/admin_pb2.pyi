@@ -2218,6 +2218,13 @@ class Group(_message.Message):
     TABLES_FIELD_NUMBER: _builtins.int
     RUNNING_TASKS_FIELD_NUMBER: _builtins.int
     USES_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
+    WANTED_INSTANCES_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    FAILED_STARTS_FIELD_NUMBER: _builtins.int
+    START_FAILURE_FIELD_NUMBER: _builtins.int
+    RETRY_START_MS_FIELD_NUMBER: _builtins.int
+    GAVE_UP_STARTING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     scheduling_policy: _builtins.str
     """quota or balanced"""
@@ -2227,11 +2234,25 @@ class Group(_message.Message):
     tables: _builtins.int
     """that name the group"""
     running_tasks: _builtins.int
+    container: _builtins.str
+    """who starts its optimizers: external (people), local, spark, or one that is plugged in"""
+    wanted_instances: _builtins.int
+    failed_starts: _builtins.int
+    """in a row"""
+    start_failure: _builtins.str
+    """of the last one"""
+    retry_start_ms: _builtins.int
+    gave_up_starting: _builtins.bool
+    """until somebody scales it"""
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def uses(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupUse]:
         """of GetGroup: the tables that used it within the last hour, the most first"""
+
+    @_builtins.property
+    def instances(self) -> _containers.RepeatedCompositeFieldContainer[Global___Instance]:
+        """of GetGroup: what its container has started, the oldest first"""
 
     def __init__(
         self,
@@ -2244,14 +2265,82 @@ class Group(_message.Message):
         tables: _builtins.int = ...,
         running_tasks: _builtins.int = ...,
         uses: _abc.Iterable[Global___GroupUse] | None = ...,
+        container: _builtins.str = ...,
+        wanted_instances: _builtins.int = ...,
+        instances: _abc.Iterable[Global___Instance] | None = ...,
+        failed_starts: _builtins.int = ...,
+        start_failure: _builtins.str = ...,
+        retry_start_ms: _builtins.int = ...,
+        gave_up_starting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "optimizers", b"optimizers", "properties", b"properties", "running_tasks", b"running_tasks", "scheduling_policy", b"scheduling_policy", "tables", b"tables", "threads", b"threads", "uses", b"uses"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "failed_starts", b"failed_starts", "gave_up_starting", b"gave_up_starting", "instances", b"instances", "name", b"name", "optimizers", b"optimizers", "properties", b"properties", "retry_start_ms", b"retry_start_ms", "running_tasks", b"running_tasks", "scheduling_policy", b"scheduling_policy", "start_failure", b"start_failure", "tables", b"tables", "threads", b"threads", "uses", b"uses", "wanted_instances", b"wanted_instances"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Group: _TypeAlias = Group  # noqa: Y015
+
+@_typing.final
+class Instance(_message.Message):
+    """What a container started as an optimizer of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_ID_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    resource_id: _builtins.str
+    container: _builtins.str
+    state: _builtins.str
+    """starting, running, draining, stopping"""
+    started_ms: _builtins.int
+    optimizer_id: _builtins.str
+    """that it is registered as"""
+    handle: _builtins.str
+    """what its container knows it by, such as the number of its process"""
+    def __init__(
+        self,
+        *,
+        resource_id: _builtins.str = ...,
+        container: _builtins.str = ...,
+        state: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
+        optimizer_id: _builtins.str = ...,
+        handle: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "handle", b"handle", "optimizer_id", b"optimizer_id", "resource_id", b"resource_id", "started_ms", b"started_ms", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Instance: _TypeAlias = Instance  # noqa: Y015
+
+@_typing.final
+class ScaleGroupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    INSTANCES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    instances: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        instances: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instances", b"instances", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScaleGroupRequest: _TypeAlias = ScaleGroupRequest  # noqa: Y015
 
 @_typing.final
 class GroupUse(_message.Message):
@@ -2313,9 +2402,12 @@ class CreateGroupRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SCHEDULING_POLICY_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     scheduling_policy: _builtins.str
     """"": quota"""
+    container: _builtins.str
+    """"": external"""
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -2324,10 +2416,11 @@ class CreateGroupRequest(_message.Message):
         name: _builtins.str = ...,
         scheduling_policy: _builtins.str = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        container: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "properties", b"properties", "scheduling_policy", b"scheduling_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "name", b"name", "properties", b"properties", "scheduling_policy", b"scheduling_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2415,8 +2508,11 @@ class UpdateGroupRequest(_message.Message):
     SCHEDULING_POLICY_FIELD_NUMBER: _builtins.int
     PROPERTIES_FIELD_NUMBER: _builtins.int
     REMOVED_PROPERTIES_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     scheduling_policy: _builtins.str
+    """"": as it is"""
+    container: _builtins.str
     """"": as it is"""
     @_builtins.property
     def properties(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -2431,10 +2527,11 @@ class UpdateGroupRequest(_message.Message):
         scheduling_policy: _builtins.str = ...,
         properties: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         removed_properties: _abc.Iterable[_builtins.str] | None = ...,
+        container: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "properties", b"properties", "removed_properties", b"removed_properties", "scheduling_policy", b"scheduling_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "name", b"name", "properties", b"properties", "removed_properties", b"removed_properties", "scheduling_policy", b"scheduling_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

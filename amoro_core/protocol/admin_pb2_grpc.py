@@ -214,6 +214,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
                 _registered_method=True)
+        self.ScaleGroup = channel.unary_unary(
+                '/amoro.v1.AdminService/ScaleGroup',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ScaleGroupRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Group.FromString,
+                _registered_method=True)
         self.RemoveGroup = channel.unary_unary(
                 '/amoro.v1.AdminService/RemoveGroup',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.RemoveGroupRequest.SerializeToString,
@@ -440,6 +445,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ScaleGroup(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RemoveGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -627,6 +638,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
             'UpdateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpdateGroup,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
+            ),
+            'ScaleGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.ScaleGroup,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ScaleGroupRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Group.SerializeToString,
             ),
             'RemoveGroup': grpc.unary_unary_rpc_method_handler(
@@ -1606,6 +1622,33 @@ class AdminService:
             target,
             '/amoro.v1.AdminService/UpdateGroup',
             amoro_dot_v1_dot_admin__pb2.UpdateGroupRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Group.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ScaleGroup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ScaleGroup',
+            amoro_dot_v1_dot_admin__pb2.ScaleGroupRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Group.FromString,
             options,
             channel_credentials,

@@ -69,6 +69,7 @@ class AdminServiceStub:
     ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
     GetGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]
     UpdateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]
+    ScaleGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ScaleGroupRequest, _admin_pb2.Group]
     RemoveGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]
 
 @_typing.type_check_only
@@ -110,6 +111,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
     GetGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     UpdateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
+    ScaleGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.ScaleGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     RemoveGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveGroupRequest, _admin_pb2.RemoveGroupResponse]  # type: ignore[assignment]
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -362,6 +364,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     def UpdateGroup(
         self,
         request: _admin_pb2.UpdateGroupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
+
+    @_abc_1.abstractmethod
+    def ScaleGroup(
+        self,
+        request: _admin_pb2.ScaleGroupRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Group, _abc.Awaitable[_admin_pb2.Group]]: ...
 

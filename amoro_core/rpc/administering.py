@@ -20,6 +20,7 @@ from amoro_core.rpc.calls import Changes, bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.services.keeping import StateService
@@ -50,6 +51,7 @@ class AdminCalls(AdminServiceServicer):
         state: StateService,
         verifying: VerifyingService,
         blockers: BlockerService,
+        containers: ContainerService,
         *,
         tokens: TokenService,
         settings: Sequence[tuple[str, str, str]],
@@ -70,6 +72,7 @@ class AdminCalls(AdminServiceServicer):
         self._state = state
         self._verifying = verifying
         self._blockers = blockers
+        self._containers = containers
         self._tokens = tokens
         self._settings = settings
         self._version = version

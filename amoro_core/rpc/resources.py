@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import grpc
 
+from amoro_core.model.containers import EXTERNAL
 from amoro_core.model.processes import CatalogConfig, Optimizer, ResourceGroup
 from amoro_core.model.tokens import TokenKind
 from amoro_core.protocol import admin_pb2 as pb
@@ -11,7 +12,7 @@ from amoro_core.rpc import views
 from amoro_core.rpc.administering import AdminCalls, word
 from amoro_core.scheduling.policy import DEFAULT_POLICY
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.groups import GroupChange
+from amoro_core.services.groups import GroupChange, GroupView
 from amoro_core.services.optimizers import Life
 
 MAX_WAIT_S = 20.0
@@ -128,19 +129,13 @@ class ResourceCalls(AdminCalls):
         request: pb.CreateGroupRequest,
         context: grpc.aio.ServicerContext[pb.CreateGroupRequest, pb.Group],
     ) -> pb.Group:
-        return await self._as_admin(
-            context,
-            lambda: views.group(
-                self._groups.create(
-                    ResourceGroup(
-                        request.name,
-                        request.scheduling_policy or DEFAULT_POLICY,
-                        tuple(sorted(request.properties.items())),
-                    )
-                ),
-                uses=True,
-            ),
+        group = ResourceGroup(
+            request.name,
+            request.scheduling_policy or DEFAULT_POLICY,
+            tuple(sorted(request.properties.items())),
+            request.container or EXTERNAL,
         )
+        return await self._as_admin(context, lambda: self._group(self._groups.create(group)))
 
     async def ListGroups(
         self,
@@ -150,7 +145,7 @@ class ResourceCalls(AdminCalls):
         return await self._as_admin(
             context,
             lambda: pb.ListGroupsResponse(
-                groups=[views.group(view, uses=False) for view in self._groups.list_groups()]
+                groups=[self._group(view, uses=False) for view in self._groups.list_groups()]
             ),
         )
 
@@ -161,7 +156,7 @@ class ResourceCalls(AdminCalls):
     ) -> pb.Group:
         return await self._as_admin(
             context,
-            lambda: views.group(self._groups.get(request.name), uses=True),
+            lambda: self._group(self._groups.get(request.name)),
         )
 
     async def UpdateGroup(
@@ -170,9 +165,23 @@ class ResourceCalls(AdminCalls):
         context: grpc.aio.ServicerContext[pb.UpdateGroupRequest, pb.Group],
     ) -> pb.Group:
         change = GroupChange(
-            request.scheduling_policy or None, dict(request.properties), frozenset(request.removed_properties)
+            request.scheduling_policy or None,
+            dict(request.properties),
+            frozenset(request.removed_properties),
+            request.container or None,
         )
-        return await self._as_admin(context, lambda: views.group(self._groups.update(request.name, change), uses=True))
+        return await self._as_admin(context, lambda: self._group(self._groups.update(request.name, change)))
+
+    async def ScaleGroup(
+        self,
+        request: pb.ScaleGroupRequest,
+        context: grpc.aio.ServicerContext[pb.ScaleGroupRequest, pb.Group],
+    ) -> pb.Group:
+        def work() -> pb.Group:
+            self._containers.scale(request.name, request.instances)
+            return self._group(self._groups.get(request.name))
+
+        return await self._as_admin(context, work)
 
     async def RemoveGroup(
         self,
@@ -217,6 +226,9 @@ class ResourceCalls(AdminCalls):
             return pb.RevokeTokenResponse(name=request.name)
 
         return await self._as_admin(context, work)
+
+    def _group(self, view: GroupView, *, uses: bool = True) -> pb.Group:
+        return views.group(view, self._containers.find(view.group.name), uses=uses)
 
     def _optimizer(self, item: Optimizer, life: Life) -> pb.Optimizer:
         running = self._optimizing.running_tasks(item.optimizer_id)

@@ -14,6 +14,7 @@ from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts, Snapsho
 from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.blockers import HeldBlocker
+from amoro_core.services.containers import Instance, InstancesView
 from amoro_core.services.groups import GroupView
 from amoro_core.services.inspecting import ShownFiles
 from amoro_core.services.optimizers import Life
@@ -268,7 +269,8 @@ def receipt(made: Receipt, revertible: bool) -> pb.Receipt:
     )
 
 
-def group(view: GroupView, *, uses: bool) -> pb.Group:
+def group(view: GroupView, kept: InstancesView, *, uses: bool) -> pb.Group:
+    """`uses` False: without what its tables used, and without its instances one by one."""
     return pb.Group(
         name=view.group.name,
         scheduling_policy=view.group.scheduling_policy,
@@ -289,6 +291,24 @@ def group(view: GroupView, *, uses: bool) -> pb.Group:
         ]
         if uses
         else [],
+        container=view.group.container,
+        wanted_instances=kept.wanted,
+        instances=[_instance(item) for item in kept.instances] if uses else [],
+        failed_starts=kept.failed_starts,
+        start_failure=kept.failure,
+        retry_start_ms=milliseconds(kept.retry_at),
+        gave_up_starting=kept.has_given_up,
+    )
+
+
+def _instance(item: Instance) -> pb.Instance:
+    return pb.Instance(
+        resource_id=item.resource.resource_id,
+        container=item.resource.container,
+        state=item.resource.state.value,
+        started_ms=milliseconds(item.resource.started_at),
+        optimizer_id=item.optimizer_id,
+        handle=item.resource.handle,
     )
 
 

@@ -28,6 +28,7 @@ class GroupChange:
     policy: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)  # replaced or added
     removed_properties: frozenset[str] = frozenset()
+    container: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +55,31 @@ class GroupView:
 
 
 class GroupService:
-    """Groups by name; `default` always exists. `policies` are those that a group may name."""
+    """Groups by name; `default` always exists. `policies` are those that a group may name.
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], policies: Mapping[str, Policy] = POLICIES) -> None:
+    `check` raises InvalidArgument for a group whose optimizers could not be started.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        policies: Mapping[str, Policy] = POLICIES,
+        check: Callable[[ResourceGroup], None] = lambda group: None,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._policies = policies
+        self._check = check
         self._failing: set[tuple[str, str]] = set()  # groups and policies whose failure was logged
 
     def create(self, group: ResourceGroup) -> GroupView:
-        """Raises AlreadyExists, InvalidArgument (name, policy, a malformed property)."""
+        """Raises AlreadyExists, InvalidArgument (name, policy, container, a malformed property)."""
         if not group.name or any(letter.isspace() or not letter.isprintable() for letter in group.name):
             raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint="Use letters, digits, _ and -.")
         find_policy(self._policies, group.scheduling_policy)
         parse_group(group.properties)
+        self._check(group)
 
         def enter(db: Database) -> None:
             if groups.find(db, group.name) is not None:
@@ -87,11 +99,17 @@ class GroupService:
         return self._store.read(lambda db: _views(db, groups.list_groups(db), self._clock()))
 
     def update(self, name: str, change: GroupChange) -> GroupView:
-        """Raises GroupNotFound, InvalidArgument (policy, a malformed property, a removal of what is not there);
-        nothing is changed then."""
+        """Raises GroupNotFound, InvalidArgument (policy, container, a malformed property, a removal of what is not
+        there); nothing is changed then."""
         if change.policy is not None:
             find_policy(self._policies, change.policy)
-        self._store.write(lambda db: groups.save(db, _changed(groups.get(db, name), change)))
+
+        def enter(db: Database) -> None:
+            changed = _changed(groups.get(db, name), change)
+            self._check(changed)
+            groups.save(db, changed)
+
+        self._store.write(enter)
         log.info("group.updated", group=name)
         return self.get(name)
 
@@ -198,4 +216,9 @@ def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:
     kept = {key: value for key, value in before.items() if key not in change.removed_properties}
     properties = tuple(sorted({**kept, **change.properties}.items()))
     parse_group(properties)
-    return replace(group, scheduling_policy=change.policy or group.scheduling_policy, properties=properties)
+    return replace(
+        group,
+        scheduling_policy=change.policy or group.scheduling_policy,
+        properties=properties,
+        container=change.container or group.container,
+    )

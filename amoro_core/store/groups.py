@@ -16,7 +16,7 @@ from amoro_core.store.rows import (
     update_of,
 )
 
-_COLUMNS = ("group_name", "scheduling_policy", "properties_json")
+_COLUMNS = ("group_name", "scheduling_policy", "properties_json", "container_name")
 _INSERT = insert_into("resource_group", _COLUMNS)
 _UPDATE = update_of("resource_group", _COLUMNS, ("group_name",))
 _USERS = (
@@ -60,7 +60,7 @@ def remove(db: Database, name: str) -> None:
         if used:
             raise IllegalState(
                 f"optimizer group {name!r} is used by {used} {what}{'' if used == 1 else 's'}; it stays",
-                hint="Drain its optimizers, and give its tables another self-optimizing.group.",
+                hint="Scale it to 0 or drain its optimizers, and give its tables another self-optimizing.group.",
             )
     execute(db, "DELETE FROM resource_group WHERE group_name = ?", (name,))
 
@@ -88,8 +88,11 @@ def _to_row(group: ResourceGroup) -> Row:
         "group_name": group.name,
         "scheduling_policy": group.scheduling_policy,
         "properties_json": pairs_to_json(group.properties),
+        "container_name": group.container,
     }
 
 
 def _from_row(row: Row) -> ResourceGroup:
-    return ResourceGroup(row["group_name"], row["scheduling_policy"], pairs_from_json(row["properties_json"]))
+    return ResourceGroup(
+        row["group_name"], row["scheduling_policy"], pairs_from_json(row["properties_json"]), row["container_name"]
+    )

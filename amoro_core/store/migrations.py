@@ -319,6 +319,34 @@ def remember_draining(db: Database) -> None:
     execute(db, "ALTER TABLE optimizer ADD COLUMN draining INTEGER NOT NULL DEFAULT 0 CHECK (draining IN (0, 1))")
 
 
+def create_resources(db: Database) -> None:
+    """Where a group's optimizers run, how many there are to be, and which were started."""
+    for column in (
+        "container_name TEXT NOT NULL DEFAULT 'external' CHECK (container_name <> '')",
+        "instances INTEGER NOT NULL DEFAULT 0 CHECK (instances >= 0)",
+        "failed_starts INTEGER NOT NULL DEFAULT 0 CHECK (failed_starts >= 0)",
+        "retry_at_ms INTEGER",
+        "start_failure TEXT NOT NULL DEFAULT ''",
+    ):
+        execute(db, f"ALTER TABLE resource_group ADD COLUMN {column}")
+    # No reference to resource_group: an instance is ended after its group was removed.
+    execute(
+        db,
+        """
+        CREATE TABLE resource (
+            resource_id TEXT PRIMARY KEY CHECK (resource_id <> ''),
+            group_name TEXT NOT NULL,
+            container_name TEXT NOT NULL CHECK (container_name <> ''),
+            state TEXT NOT NULL CHECK (state IN ('starting', 'running', 'draining', 'stopping')),
+            started_at_ms INTEGER NOT NULL,
+            since_ms INTEGER NOT NULL,
+            handle TEXT NOT NULL
+        ) STRICT
+        """,
+    )
+    execute(db, "CREATE INDEX resource_by_group ON resource (group_name)")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -329,4 +357,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     create_blockers,
     keep_site_files,
     remember_draining,
+    create_resources,
 )

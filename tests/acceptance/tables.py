@@ -54,9 +54,9 @@ def small_table(catalog: Catalog, properties: Mapping[str, str] | None = None) -
     return table
 
 
-def partitioned_table(catalog: Catalog) -> Table:
+def partitioned_table(catalog: Catalog, properties: Mapping[str, str] | None = None) -> Table:
     """Three partitions, each with three small files and deletes: a task for each of them."""
-    table = writer.make_table(catalog, _new_name(), SCHEMA, BY_PART)
+    table = writer.make_table(catalog, _new_name(), SCHEMA, BY_PART, properties=properties)
     for first in (0, 10, 20):
         writer.append(table, [row(first + number, part) for number in range(10) for part in PARTS])
     writer.upsert(table, [row(3, part, "new") for part in PARTS], ["id"])

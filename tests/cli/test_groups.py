@@ -10,6 +10,7 @@ GROUP = pb.Group(
     name="nightly",
     scheduling_policy="quota",
     properties={"owner": "data"},
+    container="external",
     optimizers=2,
     threads=8,
     tables=1200,
@@ -22,6 +23,7 @@ GROUP = pb.Group(
 DETAIL = (
     "group           nightly\n"
     "policy          quota\n"
+    "container       external\n"
     "optimizers      2\n"
     "threads         8, 5 busy\n"
     "tables          1,200\n"
@@ -38,16 +40,22 @@ def test_a_group_is_created(cli: Cli, admin: FakeAdmin) -> None:
     result = cli("group", "create", "nightly", "--policy", "balanced", "--property", "owner=data")
     assert (result.status, result.out, result.err) == (0, DETAIL, "")
     assert admin.asked("CreateGroup") == [
-        pb.CreateGroupRequest(name="nightly", scheduling_policy="balanced", properties={"owner": "data"})
+        pb.CreateGroupRequest(
+            name="nightly", scheduling_policy="balanced", properties={"owner": "data"}, container="external"
+        )
     ]
 
 
 def test_groups_are_listed(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListGroups", pb.ListGroupsResponse(groups=[pb.Group(name="default", scheduling_policy="quota")]))
+    admin.script(
+        "ListGroups",
+        pb.ListGroupsResponse(groups=[pb.Group(name="default", scheduling_policy="quota", container="external")]),
+    )
     result = cli("group", "list")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
-        "GROUP    POLICY  OPTIMIZERS  THREADS  BUSY  TABLES\ndefault  quota            0        0     0       0\n"
+        "GROUP    POLICY  CONTAINER  OPTIMIZERS  THREADS  BUSY  TABLES\n"
+        "default  quota   external            0        0     0       0\n"
     )
     assert json.loads(cli("group", "list", "-o", "json").out) == {
         "schema": "amoro.groups/v1",
@@ -60,6 +68,12 @@ def test_groups_are_listed(cli: Cli, admin: FakeAdmin) -> None:
                 "threads": 0,
                 "tables": 0,
                 "running_tasks": 0,
+                "container": "external",
+                "wanted_instances": 0,
+                "failed_starts": 0,
+                "start_failure": "",
+                "retry_start_at": None,
+                "gave_up_starting": False,
             }
         ],
     }
@@ -95,7 +109,9 @@ def test_wrong_usage_asks_nothing(cli: Cli, admin: FakeAdmin, arguments: tuple[s
 def test_the_coordinator_alone_knows_which_policies_there_are(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CreateGroup", pb.Group(name="nightly", scheduling_policy="by-size"))
     assert cli("group", "create", "nightly", "--policy", "by-size").status == 0
-    assert admin.requests == [("CreateGroup", pb.CreateGroupRequest(name="nightly", scheduling_policy="by-size"))]
+    assert admin.requests == [
+        ("CreateGroup", pb.CreateGroupRequest(name="nightly", scheduling_policy="by-size", container="external"))
+    ]
 
 
 def test_a_group_is_removed(cli: Cli, admin: FakeAdmin) -> None:
@@ -115,3 +131,39 @@ def test_memory_of_a_group_is_a_property(cli: Cli, admin: FakeAdmin) -> None:
     assert cli("group", "update", "nightly", "--memory", "512MB").status == 0
     assert admin.asked("UpdateGroup")[0].properties == {"memory": "512MB"}
     assert cli("group", "update", "nightly", "--memory", "1GB", "--property", "memory=1").status == 2
+
+
+def test_a_group_is_scaled_and_its_instances_are_shown(cli: Cli, admin: FakeAdmin) -> None:
+    instance = pb.Instance(
+        resource_id="r1", container="local", state="running", started_ms=0, optimizer_id="o1", handle="12"
+    )
+    admin.script("ScaleGroup", pb.Group(name="x", scheduling_policy="quota", container="local", wanted_instances=2))
+    result = cli("group", "scale", "x", "2")
+    assert (result.status, result.err) == (0, "")
+    assert "container   local\ninstances   0 of 2\n" in result.out
+    assert admin.asked("ScaleGroup") == [pb.ScaleGroupRequest(name="x", instances=2)]
+    admin.script(
+        "GetGroup",
+        pb.Group(
+            name="x",
+            container="local",
+            wanted_instances=2,
+            instances=[instance],
+            failed_starts=5,
+            start_failure="no memory",
+            gave_up_starting=True,
+        ),
+    )
+    shown = cli("group", "show", "x").out.splitlines()
+    assert "failed starts  5 in a row, given up; scale it to try again: no memory" in shown
+    assert [line.split() for line in shown[-2:]] == [
+        ["INSTANCE", "CONTAINER", "STATE", "STARTED", "OPTIMIZER"],
+        ["r1", "local", "running", "never", "o1"],
+    ]
+    assert cli("group", "scale", "x", "-1").status == 2
+
+
+def test_a_group_gets_another_container(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("UpdateGroup", GROUP)
+    assert cli("group", "update", "nightly", "--container", "local").status == 0
+    assert admin.asked("UpdateGroup") == [pb.UpdateGroupRequest(name="nightly", container="local")]

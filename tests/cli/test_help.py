@@ -43,6 +43,7 @@ COMMANDS = [
     ("group", "list"),
     ("group", "show"),
     ("group", "update"),
+    ("group", "scale"),
     ("group", "remove"),
     ("catalog", "add"),
     ("catalog", "list"),

@@ -14,6 +14,7 @@ from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.optimizers import OptimizerService, Registered
@@ -72,6 +73,21 @@ class Queue(Executor):
         return Future()
 
 
+def without_containers(store: Store, clock: Callable[[], datetime]) -> ContainerService:
+    """A service that has nothing to keep: here optimizers come and go by themselves."""
+    return ContainerService(
+        store,
+        clock,
+        {},
+        address=lambda: "",
+        token_file=Path(),
+        heartbeat_interval=HEARTBEAT,
+        hands=list,
+        drain=lambda optimizer_id: None,
+        dismiss=lambda optimizer_id: None,
+    )
+
+
 class Coordinator:
     """All services and loops' steps on one state file, as `app` wires them."""
 
@@ -113,6 +129,7 @@ class Coordinator:
             self.groups,
             HistoryService(store, clock, timedelta(hours=1)),
             self.blockers,
+            without_containers(store, clock),
             ack_timeout=ACK,
             start_to_close=CLOSE,
             explore_interval=timedelta(minutes=3),

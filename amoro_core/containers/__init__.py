@@ -1,0 +1,1 @@
+"""Where optimizers run: processes on this machine, Spark applications, or elsewhere."""

@@ -1,0 +1,125 @@
+"""Processes of this machine that go on when the coordinator ends, and are found again by their resource id."""
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from amoro_core.errors import AmoroError
+from amoro_core.model.containers import Liveness, Observation, Resource
+from amoro_core.model.secrets import without_secrets
+
+#: Logs of earlier processes that are kept.
+KEPT_LOGS = 200
+#: What of the coordinator's environment is not for others: the admin's token may stand there.
+_WITHHELD = ("AMORO_TOKEN",)
+
+
+class Processes:
+    """Processes whose command lines hold the ids of their resources: so a number that was given anew is no mistake.
+
+    The handle of a resource is the number of its process.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; none after a restart
+
+    def start(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+        """Start a process whose command names the resource; what it says goes to a file of its own.
+
+        Raises AmoroError.
+        """
+        try:
+            self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._remove_old_logs()
+            with open(self._log_of(resource_id), "ab", opener=_private) as output:
+                child = subprocess.Popen(  # noqa: S603 - a list, no shell
+                    list(command),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**_environment(), **(environment or {})},
+                    # Ctrl-C at the coordinator is not meant for it, and it can be ended with all that it starts.
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise AmoroError(f"{command[0]} can't be started: {error.strerror or error}") from error
+        self._children[resource_id] = child
+        return str(child.pid)
+
+    def status(self, resource: Resource) -> Observation:
+        """ALIVE or ENDED, then with the last line of its log."""
+        child = self._children.get(resource.resource_id)
+        status = child.poll() if child is not None else None
+        if status is None and self._find(resource) is not None:
+            return Observation(Liveness.ALIVE)
+        self._children.pop(resource.resource_id, None)
+        how = "" if status is None else f" with status {status}"
+        said = self.logs(resource, 1)
+        return Observation(Liveness.ENDED, f"its process has ended{how}{f': {said[0]}' if said else ''}")
+
+    def stop(self, resource: Resource, *, by_force: bool) -> None:
+        """SIGKILL to all of it, or SIGTERM to the one that drains: the innermost process with the resource's id."""
+        leader = self._find(resource)
+        if leader is None:
+            return
+        with suppress(psutil.NoSuchProcess, ProcessLookupError):
+            if by_force:
+                os.killpg(leader.pid, signal.SIGKILL)
+                return
+            inner = [item for item in leader.children(recursive=True) if _names(item, resource.resource_id)]
+            (inner[-1] if inner else leader).terminate()
+
+    def logs(self, resource: Resource, lines: int) -> list[str]:
+        """The last lines of its log, without secrets."""
+        with suppress(OSError), self._log_of(resource.resource_id).open(encoding="utf-8", errors="replace") as log:
+            said = deque((line for line in log if line.strip()), lines)
+            return [without_secrets(line.rstrip("\n")) for line in said]
+        return []
+
+    def _find(self, resource: Resource) -> psutil.Process | None:
+        """The process that was started for the resource, if it runs."""
+        if resource.handle:
+            with suppress(psutil.Error):
+                process = psutil.Process(int(resource.handle))
+                return process if _names(process, resource.resource_id) else None
+            return None
+        return next((item for item in psutil.process_iter() if _is_leader(item, resource.resource_id)), None)
+
+    def _log_of(self, resource_id: str) -> Path:
+        return self._logs / f"optimizer-{resource_id}.log"
+
+    def _remove_old_logs(self) -> None:
+        # Ids sort by time.
+        running = {f"optimizer-{resource_id}.log" for resource_id in self._children}
+        for log in sorted(self._logs.glob("optimizer-*.log"))[:-KEPT_LOGS]:
+            if log.name not in running:
+                log.unlink(missing_ok=True)
+
+
+def _names(process: psutil.Process, resource_id: str) -> bool:
+    try:
+        return any(resource_id in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def _is_leader(process: psutil.Process, resource_id: str) -> bool:
+    """Whether the process names the resource and leads a session, as what we start does."""
+    with suppress(OSError):
+        return _names(process, resource_id) and os.getsid(process.pid) == process.pid
+    return False
+
+
+def _environment() -> dict[str, str]:
+    return {key: value for key, value in os.environ.items() if key not in _WITHHELD}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,210 @@
+"""Optimizers as Spark applications, started by spark-submit."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from amoro_core.containers.local import optimizer_arguments
+from amoro_core.containers.processes import Processes
+from amoro_core.containers.spark_cluster import CLUSTERS, Cluster
+from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.model.containers import ADDRESS, TOKEN_FILE, Launch, Liveness, Observation, Resource
+from amoro_core.model.secrets import is_secret, without_secrets
+
+MASTER = "spark-master"
+DEPLOY_MODE = "spark-deploy-mode"
+APPLICATION = "spark-application"
+CONF = "spark-conf."
+
+DEFAULT_MASTER = "local[*]"
+CLIENT, CLUSTER = "client", "cluster"
+SUBMIT_S = 300.0
+ASK_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkConfig:
+    """What the properties of a group say about its Spark applications."""
+
+    master: str
+    deploy_mode: str
+    application: str  # "": the one of this installation
+    settings: tuple[tuple[str, str], ...]
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """Where the driver runs in cluster mode."""
+        known = (cluster for cluster in CLUSTERS if self.master.startswith(cluster.prefix))
+        return next(known, None) if self.deploy_mode == CLUSTER else None
+
+
+def parse_spark(properties: Mapping[str, str]) -> SparkConfig:
+    """Raises InvalidArgument for what can't be, and for secrets, which spark-submit's command line would show."""
+    settings = {key.removeprefix(CONF): value for key, value in properties.items() if key.startswith(CONF)}
+    for key in sorted(key for key in settings if is_secret(key)):
+        raise InvalidArgument(
+            f"{CONF}{key} would stand on a command line, which everybody on the machine can read",
+            hint="Put it into spark-defaults.conf, or let the file system find it in its own configuration.",
+        )
+    config = SparkConfig(
+        properties.get(MASTER, DEFAULT_MASTER),
+        properties.get(DEPLOY_MODE, CLIENT),
+        properties.get(APPLICATION, ""),
+        tuple(sorted(settings.items())),
+    )
+    if config.deploy_mode not in (CLIENT, CLUSTER):
+        raise InvalidArgument(f"{DEPLOY_MODE} has the malformed value {config.deploy_mode!r}: client or cluster")
+    if config.deploy_mode == CLUSTER:
+        _check_cluster(config, properties)
+    return config
+
+
+def _check_cluster(config: SparkConfig, properties: Mapping[str, str]) -> None:
+    cluster = config.cluster
+    if cluster is None:
+        raise InvalidArgument(
+            f"Spark's master {config.master} runs no Python application in cluster mode",
+            hint=f"Give {DEPLOY_MODE}=client, or a master yarn or k8s://….",
+        )
+    if ADDRESS not in properties:
+        raise InvalidArgument(f"in cluster mode an optimizer must be told where the coordinator is: {ADDRESS}")
+    if cluster.needs_token_file and TOKEN_FILE not in properties:
+        raise InvalidArgument(
+            f"an optimizer on {config.master} must find the enrolment token there: {TOKEN_FILE}",
+            hint="Mount it as a secret: spark-conf.spark.kubernetes.driver.secrets.NAME=/path, and name the file.",
+        )
+
+
+class SparkContainer:
+    """In client mode spark-submit, with the driver, is a process of this machine; in cluster mode it only submits."""
+
+    launches = True
+    #: Each question in cluster mode starts a JVM.
+    status_interval_s = 30.0
+
+    def __init__(self, home: Path, submit: str | None = None) -> None:
+        self._processes = Processes(home / "logs")
+        self._submit = submit
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        """Raises InvalidArgument."""
+        parse_spark(properties)
+
+    def start(self, launch: Launch) -> str:
+        """In cluster mode when the cluster has taken it, else at once. Raises AmoroError, InvalidArgument."""
+        properties = dict(launch.properties)
+        config = parse_spark(properties)
+        command = submit_command(launch, config, self._spark_submit())
+        if config.cluster is None:
+            # The driver's Python is ours: amoro is installed there.
+            return self._processes.start(launch.resource_id, command, {"PYSPARK_DRIVER_PYTHON": sys.executable})
+        said = _run(command, SUBMIT_S)
+        handle = config.cluster.handle(launch, said)
+        if not handle:
+            raise AmoroError(f"spark-submit did not say what it started: {_last_line(said)}")
+        return handle
+
+    def status(self, resource: Resource) -> Observation:
+        cluster = _cluster_of(resource)
+        if cluster is None:
+            return self._processes.status(resource)
+        try:
+            return cluster.parse_status(_run(cluster.ask(resource.handle, self._spark_submit), ASK_S))
+        except AmoroError as error:
+            return Observation(Liveness.UNKNOWN, error.message)
+
+    def stop(self, resource: Resource, *, by_force: bool) -> None:
+        """Raises AmoroError. In cluster mode an application that is asked to end is killed, too."""
+        cluster = _cluster_of(resource)
+        if cluster is None:
+            self._processes.stop(resource, by_force=by_force)
+            return
+        _run(cluster.kill(resource.handle, self._spark_submit), ASK_S)
+
+    def logs(self, resource: Resource, lines: int) -> list[str]:
+        """In cluster mode what the cluster gives of them: nothing where it can't be asked."""
+        cluster = _cluster_of(resource)
+        if cluster is None:
+            return self._processes.logs(resource, lines)
+        try:
+            said = _run(cluster.ask_logs(resource.handle), ASK_S)
+        except AmoroError:
+            return []
+        return [without_secrets(line) for line in said.splitlines() if line.strip()][-lines:]
+
+    def _spark_submit(self) -> str:
+        """The program. Raises InvalidArgument where there is none."""
+        if self._submit is not None:
+            return self._submit
+        home = os.environ.get("SPARK_HOME", "")
+        beside = (f"{home}/bin" if home else "", str(Path(sys.executable).parent))
+        found = next(
+            (path for place in beside if place and (path := shutil.which("spark-submit", path=place))),
+            shutil.which("spark-submit"),
+        )
+        if found is None:
+            raise InvalidArgument(
+                "spark-submit is not there", hint="Install it with: pip install 'amoro[spark]', or set SPARK_HOME."
+            )
+        return found
+
+
+def submit_command(launch: Launch, config: SparkConfig, submit: str) -> list[str]:
+    """The command line that starts the optimizer; of the enrolment token it holds the file's name only."""
+    properties, cluster = dict(launch.properties), config.cluster
+    token_file = properties.get(TOKEN_FILE, str(launch.token_file))
+    extra: Sequence[str] = ()
+    if cluster is not None:
+        token_file, extra = cluster.prepare(launch, properties.get(TOKEN_FILE))
+    settings = {"spark.app.name": f"amoro-{launch.group}", **dict(config.settings)}
+    arguments = optimizer_arguments(launch, token_file)
+    return [
+        submit,
+        f"--master={config.master}",
+        f"--deploy-mode={config.deploy_mode}",
+        *(word for key, value in settings.items() for word in ("--conf", f"{key}={value}")),
+        *extra,
+        config.application or str(application_file()),
+        *arguments,
+        "--backend=spark",
+    ]
+
+
+def application_file() -> Path:
+    """What spark-submit runs: a file of this installation."""
+    import_root = Path(__file__).parents[2]
+    return import_root / "amoro_optimizer" / "backends" / "spark" / "submit" / "optimizer.py"
+
+
+def _cluster_of(resource: Resource) -> Cluster | None:
+    """Where the resource's driver runs; None: here, or nobody knows."""
+    return next((cluster for cluster in CLUSTERS if resource.handle.startswith(cluster.prefix)), None)
+
+
+def _run(command: Sequence[str], seconds: float) -> str:
+    """What a command says that succeeds. Raises AmoroError with its last line."""
+    try:
+        ended = subprocess.run(  # noqa: S603 - a list, no shell
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AmoroError(f"{command[0]} can't be run: {error}") from error
+    if ended.returncode:
+        raise AmoroError(f"{command[0]} ended with status {ended.returncode}: {_last_line(ended.stdout)}")
+    return ended.stdout
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return without_secrets(lines[-1]) if lines else "it said nothing"

@@ -1,0 +1,127 @@
+"""Where optimizers run: what is to be started, what was started, and how it stands."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.quantities import parse_duration
+
+#: The container of a group whose optimizers are started by hand.
+EXTERNAL = "external"
+#: The label under which an optimizer registers what it was started as (`-id`).
+RESOURCE_LABEL = "resource-id"
+MAX_INSTANCES = 1000
+
+THREADS = "threads"
+MIN_INSTANCES = "min-instances"
+MAX_FAILED_STARTS = "max-failed-starts"
+START_TIMEOUT = "start-timeout"
+DRAIN_TIMEOUT = "drain-timeout"
+ADDRESS = "address"
+TOKEN_FILE = "token-file"  # noqa: S105 - a key
+CA_FILE = "ca-file"
+
+
+class ResourceState(StrEnum):
+    STARTING = "starting"  # written down before it is started; its optimizer is not registered
+    RUNNING = "running"  # its optimizer is registered
+    DRAINING = "draining"  # it was told to leave
+    STOPPING = "stopping"  # it is being ended by force
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """An instance that a container started, or is about to; it is forgotten once it has ended."""
+
+    resource_id: str  # UUIDv7, which its optimizer gets as `-id`
+    group: str
+    container: str
+    state: ResourceState
+    started_at: datetime
+    since: datetime  # when it came into its state
+    handle: str = ""  # what the container knows it by; "": the coordinator died before it could be written down
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How many instances a group is to have, and how starting them went."""
+
+    instances: int = 0
+    failed_starts: int = 0  # in a row
+    retry_at: datetime | None = None
+    failure: str = ""  # of the last failed start
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingConfig:
+    """What the properties of a group say about its instances."""
+
+    threads: int | None = None  # of each; None: as many as there are cores
+    min_instances: int = 0
+    max_failed_starts: int = 5
+    start_timeout: timedelta = timedelta(minutes=3)
+    drain_timeout: timedelta = timedelta(minutes=15)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An optimizer that is to be started."""
+
+    resource_id: str
+    group: str
+    address: str  # where it finds the coordinator
+    token_file: Path  # on the coordinator's machine, with the enrolment token
+    threads: int | None
+    memory_bytes: int  # of each thread
+    heartbeat_interval: timedelta
+    properties: tuple[tuple[str, str], ...]  # the group's
+
+
+class Liveness(StrEnum):
+    ALIVE = "alive"
+    ENDED = "ended"
+    UNKNOWN = "unknown"  # it can't be told now
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How an instance stands, as its container says."""
+
+    liveness: Liveness
+    detail: str = ""
+
+
+def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
+    """What the properties say. Raises InvalidArgument that names key and value."""
+    known, default = dict(properties), ScalingConfig()
+    threads = _count(known, THREADS, 1)
+    return ScalingConfig(
+        threads=threads,
+        min_instances=_count(known, MIN_INSTANCES, 0) or 0,
+        max_failed_starts=_count(known, MAX_FAILED_STARTS, 1) or default.max_failed_starts,
+        start_timeout=_duration(known, START_TIMEOUT, default.start_timeout),
+        drain_timeout=_duration(known, DRAIN_TIMEOUT, default.drain_timeout),
+    )
+
+
+def _count(known: dict[str, str], key: str, least: int) -> int | None:
+    if key not in known:
+        return None
+    text = known[key].strip()
+    if not text.isdecimal() or not least <= int(text) <= MAX_INSTANCES:
+        raise InvalidArgument(
+            f"{key} has the malformed value {known[key]!r}: it is a number from {least} to {MAX_INSTANCES}"
+        )
+    return int(text)
+
+
+def _duration(known: dict[str, str], key: str, default: timedelta) -> timedelta:
+    if key not in known:
+        return default
+    try:
+        return parse_duration(known[key])
+    except ValueError as error:
+        raise InvalidArgument(f"{key} has the malformed value {known[key]!r}: {error}") from error

@@ -1,0 +1,212 @@
+"""How many instances a group has: what follows from what is wanted, what was started and who is registered."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from amoro_core.model.containers import Liveness, Observation, Resource, ResourceState, Scaling, ScalingConfig
+
+#: An instance that ends by itself before its optimizer was registered so long is a failed start.
+SETTLED = timedelta(minutes=1)
+#: Between two tries to end an instance by force.
+STOP_AGAIN = timedelta(seconds=30)
+FIRST_WAIT = timedelta(seconds=1)
+LAST_WAIT = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a group is to have."""
+
+    container: str
+    scaling: Scaling
+    config: ScalingConfig
+
+    @property
+    def instances(self) -> int:
+        return max(self.scaling.instances, self.config.min_instances)
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether too many starts failed in a row: nothing more is started until somebody scales the group."""
+        return self.scaling.failed_starts >= self.config.max_failed_starts
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """A registered optimizer that says what resource it was started as."""
+
+    optimizer_id: str
+    resource_id: str
+    running: int = 0  # attempts, as last heard
+    is_draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One more instance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """The instance is in another state, without anything to be done."""
+
+    resource_id: str
+    state: ResourceState
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The optimizer finishes what it runs and leaves."""
+
+    optimizer_id: str
+    resource_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The instance is ended: asked to, or by force. A failure counts as a failed start."""
+
+    resource_id: str
+    by_force: bool
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The instance has ended; what its optimizer still holds, if it is registered, goes to others."""
+
+    resource_id: str
+    optimizer_id: str = ""
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Instances of the group run: failed starts before them no longer count."""
+
+
+Action = Start | Note | Drain | Stop | Forget | Settle
+
+
+def decide(
+    wish: Wish | None,
+    resources: Sequence[Resource],
+    hands: Iterable[Hand],
+    observed: Mapping[str, Observation],
+    now: datetime,
+) -> list[Action]:
+    """What is to be done about a group's instances now, in this order; `wish` None: the group is gone."""
+    by_resource = {hand.resource_id: hand for hand in hands}
+    actions: list[Action] = []
+    staying: list[Resource] = []
+    for resource in resources:
+        hand = by_resource.get(resource.resource_id)
+        action = _each(resource, hand, observed.get(resource.resource_id), wish, now)
+        if action is not None:
+            actions.append(action)
+        if not isinstance(action, Forget | Stop | Drain) and resource.state in _STAYING:
+            staying.append(resource)
+    wanted = 0 if wish is None else wish.instances
+    fitting = [resource for resource in staying if wish is not None and resource.container == wish.container]
+    actions += [_leave(item, by_resource.get(item.resource_id)) for item in staying if item not in fitting]
+    surplus = max(0, len(fitting) - wanted)
+    newest_first = sorted(fitting, key=lambda item: (item.started_at, item.resource_id), reverse=True)
+    chosen = sorted(newest_first, key=lambda item: _cost(by_resource.get(item.resource_id)))[:surplus]
+    actions += [_leave(item, by_resource.get(item.resource_id)) for item in chosen]
+    if wish is None:
+        return actions
+    if wish.scaling.failed_starts and any(_is_settled(item, by_resource, now) for item in fitting):
+        actions.append(Settle())
+    failed = any(isinstance(action, Stop | Forget) and action.failure for action in actions)
+    return [*actions, *([] if failed else _starts(wish, fitting, by_resource, now))]
+
+
+def orphans(known: Collection[str], hands: Iterable[Hand]) -> list[Drain]:
+    """Optimizers that were started as a resource that nobody knows, as after a restored backup: they are to leave.
+
+    Only ids as ours are: who starts optimizers by hand may give them any other.
+    """
+    return [
+        Drain(hand.optimizer_id, hand.resource_id)
+        for hand in hands
+        if not hand.is_draining and hand.resource_id not in known and _is_ours(hand.resource_id)
+    ]
+
+
+def failed(scaling: Scaling, now: datetime) -> tuple[int, datetime]:
+    """The number of failed starts after one more, and until when nothing is started: 1 s, doubling to 5 min."""
+    count = scaling.failed_starts + 1
+    return count, now + min(FIRST_WAIT * 2 ** min(count - 1, 20), LAST_WAIT)
+
+
+_STAYING = (ResourceState.STARTING, ResourceState.RUNNING)
+
+
+def _each(
+    resource: Resource, hand: Hand | None, observed: Observation | None, wish: Wish | None, now: datetime
+) -> Action | None:
+    """What an instance's own state asks for, whatever the others do."""
+    config = ScalingConfig() if wish is None else wish.config
+    age = now - resource.since
+    if observed is not None and observed.liveness is Liveness.ENDED:
+        return Forget(resource.resource_id, hand.optimizer_id if hand else "", _failure(resource, observed, now))
+    match resource.state:
+        case ResourceState.STARTING | ResourceState.RUNNING if hand is not None and hand.is_draining:
+            # Somebody drained it by hand.
+            return Drain(hand.optimizer_id, resource.resource_id)
+        case ResourceState.STARTING if hand is not None:
+            return Note(resource.resource_id, ResourceState.RUNNING)
+        case ResourceState.STARTING if age > config.start_timeout:
+            said = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
+            return Stop(resource.resource_id, True, said)
+        case ResourceState.RUNNING if hand is None:
+            # It is not heard of any more: it has the time of a start to register anew.
+            return Note(resource.resource_id, ResourceState.STARTING)
+        case ResourceState.DRAINING if age > config.drain_timeout:
+            return Stop(resource.resource_id, True)
+        case ResourceState.DRAINING if hand is not None and not hand.is_draining:
+            # It has registered anew, or only after it was told to leave.
+            return Drain(hand.optimizer_id, resource.resource_id)
+        case ResourceState.STOPPING if age > STOP_AGAIN:
+            return Stop(resource.resource_id, True)
+    return None
+
+
+def _failure(resource: Resource, observed: Observation, now: datetime) -> str:
+    """Why the end of the instance is a failed start; empty when it was wished, or came after a while of work."""
+    has_begun = resource.state is ResourceState.STARTING
+    is_short = resource.state is ResourceState.RUNNING and now - resource.since < SETTLED
+    return (observed.detail or "it has ended") if has_begun or is_short else ""
+
+
+def _leave(resource: Resource, hand: Hand | None) -> Drain | Stop:
+    return Stop(resource.resource_id, False) if hand is None else Drain(hand.optimizer_id, resource.resource_id)
+
+
+def _cost(hand: Hand | None) -> int:
+    """What is lost with the instance: nothing before it is registered, else what it runs."""
+    return -1 if hand is None else hand.running
+
+
+def _is_settled(resource: Resource, hands: Mapping[str, Hand], now: datetime) -> bool:
+    is_running = resource.state is ResourceState.RUNNING and resource.resource_id in hands
+    return is_running and now - resource.since >= SETTLED
+
+
+def _starts(wish: Wish, fitting: Sequence[Resource], hands: Mapping[str, Hand], now: datetime) -> list[Start]:
+    missing = max(0, wish.instances - len(fitting))
+    if not wish.scaling.failed_starts:
+        return [Start()] * missing
+    is_early = wish.scaling.retry_at is not None and now < wish.scaling.retry_at
+    is_trying = any(item.resource_id not in hands for item in fitting)
+    # After a failure one is tried at a time.
+    return [] if wish.has_given_up or is_early or is_trying else [Start()] * min(1, missing)
+
+
+def _is_ours(resource_id: str) -> bool:
+    try:
+        return UUID(resource_id).version == 7
+    except ValueError:
+        return False

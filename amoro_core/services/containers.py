@@ -1,0 +1,316 @@
+"""Instances of optimizer groups: as many as wanted, started, drained and ended through their containers."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from amoro_core.containers.contract import Container
+from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.model.containers import (
+    ADDRESS,
+    EXTERNAL,
+    MAX_INSTANCES,
+    MIN_INSTANCES,
+    Launch,
+    Liveness,
+    Observation,
+    Resource,
+    ResourceState,
+    Scaling,
+    parse_scaling,
+)
+from amoro_core.model.groups import parse_group
+from amoro_core.model.ids import uuid7
+from amoro_core.model.processes import ResourceGroup
+from amoro_core.scheduling.scaling import (
+    Action,
+    Drain,
+    Forget,
+    Hand,
+    Note,
+    Settle,
+    Start,
+    Stop,
+    Wish,
+    decide,
+    failed,
+    orphans,
+)
+from amoro_core.store import groups, resources
+from amoro_core.store.database import Database, Store
+
+log = structlog.get_logger("amoro.containers")
+
+DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A resource, and the optimizer that it is registered as ("": none)."""
+
+    resource: Resource
+    optimizer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesView:
+    """The instances of a group."""
+
+    wanted: int
+    instances: tuple[Instance, ...]  # the oldest first
+    failed_starts: int
+    retry_at: datetime | None
+    failure: str
+    has_given_up: bool
+
+
+class ContainerService:
+    """Keeps the instances of each group.
+
+    `hands` tells the registered optimizers that were started as a resource; `drain` tells one of them to leave;
+    `dismiss` ends the registration of one whose process has ended.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        containers: Mapping[str, Container],
+        *,
+        address: Callable[[], str],
+        token_file: Path,
+        heartbeat_interval: timedelta,
+        hands: Callable[[], Iterable[Hand]],
+        drain: Callable[[str], object],
+        dismiss: Callable[[str], object],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._containers = containers
+        self._address = address
+        self._token_file = token_file
+        self._heartbeat_interval = heartbeat_interval
+        self._hands = hands
+        self._drain = drain
+        self._dismiss = dismiss
+        self._monotonic = monotonic
+        self._observed: dict[str, tuple[float, Observation]] = {}
+
+    def check(self, group: ResourceGroup) -> None:
+        """Raise InvalidArgument for a group whose optimizers its container could not start."""
+        container = self._container(group.container)
+        least = parse_scaling(group.properties).min_instances
+        if least and not container.launches:
+            raise InvalidArgument(f"{MIN_INSTANCES} needs a container that starts optimizers, not {group.container}")
+        container.check(dict(group.properties))
+
+    def scale(self, name: str, instances: int) -> InstancesView:
+        """Let the group have so many instances from now on; earlier failed starts count no more.
+
+        Raises GroupNotFound; InvalidArgument for a number out of range or below min-instances, and for a group whose
+        optimizers are started by hand.
+        """
+        if not 0 <= instances <= MAX_INSTANCES:
+            raise InvalidArgument(f"{instances} is no number of instances: 0 to {MAX_INSTANCES}")
+
+        def enter(db: Database) -> None:
+            group = groups.get(db, name)
+            least = parse_scaling(group.properties).min_instances
+            if instances < least:
+                raise InvalidArgument(
+                    f"group {name!r} keeps at least {least} instances ({MIN_INSTANCES})",
+                    hint=f"Remove the minimum first: amoro group update {name} --unset {MIN_INSTANCES}.",
+                )
+            if instances and not self._container(group.container).launches:
+                raise InvalidArgument(
+                    f"optimizers of group {name!r} are started by hand (its container is {group.container})",
+                    hint=f"Give it another: amoro group update {name} --container local.",
+                )
+            resources.save_scaling(db, name, Scaling(instances))
+
+        self._store.write(enter)
+        log.info("group.scaled", group=name, instances=instances)
+        return self.find(name)
+
+    def find(self, name: str) -> InstancesView:
+        """Raises GroupNotFound."""
+        hands = {hand.resource_id: hand.optimizer_id for hand in self._hands()}
+
+        def look(db: Database) -> InstancesView:
+            wish = _wish(groups.get(db, name), resources.get_scaling(db, name))
+            return InstancesView(
+                wish.instances,
+                tuple(Instance(item, hands.get(item.resource_id, "")) for item in resources.list_resources(db, name)),
+                wish.scaling.failed_starts,
+                wish.scaling.retry_at,
+                wish.scaling.failure,
+                wish.has_given_up,
+            )
+
+        return self._store.read(look)
+
+    def list_kept(self) -> list[str]:
+        """Groups whose instances are to be looked after: those that want some or have some, existing or not."""
+
+        def look(db: Database) -> set[str]:
+            wanting = {
+                group.name
+                for group in groups.list_groups(db)
+                if group.container != EXTERNAL and _wish(group, resources.get_scaling(db, group.name)).instances
+            }
+            return wanting | {item.group for item in resources.list_resources(db)}
+
+        return sorted(self._store.read(look))
+
+    def close_orphans(self) -> None:
+        """Let optimizers leave that were started as a resource which the store does not know."""
+        hands = list(self._hands())  # before the resources: each is written down before it is started
+        if not hands:
+            return
+        known = {item.resource_id for item in self._store.read(resources.list_resources)}
+        for orphan in orphans(known, hands):
+            log.warning("optimizer.orphaned", optimizer=orphan.optimizer_id, resource=orphan.resource_id)
+            self._drain(orphan.optimizer_id)
+
+    def keep(self, name: str) -> None:
+        """Look at the group's instances, and do what is to be done; an action that fails holds up no other."""
+        owned = self._store.read(lambda db: resources.list_resources(db, name))
+        observed = {item.resource_id: self._observe(item) for item in owned}
+        wish, owned = self._store.read(lambda db: (_find_wish(db, name), resources.list_resources(db, name)))
+        for action in decide(wish, owned, self._hands(), observed, self._clock()):
+            try:
+                self._carry_out(name, action)
+            except AmoroError as error:
+                log.warning("resource.failed", group=name, action=type(action).__name__, error=error.message)
+
+    def _carry_out(self, group: str, action: Action) -> None:
+        match action:
+            case Start():
+                self._start(group)
+            case Note(resource_id, state):
+                self._enter(resource_id, state)
+            case Drain(optimizer_id, resource_id):
+                log.info("resource.draining", group=group, resource=resource_id, optimizer=optimizer_id)
+                self._drain(optimizer_id)
+                self._enter(resource_id, ResourceState.DRAINING)
+            case Stop(resource_id, by_force, failure):
+                self._stop(group, resource_id, by_force, failure)
+            case Forget(resource_id, optimizer_id, failure):
+                log.info("resource.ended", group=group, resource=resource_id, failure=failure)
+                if optimizer_id:
+                    self._dismiss(optimizer_id)
+                self._forget(group, resource_id, failure)
+            case Settle():
+                self._store.write(lambda db: _scaled(db, group, failed_starts=0, retry_at=None, failure=""))
+
+    def _start(self, name: str) -> None:
+        now = self._clock()
+
+        def enter(db: Database) -> tuple[ResourceGroup, Resource]:
+            group = groups.get(db, name)
+            begun = Resource(uuid7(now), name, group.container, ResourceState.STARTING, now, now)
+            # Before it is started: whoever registers as a resource that nobody knows is closed.
+            return group, resources.add(db, begun)
+
+        group, resource = self._store.write(enter)
+        try:
+            handle = self._container(resource.container).start(self._launch(group, resource.resource_id))
+        except Exception as error:
+            # A plugged-in container may raise anything; the start has failed all the same.
+            why = error.message if isinstance(error, AmoroError) else f"{type(error).__name__}: {error}"
+            log.warning("resource.start_failed", group=name, resource=resource.resource_id, error=why)
+            self._forget(name, resource.resource_id, why)
+            return
+        self._store.write(lambda db: resources.save(db, replace(resource, handle=handle)))
+        log.info("resource.started", group=name, resource=resource.resource_id, container=resource.container)
+
+    def _launch(self, group: ResourceGroup, resource_id: str) -> Launch:
+        known = dict(group.properties)
+        return Launch(
+            resource_id=resource_id,
+            group=group.name,
+            address=known.get(ADDRESS) or self._address(),
+            token_file=self._token_file,
+            threads=parse_scaling(group.properties).threads,
+            memory_bytes=parse_group(group.properties).memory_per_thread or DEFAULT_MEMORY_BYTES,
+            heartbeat_interval=self._heartbeat_interval,
+            properties=group.properties,
+        )
+
+    def _stop(self, group: str, resource_id: str, by_force: bool, failure: str) -> None:
+        log.info("resource.stopping", group=group, resource=resource_id, by_force=by_force, failure=failure)
+        state = ResourceState.STOPPING if by_force else ResourceState.DRAINING
+        resource = self._enter(resource_id, state)
+        if failure:
+            self._store.write(lambda db: self._count_failure(db, group, failure))
+        if resource is not None:
+            self._observed.pop(resource_id, None)
+            self._container(resource.container).stop(resource, by_force=by_force)
+
+    def _enter(self, resource_id: str, state: ResourceState) -> Resource | None:
+        """The resource in that state; since now, if it was in another or is to be ended again."""
+
+        def enter(db: Database) -> Resource | None:
+            resource = resources.find(db, resource_id)
+            if resource is None or (resource.state is state and state is not ResourceState.STOPPING):
+                return resource
+            return resources.save(db, replace(resource, state=state, since=self._clock()))
+
+        return self._store.write(enter)
+
+    def _forget(self, group: str, resource_id: str, failure: str) -> None:
+        def enter(db: Database) -> None:
+            resources.remove(db, resource_id)
+            if failure:
+                self._count_failure(db, group, failure)
+
+        self._store.write(enter)
+        self._observed.pop(resource_id, None)
+
+    def _count_failure(self, db: Database, group: str, failure: str) -> None:
+        if groups.find(db, group) is None:
+            return
+        count, retry_at = failed(resources.get_scaling(db, group), self._clock())
+        _scaled(db, group, failed_starts=count, retry_at=retry_at, failure=failure)
+
+    def _observe(self, resource: Resource) -> Observation:
+        """How it stands, asked no more often than the container wants."""
+        try:
+            container = self._container(resource.container)
+        except InvalidArgument as error:
+            return Observation(Liveness.UNKNOWN, error.message)
+        now_s = self._monotonic()
+        asked = self._observed.get(resource.resource_id)
+        if asked is not None and now_s - asked[0] < container.status_interval_s:
+            return asked[1]
+        observed = container.status(resource)
+        self._observed[resource.resource_id] = (now_s, observed)
+        return observed
+
+    def _container(self, name: str) -> Container:
+        """Raises InvalidArgument, which names those that there are."""
+        if name not in self._containers:
+            raise InvalidArgument(
+                f"unknown container {name!r}", hint=f"Known containers: {', '.join(self._containers)}."
+            )
+        return self._containers[name]
+
+
+def _find_wish(db: Database, name: str) -> Wish | None:
+    group = groups.find(db, name)
+    return None if group is None else _wish(group, resources.get_scaling(db, name))
+
+
+def _wish(group: ResourceGroup, scaling: Scaling) -> Wish:
+    return Wish(group.container, scaling, parse_scaling(group.properties))
+
+
+def _scaled(db: Database, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:
+    scaling = resources.get_scaling(db, group)
+    changed = replace(scaling, failed_starts=failed_starts, retry_at=retry_at, failure=failure)
+    resources.save_scaling(db, group, changed)

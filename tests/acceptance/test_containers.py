@@ -1,0 +1,98 @@
+"""A group whose optimizers are processes of the coordinator's machine: scaled, killed, adopted, drained."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import psutil
+
+from tests.acceptance.processes import Installation, free_port, wait_until
+from tests.acceptance.tables import assert_optimized_once, look, name_of, partitioned_table
+
+GROUP = "hands"
+
+
+def instances(installation: Installation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = installation.ask("group", "show", GROUP)["instances"]
+    return found
+
+
+def registered(installation: Installation, count: int, *, besides: frozenset[str] = frozenset()) -> dict[str, int]:
+    """The processes of so many instances that run and are registered, by resource, once there are no others."""
+
+    def found() -> dict[str, int] | None:
+        listed = instances(installation)
+        ready = {
+            item["resource_id"]: int(item["handle"])
+            for item in listed
+            if item["state"] == "running" and item["optimizer_id"] and item["resource_id"] not in besides
+        }
+        return ready if len(ready) == len(listed) == count else None
+
+    return wait_until(found, f"{count} instances are registered")
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def stop_all(installation: Installation) -> None:
+    """End what a failed test has left."""
+    for process in psutil.process_iter():
+        try:
+            if any(str(installation.home) in word for word in process.cmdline()) and "optimizer" in process.cmdline():
+                process.kill()
+        except psutil.Error:
+            continue
+
+
+def test_instances_of_a_group_are_kept_adopted_and_drained(installation: Installation) -> None:
+    port = free_port()
+    coordinator = installation.up(port=port)
+    token = (installation.home / "enrolment.token").read_text().strip()
+    table = partitioned_table(installation.catalog, {"self-optimizing.group": GROUP})
+    before = look(table)
+    made = installation.run(
+        "group", "create", GROUP, "--container", "local", "--property", "threads=1", "--memory", "256MB"
+    )
+    assert made.status == 0, made.stderr
+    try:
+        scaled = installation.ask("group", "scale", GROUP, "2")
+        assert (scaled["container"], scaled["wanted_instances"]) == ("local", 2)
+        first = registered(installation, 2)
+        for pid in first.values():
+            command = psutil.Process(pid).cmdline()
+            assert (command[1:5], f"--group={GROUP}" in command) == (["-m", "amoro_core", "optimizer", "run"], True)
+            assert not any(token in word for word in command)
+        outcome = installation.run("optimize", name_of(table), "--type", "full", "--wait")
+        assert outcome.status == 0, outcome.stderr
+        assert_optimized_once(table, before, files=3)
+
+        killed, kept = sorted(first)
+        os.kill(first[killed], signal.SIGKILL)
+        second = registered(installation, 2, besides=frozenset({killed}))
+        assert second[kept] == first[kept]
+
+        coordinator.kill()
+        coordinator = installation.up(port=port)
+        assert registered(installation, 2) == second
+
+        installation.ask("group", "scale", GROUP, "1")
+        last = registered(installation, 1)
+        assert last.items() <= second.items()
+        (gone,) = second.keys() - last.keys()
+        wait_until(lambda: not is_running(second[gone]), "the drained process ends")
+        log = (installation.home / "logs" / f"optimizer-{gone}.log").read_text()
+        assert "optimizer.draining" in log
+        assert "optimizer.deregistered" in log
+
+        installation.ask("group", "scale", GROUP, "0")
+        wait_until(lambda: instances(installation) == [], "no instance is left")
+        assert not any(is_running(pid) for pid in {**first, **second}.values())
+        assert installation.ask("optimizer", "list")["optimizers"] == []
+        assert token not in coordinator.output
+        assert all(token not in path.read_text() for path in (installation.home / "logs").iterdir())
+    finally:
+        stop_all(installation)
