@@ -1,0 +1,119 @@
+"""A large table on a cluster that loses an executor, a machine's worker and the driver while it is optimized."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType
+
+from tests.acceptance.processes import Installation, Process, wait_until
+from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
+from tests.engine import writer
+from tests.engine.builders import BY_PART
+from tests.engine.parquet_rows import local_path
+from tests.spark_backend.cluster import Cluster
+from tests.spark_backend.spark import descendants, executor_of, is_alive, java_of, kill, spark_optimizer, writers
+
+PARTS = tuple("abcdefghijkl")
+ROWS, PAYLOAD_BYTES = 20, 40_000  # of a file; the payload is noise, so that bytes in memory are bytes on disk
+COMMIT_BYTES = len(PARTS) * ROWS * PAYLOAD_BYTES
+MB = 1_000_000
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "part", StringType(), required=False),
+    NestedField(3, "payload", BinaryType(), required=False),
+)
+#: Executors that stay small: the tests' machine has two cores for all of it.
+SETTINGS = {"spark.executor.memory": "512m"}
+
+
+def large_table(installation: Installation, name: str, megabytes: int, level: int) -> Table:
+    """Twelve partitions with files of 0.8 MB, with equality and position deletes; they are compressed at that level."""
+    noise = random.Random(name)
+    # A level that takes its time: there must be something left to be killed.
+    properties = {"write.parquet.compression-level": str(level)}
+    table = writer.make_table(installation.catalog, name, SCHEMA, BY_PART, properties=properties)
+    for commit in range(math.ceil(megabytes * MB / COMMIT_BYTES)):
+        ids = range(commit * ROWS, (commit + 1) * ROWS)
+        rows = [{"id": id_, "part": part, "payload": noise.randbytes(PAYLOAD_BYTES)} for id_ in ids for part in PARTS]
+        writer.append(table, rows)
+    writer.upsert(table, [{"id": id_, "part": part, "payload": b"new"} for id_ in (3, 37) for part in PARTS], ["id"])
+    writer.delete_where(table, lambda record: record["id"] == 15)
+    return table
+
+
+def data_directory(table: Table) -> Path:
+    return Path(local_path(table.location()), "data")
+
+
+def executor_that_writes(cluster: Cluster, table: Table, but: int = 0) -> Callable[[], int | None]:
+    """Asked again and again: the executor, other than that one, of a worker that has a file of the table under way."""
+
+    def found() -> int | None:
+        for worker in cluster.workers:
+            for pid, _ in writers(data_directory(table), worker.pid):
+                if (executor := executor_of(pid)) not in (None, but):
+                    return executor
+        return None
+
+    return found
+
+
+def lose_everything_once(
+    installation: Installation, address: str, cluster: Cluster, optimizer: Process, table: Table
+) -> Counter[str]:
+    """Optimize the table, killing an executor, a worker and the driver; another driver ends it. Counts what was done.
+
+    The optimizer is one on the cluster, which has two workers. Fails unless one commit came with equal rows, what
+    was done at the driver's death was not done again, nothing else was repeated than what was lost, and no file stays.
+    """
+
+    def tasks_of(process_id: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = installation.ask("process", "show", process_id)["tasks"]
+        return found
+
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")["process_id"]
+
+    executor = wait_until(executor_that_writes(cluster, table), "an executor writes")
+    kill(executor)
+    another = wait_until(executor_that_writes(cluster, table, but=executor), "another executor writes")
+    (victim,) = [worker for worker in cluster.workers if another in descendants(worker.pid)]
+    victim.kill()
+    wait_until(lambda: not is_alive(another), "the worker's executor ends with it")
+    wait_until(executor_that_writes(cluster, table), "the executor that is left writes")
+    java = java_of(optimizer.popen.pid)
+    wait_until(lambda: any(task["status"] == "success" for task in tasks_of(planned)), "a task is done", 240.0)
+    optimizer.kill()
+    kill(java)
+    tasks = tasks_of(planned)
+    done = {task["task_id"]: task["attempt"] for task in tasks if task["status"] == "success"}
+    assert len(done) < len(tasks), "the driver died too late"
+
+    spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
+    wait_until(lambda: is_optimized(table), "the second driver's process commits", 600.0)
+    process = wait_until(lambda: installation.ended(planned), "the process ends")
+    attempts = {task["task_id"]: task["attempt"] for task in process["tasks"]}
+    assert (process["status"], len(attempts)) == ("success", len(PARTS))
+    assert {task: attempts[task] for task in done} == done
+    # Two cores of the executor, two of the worker, and what the driver's four threads held.
+    repeated = sum(attempts.values()) - len(attempts)
+    assert 1 <= repeated <= 2 + 2 + 4
+    assert_optimized_once(table, before, files=len(PARTS))
+    wait_until(lambda: not unreferenced_files(table), "no file is left over")
+    return Counter(
+        {
+            "megabytes optimized": round(before.size_bytes / MB),
+            "files": sum(before.files.values()),
+            "tasks": len(attempts),
+            "attempts repeated": repeated,
+            "executors, workers and drivers killed": 3,
+        }
+    )

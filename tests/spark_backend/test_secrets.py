@@ -1,0 +1,78 @@
+"""A canary: vended credentials stand neither in logs, nor in Spark's pages, nor in its event log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+from tests.acceptance.processes import Installation, address_of, free_port, install, wait_until
+from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of
+from tests.engine import oracle
+from tests.engine.parquet_rows import local_path
+from tests.spark_backend.spark import spark_optimizer
+
+CANARY = "kanarienvogel4711"
+SECRETS = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "token": CANARY}
+
+
+@pytest.fixture
+def installation(tmp_path: Path) -> Iterator[Installation]:
+    made = install(tmp_path, properties=SECRETS)
+    yield made
+    made.close()
+
+
+def page(address: str) -> str:
+    answer = requests.get(address, timeout=30)
+    answer.raise_for_status()
+    return answer.text
+
+
+def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(installation: Installation) -> None:
+    coordinator, mark, events = installation.up(), installation.directory / "held", installation.directory / "events"
+    events.mkdir()
+    port = free_port()
+    settings = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": str(port),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
+    optimizer = spark_optimizer(
+        installation,
+        address_of(coordinator),
+        "local[1]",
+        failpoints=f"task.before_write=hold:{mark}",
+        settings=settings,
+    )
+    table, broken = messy_table(installation.catalog), messy_table(installation.catalog)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(mark.exists, "a worker holds, with the credentials in its hand")
+    application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
+    base = f"http://127.0.0.1:{port}"
+    pages = {
+        name: page(f"{base}/{name}")
+        for name in (
+            *("jobs/", "stages/", "environment/", "executors/", "executors/threadDump/?executorId=driver"),
+            *(f"api/v1/applications/{application}/{what}" for what in ("environment", "jobs", "stages", "executors")),
+        )
+    }
+    assert "spark.scheduler.mode" in pages["environment/"]
+    assert f"{name_of(table)} · process" in pages["jobs/"]
+    mark.unlink()
+    wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert_optimized_once(table, before)
+    Path(local_path(oracle.live_files(broken)[0].path)).unlink()
+    assert installation.run("optimize", name_of(broken), "--type", "full", "--wait").status == 1
+    assert optimizer.terminate() == 0
+
+    logged = {path.name: path.read_text() for path in events.rglob("*") if path.is_file()}
+    assert any("SparkListenerJobStart" in text for text in logged.values())
+    assert optimizer.output.count("task.started") >= 2
+    said = {**pages, **logged, **dict(installation.logs())}
+    assert [name for name, text in said.items() if CANARY in text] == []
