@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -26,18 +26,17 @@ from amoro_core.model.processes import (
     OptimizingTask,
     ProcessStatus,
     TaskId,
-    TaskStatus,
 )
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.protocol import codec
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
 from amoro_core.scheduling.quota import TaskRun, quota_limit
 from amoro_core.scheduling.shares import Accounts, settled, share_of
+from amoro_core.settling import Effects, cancel_open_tasks, settle, take_back
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.backoff import backed_off
 from amoro_core.state.taking_back import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import optimizers, processes, tables, tasks
 from amoro_core.store.database import Database, Store
@@ -71,15 +70,6 @@ class Failure:
 
     code: str
     message: str
-
-
-@dataclass(slots=True)
-class _Effects:
-    """What a transaction asks for once it is committed."""
-
-    work: bool = False
-    commits: list[tuple[str, str]] = field(default_factory=list)  # processes, each with its table's catalog
-    left_over: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +110,7 @@ class OptimizingService:
         """
         if not self._store.read(lambda db: _may_hand_out(db, optimizer_id, group, thread_ids)):
             return []
-        effects = _Effects()
+        effects = Effects()
         chosen = self._store.write(lambda db: self._hand_out(db, optimizer_id, group, thread_ids, effects))
         if chosen:
             failpoint("poll.after_store")
@@ -131,13 +121,14 @@ class OptimizingService:
         return handed
 
     def _hand_out(
-        self, db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int], effects: _Effects
+        self, db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int], effects: Effects
     ) -> list[OptimizingTask]:
         now = self._clock()
         for task in tasks.list_held(db, optimizer_id):
             # A thread that asks for work can't be executing: the answer to its last poll was lost.
             if task.thread is not None and task.thread.thread_id in thread_ids:
-                self._take_back(db, task, f"thread {task.thread.thread_id} asked for work again", effects, lost=False)
+                reason = f"thread {task.thread.thread_id} asked for work again"
+                take_back(db, task, reason, effects, now, lost=False)
         if not optimizers.is_registered(db, optimizer_id):
             raise UnknownToken("the optimizer's token is not known; register anew")
         planned = tasks.list_planned(db, group, per_process=len(thread_ids))
@@ -233,7 +224,7 @@ class OptimizingService:
             if isinstance(result, RewriteOutput)
             else b""
         )
-        effects = _Effects()
+        effects = Effects()
         failpoint("complete.before_store")
         accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, payload, effects))
         failpoint("complete.after_store")
@@ -248,7 +239,7 @@ class OptimizingService:
         attempt: Attempt,
         result: RewriteOutput | Failure,
         payload: bytes,
-        effects: _Effects,
+        effects: Effects,
     ) -> bool:
         event: task_machine.TaskReport
         if isinstance(result, Failure):
@@ -267,7 +258,7 @@ class OptimizingService:
         if not isinstance(result, Failure):
             tasks.save_output(db, task.task_id, attempt.number, payload)
         log.info("task.completed", task=str(task.task_id), attempt=attempt.number, status=task.status.value)
-        self._settle(db, task.task_id.process_id, effects)
+        settle(db, task.task_id.process_id, effects, self._clock())
         return True
 
     # Losses
@@ -297,12 +288,12 @@ class OptimizingService:
 
         Returns how many tasks it held. `lost` counts towards the poison rule. One that is not registered is no error.
         """
-        effects = _Effects()
+        effects = Effects()
 
         def end(db: Database) -> int:
             held = tasks.list_held(db, optimizer_id)
             for task in held:
-                self._take_back(db, task, reason, effects, lost=lost)
+                take_back(db, task, reason, effects, self._clock(), lost=lost)
             optimizers.remove(db, optimizer_id)
             return len(held)
 
@@ -326,14 +317,14 @@ class OptimizingService:
         ]
         if not late:
             return
-        effects = _Effects()
+        effects = Effects()
 
-        def take_back(db: Database) -> None:
+        def end(db: Database) -> None:
             for task, reason in late:
                 if tasks.get(db, task.task_id) == task:
-                    self._take_back(db, task, reason, effects, lost=True)
+                    take_back(db, task, reason, effects, self._clock(), lost=True)
 
-        self._store.write(take_back)
+        self._store.write(end)
         self._send(effects)
         self._signals.changed()
 
@@ -345,50 +336,9 @@ class OptimizingService:
         }
         return [attempt for attempt in running if attempt not in held]
 
-    def _take_back(self, db: Database, task: OptimizingTask, reason: str, effects: _Effects, *, lost: bool) -> None:
-        log.warning("task.reset", task=str(task.task_id), attempt=task.attempt, reason=reason)
-        tasks.save(db, task_machine.advance(task, task_machine.Reset(reason, lost), self._clock()))
-        effects.work = True
-        self._settle(db, task.task_id.process_id, effects)
-
     # What follows
 
-    def _settle(self, db: Database, process_id: str, effects: _Effects) -> None:
-        """Carry out what the state of its tasks means for a process, until there is nothing left to carry out."""
-        now = self._clock()
-        while True:
-            process = processes.get(db, process_id)
-            match process_machine.decide(process, tasks.list_for_process(db, process_id)):
-                case process_machine.Wait():
-                    return
-                case process_machine.RetryTask(task_id):
-                    task = tasks.get(db, task_id)
-                    tasks.save(db, task_machine.advance(task, task_machine.Retry(), now))
-                    effects.work = True
-                case process_machine.GiveUpTask(task_id, reason):
-                    task = tasks.get(db, task_id)
-                    tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
-                case process_machine.StartCommit():
-                    processes.save(db, process_machine.advance(process, process_machine.BeginCommit(), now))
-                    runtime = tables.get(db, process.table_id)
-                    tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
-                    effects.commits.append((process_id, runtime.identifier.catalog))
-                    return
-                case process_machine.FailProcess(code, reason):
-                    runtime = self._fail(db, process, code, reason)
-                    effects.left_over.append((process_id, runtime.identifier.catalog))
-                    return
-
-    def _fail(self, db: Database, process: OptimizingProcess, code: str, reason: str) -> TableRuntime:
-        now = self._clock()
-        processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
-        _cancel_open_tasks(db, process.process_id, "the process failed", now)
-        runtime = tables.get(db, process.table_id)
-        ended = table_machine.advance(runtime, table_machine.ProcessEnded(f"{process.type} failed: {reason}"), now)
-        log.warning("process.failed", process=process.process_id, code=code, reason=reason)
-        return tables.save(db, backed_off(ended, now))
-
-    def _send(self, effects: _Effects) -> None:
+    def _send(self, effects: Effects) -> None:
         if effects.work:
             self._signals.work_planned()
         for process_id, catalog in effects.commits:
@@ -434,7 +384,7 @@ class OptimizingService:
     def _close(self, db: Database, process: OptimizingProcess, reason: str) -> ProcessView:
         now = self._clock()
         processes.save(db, process_machine.advance(process, process_machine.ProcessClosed(reason), now))
-        _cancel_open_tasks(db, process.process_id, reason, now)
+        cancel_open_tasks(db, process.process_id, reason, now)
         runtime = tables.get(db, process.table_id)
         event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
         tables.save(db, table_machine.advance(runtime, event, now))
@@ -492,15 +442,15 @@ class OptimizingService:
 
     def recover(self) -> None:
         """Resume every state after a restart: nothing is dropped, commits are reconciled before new plans."""
-        effects = _Effects()
+        effects = Effects()
         self._store.write(lambda db: self._recover(db, effects))
         self._send(effects)
 
-    def _recover(self, db: Database, effects: _Effects) -> None:
+    def _recover(self, db: Database, effects: Effects) -> None:
         now = self._clock()
         for process in processes.list_active(db):
             if process.status is ProcessStatus.RUNNING:
-                self._settle(db, process.process_id, effects)
+                settle(db, process.process_id, effects, now)
         effects.commits += _committing(db)
         for runtime in tables.list_tables(db):
             active = processes.find_active(db, runtime.table_id)
@@ -521,12 +471,6 @@ def _committing(db: Database) -> list[tuple[str, str]]:
         for process in processes.list_active(db)
         if process.status is not ProcessStatus.RUNNING
     ]
-
-
-def _cancel_open_tasks(db: Database, process_id: str, reason: str, now: datetime) -> None:
-    for task in tasks.list_for_process(db, process_id):
-        if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
-            tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
 
 
 def _may_hand_out(db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:

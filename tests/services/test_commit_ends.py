@@ -280,3 +280,17 @@ def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_not
     world.catalog.register_table("db.t", location)
     assert world.committing.clean_up(process) == ()
     assert all(present((*attempt.files, *attempt.metadata_files)))
+
+
+def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew_at_its_place(
+    world: World, process: str
+) -> None:
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    (attempt,) = attempts(world, process)
+    location = world.catalog.load_table("db.t").location()
+    world.catalog.drop_table("db.t")
+    world.catalog.create_table("db.t", SCHEMA, location=location)
+
+    # Nothing of the table that now has the name refers to them; the dropped one can still be registered again.
+    assert world.committing.clean_up(process) == ()
+    assert all(present(attempt.files))
