@@ -176,8 +176,7 @@ def submit_command(launch: Launch, config: SparkConfig, submit: str) -> list[str
 
 def application_file() -> Path:
     """What spark-submit runs: a file of this installation."""
-    import_root = Path(__file__).parents[2]
-    return import_root / "amoro_optimizer" / "backends" / "spark" / "submit" / "optimizer.py"
+    return Path(__file__).parents[1] / "submit" / "optimizer.py"
 
 
 def _cluster_of(resource: Resource) -> Cluster | None:

@@ -1,11 +1,12 @@
-"""Policies of installed packages: a distribution on the path, as pip would leave it there."""
+"""Policies and containers of installed packages: a distribution on the path, as pip would leave it there."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from amoro_core.plugins import scheduling_policies
+from amoro_core.containers.local import LocalContainer
+from amoro_core.plugins import containers, scheduling_policies
 from amoro_core.scheduling.policy import POLICIES
 
 MODULE = """
@@ -13,6 +14,13 @@ def by_size(table, now):
     return table.table_id
 
 not_a_function = 7
+
+class Nomad:
+    def __init__(self, home):
+        self.home = home
+
+def unwilling(home):
+    raise OSError("no")
 """
 ENTRY_POINTS = """
 [amoro.scheduling_policies]
@@ -20,6 +28,10 @@ by-size = some_policies:by_size
 broken = some_policies:missing
 number = some_policies:not_a_function
 quota = some_policies:by_size
+[amoro.containers]
+nomad = some_policies:Nomad
+unwilling = some_policies:unwilling
+local = some_policies:Nomad
 """
 
 
@@ -44,3 +56,13 @@ def test_a_policy_is_plugged_in_by_entry_point_and_what_is_broken_or_ours_is_lef
     assert list(found) == ["quota", "balanced", "by-size"]
     assert found["quota"] is POLICIES["quota"]
     assert found["by-size"].__module__ == "some_policies"
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_container_is_plugged_in_for_a_state_directory_and_what_is_broken_or_ours_is_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    found = containers(tmp_path)
+    assert list(found) == ["external", "local", "spark", "nomad"]
+    assert isinstance(found["local"], LocalContainer)
+    assert found["nomad"].home == tmp_path  # type: ignore[attr-defined]

@@ -1,0 +1,236 @@
+"""Instances kept through a container that does what the test says, over a real store and with a clock set by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from amoro_core.containers.external import ExternalContainer
+from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument
+from amoro_core.model.containers import Launch, Liveness, Observation, Resource, ResourceState
+from amoro_core.model.processes import ResourceGroup
+from amoro_core.scheduling.scaling import Hand
+from amoro_core.services.containers import ContainerService
+from amoro_core.store import resources
+from tests.services.world import World
+
+
+@dataclass
+class Yard:
+    """A container whose instances end when the test says so, and what the service asked of it and of optimizers."""
+
+    launches = True
+    status_interval_s = 5.0
+    alive: dict[str, Launch] = field(default_factory=dict)
+    hands: list[Hand] = field(default_factory=list)
+    done: list[str] = field(default_factory=list)
+    broken: str = ""
+
+    def check(self, properties: Mapping[str, str]) -> None:
+        if "bad" in properties:
+            raise InvalidArgument("bad is bad")
+
+    def start(self, launch: Launch) -> str:
+        if self.broken:
+            raise AmoroError(self.broken)
+        self.alive[launch.resource_id] = launch
+        return f"handle-{len(self.alive)}"
+
+    def status(self, resource: Resource) -> Observation:
+        self.done.append("status")
+        return Observation(Liveness.ALIVE if resource.resource_id in self.alive else Liveness.ENDED, "gone")
+
+    def stop(self, resource: Resource, *, by_force: bool) -> None:
+        self.done.append(f"stop {resource.handle} {by_force}")
+
+    def logs(self, resource: Resource, lines: int) -> list[str]:
+        return []
+
+    def drain(self, optimizer_id: str) -> None:
+        self.done.append(f"drain {optimizer_id}")
+
+    def dismiss(self, optimizer_id: str) -> None:
+        self.done.append(f"dismiss {optimizer_id}")
+        self.hands = [hand for hand in self.hands if hand.optimizer_id != optimizer_id]
+
+    def asked(self) -> list[str]:
+        """What was asked since the last time, without questions."""
+        asked, self.done = [item for item in self.done if item != "status"], []
+        return asked
+
+
+def service(world: World, yard: Yard) -> ContainerService:
+    return ContainerService(
+        world.store,
+        lambda: world.now,
+        {"external": ExternalContainer(world.home), "yard": yard},
+        address=lambda: "here:1",
+        token_file=Path("/token"),
+        heartbeat_interval=timedelta(seconds=10),
+        hands=lambda: yard.hands,
+        drain=yard.drain,
+        dismiss=yard.dismiss,
+        monotonic=lambda: world.seconds,
+    )
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    return Yard()
+
+
+@pytest.fixture
+def containers(world: World, yard: Yard) -> ContainerService:
+    world.groups.create(ResourceGroup("g", properties=(("threads", "3"), ("memory", "64")), container="yard"))
+    return service(world, yard)
+
+
+def states(containers: ContainerService) -> list[str]:
+    return [item.resource.state.value for item in containers.find("g").instances]
+
+
+def register(yard: Yard) -> None:
+    yard.hands = [Hand(f"o-{resource_id[-3:]}", resource_id) for resource_id in yard.alive]
+
+
+def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: ContainerService) -> None:
+    assert containers.scale("g", 2).wanted == 2
+    containers.keep("g")
+    assert states(containers) == ["starting", "starting"]
+    one, _ = yard.alive.values()
+    assert (one.group, one.address, one.token_file, one.threads) == ("g", "here:1", Path("/token"), 3)
+    assert (one.memory_bytes, one.heartbeat_interval) == (64 * 1024**2, timedelta(seconds=10))
+    assert [item.resource.handle for item in containers.find("g").instances] == ["handle-1", "handle-2"]
+    register(yard)
+    containers.keep("g")
+    assert states(containers) == ["running", "running"]
+    assert [item.optimizer_id for item in containers.find("g").instances] == [hand.optimizer_id for hand in yard.hands]
+
+    containers.scale("g", 1)
+    containers.keep("g")
+    (drained,) = yard.asked()
+    assert drained in {f"drain {hand.optimizer_id}" for hand in yard.hands}
+    assert sorted(states(containers)) == ["draining", "running"]
+    gone = next(hand for hand in yard.hands if f"drain {hand.optimizer_id}" == drained)
+    del yard.alive[gone.resource_id]
+    yard.hands.remove(gone)
+    world.later(5)
+    containers.keep("g")
+    assert states(containers) == ["running"]
+    assert containers.find("g").failed_starts == 0
+
+
+def test_an_instance_that_died_is_replaced_and_what_it_held_given_up(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    register(yard)
+    containers.keep("g")
+    (held,) = yard.hands
+    yard.alive.clear()
+    world.later(60)
+    containers.keep("g")
+    assert yard.asked() == [f"dismiss {held.optimizer_id}"]
+    assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
+
+
+def test_the_container_is_asked_no_more_often_than_it_wants(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    for seconds in (0, 0, 4.9, 0.1, 4.9):
+        world.later(seconds)
+        containers.keep("g")
+    assert yard.done == ["status", "status"]
+
+
+def test_failed_starts_are_spread_and_then_given_up_until_somebody_scales(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    yard.broken = "no room"
+    containers.scale("g", 1)
+    tried = []
+    for second in range(60):
+        before = containers.find("g").failed_starts
+        containers.keep("g")
+        if containers.find("g").failed_starts > before:
+            tried.append(second)
+        world.later(1)
+    assert tried == [0, 1, 3, 7, 15]
+    view = containers.find("g")
+    assert (view.failed_starts, view.failure, view.has_given_up, view.instances) == (5, "no room", True, ())
+    yard.broken = ""
+    assert not containers.scale("g", 1).has_given_up
+    containers.keep("g")
+    assert states(containers) == ["starting"]
+
+
+def test_a_restarted_coordinator_adopts_what_runs(world: World, yard: Yard, containers: ContainerService) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    register(yard)
+    containers.keep("g")
+    before = containers.find("g")
+    world.restart()
+    again = service(world, yard)
+    assert again.list_kept() == ["g"]
+    again.keep("g")
+    assert again.find("g") == before
+    assert (len(yard.alive), yard.asked()) == (1, [])
+
+
+def test_a_start_that_a_dying_coordinator_did_not_finish_is_made_again(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    begun = Resource("r", "g", "yard", ResourceState.STARTING, world.now, world.now)
+    world.store.write(lambda db: resources.add(db, begun))
+    containers.keep("g")
+    assert (states(containers), containers.find("g").failed_starts) == ([], 1)
+    world.later(1)
+    containers.keep("g")
+    assert states(containers) == ["starting"]
+
+
+def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    register(yard)
+    yard.hands.append(Hand("orphan", "01997a4c-0000-7000-8000-000000000001"))
+    containers.close_orphans()
+    assert yard.asked() == ["drain orphan"]
+    world.groups.remove("g")
+    assert containers.list_kept() == ["g"]
+    containers.keep("g")
+    assert yard.asked() == [f"drain {yard.hands[0].optimizer_id}"]
+    yard.alive.clear()
+    yard.hands.clear()
+    world.later(5)
+    containers.keep("g")
+    assert containers.list_kept() == []
+
+
+def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers: ContainerService) -> None:
+    with pytest.raises(InvalidArgument, match="'default' are started by hand"):
+        containers.scale("default", 1)
+    with pytest.raises(InvalidArgument, match="1001 is no number of instances"):
+        containers.scale("g", 1001)
+    with pytest.raises(GroupNotFound):
+        containers.scale("h", 0)
+    with pytest.raises(InvalidArgument, match="unknown container 'moon'"):
+        containers.check(ResourceGroup("h", container="moon"))
+    with pytest.raises(InvalidArgument, match="bad is bad"):
+        containers.check(ResourceGroup("h", properties=(("bad", ""),), container="yard"))
+    with pytest.raises(InvalidArgument, match="min-instances needs a container"):
+        containers.check(ResourceGroup("h", properties=(("min-instances", "1"),)))
+    world.groups.create(ResourceGroup("least", properties=(("min-instances", "1"),), container="yard"))
+    with pytest.raises(InvalidArgument, match="keeps at least 1 instances"):
+        containers.scale("least", 0)
+    assert containers.find("least").wanted == 1
