@@ -119,6 +119,17 @@ def _findings() -> dict[str, Schema]:
     return {"ok": _FLAG, "findings": {"type": "array", "items": finding}}
 
 
+def _package() -> dict[str, Schema]:
+    distribution = _object({"name": _TEXT, "version": _TEXT})
+    return {
+        "path": _TEXT,
+        "size_bytes": _NUMBER,
+        "python": _TEXT,
+        "has_interpreter": _FLAG,
+        "distributions": {"type": "array", "items": distribution},
+    }
+
+
 #: Keys that only some documents of the name have: tables are forgotten with a catalog only.
 _OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
 
@@ -137,6 +148,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.optimize/v1": _optimize,
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
     "amoro.optimizers/v1": _list("optimizers", pb.Optimizer.DESCRIPTOR),
+    "amoro.package/v1": _package,
     "amoro.plan/v1": _one(pb.Plan.DESCRIPTOR),
     "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
     "amoro.processes/v1": _list("processes", pb.Process.DESCRIPTOR),

@@ -60,6 +60,24 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class PackageOptions:
+    output: Path | None  # None: a name that tells where it can run, in the current directory
+    include: tuple[str, ...]  # further distributions
+    with_interpreter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """An archive for Spark's executors."""
+
+    path: Path
+    size_bytes: int
+    python: str  # the version that it runs on, such as 3.11
+    has_interpreter: bool
+    distributions: tuple[tuple[str, str], ...]  # names and versions
+
+
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """Where a coordinator answers, and the admin token it takes."""
 
@@ -86,6 +104,9 @@ class Launcher(Protocol):
 
     def optimizer(self, options: OptimizerOptions) -> None:
         """Run an optimizer until a signal ends it."""
+
+    def package(self, options: PackageOptions) -> Package:
+        """Pack what Spark's executors need to rewrite."""
 
     def demo(self, options: DemoOptions) -> None:
         """Show the main job on a warehouse made for it."""

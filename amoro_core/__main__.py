@@ -9,7 +9,17 @@ from functools import cache
 from pathlib import Path
 
 from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, Launcher, OptimizerOptions, UpOptions
+from amoro_cli.launcher import (
+    DemoOptions,
+    Endpoint,
+    Finding,
+    Kind,
+    Launcher,
+    OptimizerOptions,
+    Package,
+    PackageOptions,
+    UpOptions,
+)
 from amoro_cli.main import run
 from amoro_core.naming import names_in
 from amoro_core.store.lock import StateLock
@@ -24,6 +34,9 @@ class LazyLauncher:
 
     def optimizer(self, options: OptimizerOptions) -> None:
         _local().optimizer(options)
+
+    def package(self, options: PackageOptions) -> Package:
+        return _local().package(options)
 
     def demo(self, options: DemoOptions) -> None:
         _local().demo(options)

@@ -12,7 +12,17 @@ from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, SparkOptions, UpOptions
+from amoro_cli.launcher import (
+    DemoOptions,
+    Endpoint,
+    Finding,
+    Kind,
+    OptimizerOptions,
+    Package,
+    PackageOptions,
+    SparkOptions,
+    UpOptions,
+)
 from amoro_core import app
 from amoro_core.diagnosis import diagnose
 from amoro_core.errors import InvalidSettings, OptimizerError
@@ -22,6 +32,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.naming import names_in
 from amoro_core.settings_sources import load_settings
 from amoro_core.tokens import read_token
+from amoro_optimizer.packaging import default_name, make_archive
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 
@@ -67,6 +78,11 @@ class LocalLauncher:
 
         with _on_signals(stop):
             app.run_optimizer(config, runners.append)
+
+    def package(self, options: PackageOptions) -> Package:
+        path = options.output or Path(default_name())
+        made = make_archive(path, include=options.include, with_interpreter=options.with_interpreter)
+        return Package(made.path, made.size_bytes, made.python, made.has_interpreter, made.distributions)
 
     def demo(self, options: DemoOptions) -> None:
         # Loaded only here: its data set costs seconds that no other command should pay.

@@ -9,7 +9,7 @@ import typer
 
 from amoro_cli.completing import names_of
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
-from amoro_cli.launcher import Kind, OptimizerOptions, SparkOptions
+from amoro_cli.launcher import Kind, OptimizerOptions, PackageOptions, SparkOptions
 from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
@@ -21,7 +21,7 @@ from amoro_cli.session import (
     memory_option,
     option_parser,
 )
-from amoro_cli.views.services import optimizer_detail, optimizer_list, optimizer_released
+from amoro_cli.views.services import optimizer_detail, optimizer_list, optimizer_released, package_detail
 from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
@@ -59,6 +59,7 @@ def register(app: typer.Typer) -> None:
     command(app, "list", "amoro optimizer list")(list_optimizers)
     command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
     command(app, "release", "amoro optimizer release 01997a4c")(release)
+    command(app, "package", "amoro optimizer package --file amoro.tar.gz", ())(package)
 
 
 def _heartbeat(text: str) -> timedelta:
@@ -202,3 +203,33 @@ def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOpt
     """Forget an optimizer at once: its tasks are planned again, its results count no more; if it lives, it leaves."""
     with session.connect() as connection:
         write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)
+
+
+def package(
+    session: Session,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file",
+            metavar="FILE",
+            help="The archive to make [default: a name that tells where it runs].",
+            show_default=False,
+        ),
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--include",
+            metavar="DISTRIBUTION",
+            help="Pack this installed distribution too, such as s3fs; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    without_interpreter: Annotated[
+        bool, typer.Option("--without-interpreter", help="Leave Python itself to the executors' machines.")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Pack this installation into an archive for the executors of a Spark cluster (spark.archives)."""
+    options = PackageOptions(file, tuple(include or ()), not without_interpreter)
+    write(package_detail(session.launcher.package(options)), output)

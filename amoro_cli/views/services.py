@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode, encode_all
-from amoro_cli.launcher import Finding
+from amoro_cli.launcher import Finding, Package
 from amoro_cli.output import Document, Grid, Pairs
 from amoro_cli.quantities import format_bytes, format_count, format_time
 
@@ -119,6 +119,30 @@ def findings_document(findings: Sequence[Finding]) -> Document:
     )
     fixes = tuple(f"To mend {finding.name}: {finding.fix}" for finding in wrong if finding.fix)
     return Document("amoro.findings/v1", body, tuple(finding.name for finding in wrong), (grid, *fixes))
+
+
+def package_detail(package: Package) -> Document:
+    """Schema amoro.package/v1: `path`, `size_bytes`, `python`, `has_interpreter`, `distributions` by name, version."""
+    body = {
+        "path": str(package.path),
+        "size_bytes": package.size_bytes,
+        "python": package.python,
+        "has_interpreter": package.has_interpreter,
+        "distributions": [{"name": name, "version": version} for name, version in package.distributions],
+    }
+    needs = "nothing" if package.has_interpreter else f"python{package.python} on the path"
+    pairs = (
+        ("archive", str(package.path)),
+        ("size", format_bytes(package.size_bytes)),
+        ("python", package.python),
+        ("executors need", needs),
+        ("distributions", format_count(len(package.distributions))),
+    )
+    use = (
+        "Use it with: amoro optimizer run --backend spark --master MASTER"
+        f" --spark-conf spark.archives={package.path}#amoro --spark-conf spark.pyspark.python=./amoro/bin/python"
+    )
+    return Document("amoro.package/v1", body, (str(package.path),), (Pairs(pairs), use))
 
 
 def _state(optimizer: "pb.Optimizer") -> str:

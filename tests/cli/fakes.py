@@ -10,7 +10,16 @@ from typing import Any, NoReturn
 
 import grpc
 
-from amoro_cli.launcher import DemoOptions, Endpoint, Finding, Kind, OptimizerOptions, UpOptions
+from amoro_cli.launcher import (
+    DemoOptions,
+    Endpoint,
+    Finding,
+    Kind,
+    OptimizerOptions,
+    Package,
+    PackageOptions,
+    UpOptions,
+)
 from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
@@ -106,6 +115,10 @@ class FakeLauncher:
 
     def optimizer(self, options: OptimizerOptions) -> None:
         self._called(options)
+
+    def package(self, options: PackageOptions) -> Package:
+        self._called(options)
+        return Package(Path("made.tar.gz"), 1_572_864, "3.11", True, (("amoro", "0.1.0"), ("pyarrow", "26.0")))
 
     def demo(self, options: DemoOptions) -> None:
         self._called(options)

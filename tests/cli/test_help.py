@@ -39,6 +39,7 @@ COMMANDS = [
     ("optimizer", "list"),
     ("optimizer", "drain"),
     ("optimizer", "release"),
+    ("optimizer", "package"),
     ("group", "create"),
     ("group", "list"),
     ("group", "show"),

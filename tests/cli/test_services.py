@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from amoro_cli.launcher import PackageOptions
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.fakes import FakeAdmin
+from tests.cli.fakes import FakeAdmin, FakeLauncher
 from tests.cli.messages import NOON
 
 CATALOG = pb.Catalog(
@@ -258,3 +259,28 @@ def test_a_file_that_cannot_be_read_or_stands_twice_is_wrong_usage(cli: Cli, tmp
         (tmp_path / directory / "x.xml").write_text("<configuration/>")
     result = cli("catalog", "add", "sales", "--site", str(tmp_path / "a/x.xml"), "--site", str(tmp_path / "b/x.xml"))
     assert (result.status, "Two files are named x.xml" in result.err) == (2, True)
+
+
+def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    result = bare_cli("optimizer", "package", "--file", "a.tar.gz", "--include", "s3fs", "--without-interpreter")
+    assert (result.status, result.err) == (0, "")
+    assert launcher.calls == [PackageOptions(Path("a.tar.gz"), ("s3fs",), False)]
+    assert result.out == (
+        "archive         made.tar.gz\n"
+        "size            1.5 MB\n"
+        "python          3.11\n"
+        "executors need  nothing\n"
+        "distributions   2\n"
+        "\n"
+        "Use it with: amoro optimizer run --backend spark --master MASTER --spark-conf spark.archives=made.tar.gz#amoro"
+        " --spark-conf spark.pyspark.python=./amoro/bin/python\n"
+    )
+    assert json.loads(bare_cli("optimizer", "package", "-o", "json").out) == {
+        "schema": "amoro.package/v1",
+        "path": "made.tar.gz",
+        "size_bytes": 1572864,
+        "python": "3.11",
+        "has_interpreter": True,
+        "distributions": [{"name": "amoro", "version": "0.1.0"}, {"name": "pyarrow", "version": "26.0"}],
+    }
+    assert launcher.calls[-1] == PackageOptions(None, (), True)

@@ -55,17 +55,18 @@ class Cluster:
             daemon.popen.wait(30)
 
 
-def start_cluster(directory: Path, workers: int, cores: int) -> Cluster:
-    """A master with so many workers that are registered, of so many cores each."""
+def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = False) -> Cluster:
+    """A master with so many workers that are registered, of so many cores each. `bare`: its machines lack amoro."""
     port = free_port()
     url = f"spark://{HOST}:{port}"
-    master = _start(directory, "master", "master.Master", "--port", str(port))
+    environment = _environment(directory, bare)
+    master = _start(directory, environment, "master", "master.Master", "--port", str(port))
     cluster = Cluster(directory, url, master)
     try:
         _wait_for(master, "I have been elected leader")
         for number in range(1, workers + 1):
             options = ("--cores", str(cores), "--memory", "2g", "--port", "0", "--work-dir", str(directory / "work"))
-            cluster.workers.append(_start(directory, f"worker-{number}", "worker.Worker", *options, url))
+            cluster.workers.append(_start(directory, environment, f"worker-{number}", "worker.Worker", *options, url))
         for worker in cluster.workers:
             _wait_for(worker, "Successfully registered with master")
     except BaseException:
@@ -74,7 +75,7 @@ def start_cluster(directory: Path, workers: int, cores: int) -> Cluster:
     return cluster
 
 
-def _start(directory: Path, name: str, kind: str, *arguments: str) -> Daemon:
+def _start(directory: Path, environment: Mapping[str, str], name: str, kind: str, *arguments: str) -> Daemon:
     log = directory / f"{name}.log"
     with log.open("wb") as output:
         popen = subprocess.Popen(
@@ -86,24 +87,27 @@ def _start(directory: Path, name: str, kind: str, *arguments: str) -> Daemon:
             stdout=output,
             stderr=subprocess.STDOUT,
             cwd=directory,
-            env=_environment(directory),
+            env=environment,
             start_new_session=True,
         )
     return Daemon(popen, log)
 
 
-def _environment(directory: Path) -> Mapping[str, str]:
+def _environment(directory: Path, bare: bool) -> Mapping[str, str]:
     kept = {key: os.environ[key] for key in ("PATH", "JAVA_HOME") if key in os.environ}
-    return kept | {
-        "HOME": str(directory),
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_LOCAL_IP": HOST,
-        "SPARK_LOCAL_DIRS": str(directory),
-        "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
-        "PYTHONPATH": PYTHON_PATH,
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    python = {} if bare else {"PYTHONPATH": PYTHON_PATH, "PYSPARK_PYTHON": sys.executable}
+    return (
+        kept
+        | python
+        | {
+            "HOME": str(directory),
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_DIRS": str(directory),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1",
+        }
+    )
 
 
 def _wait_for(daemon: Daemon, text: str) -> None:

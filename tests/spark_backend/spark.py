@@ -34,6 +34,7 @@ def spark_optimizer(
     *options: str,
     failpoints: str = "",
     settings: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] = ENVIRONMENT,
 ) -> Process:
     """An optimizer on that master that is registered."""
     given = [f"--spark-conf={key}={value}" for key, value in {**SETTINGS, **(settings or {})}.items()]
@@ -41,7 +42,7 @@ def spark_optimizer(
         *("optimizer", "run", "--address", address, "--backend", "spark", "--master", master),
         *("--heartbeat-interval", "500ms", *given, *options),
         failpoints=failpoints,
-        environment={**ENVIRONMENT, "SPARK_LOCAL_DIRS": str(installation.directory)},
+        environment={**environment, "SPARK_LOCAL_DIRS": str(installation.directory)},
     )
     process.wait_for("optimizer.registered")
     return process

@@ -41,12 +41,13 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
         require_java()
     # Properties of a job, such as its group, belong to the thread that starts it.
     os.environ["PYSPARK_PIN_THREAD"] = "true"
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     conf = SparkConf()
     for key, value in DEFAULTS.items():
         conf.setIfMissing(key, value)
     for key, value in {**settings, **FIXED}.items():
         conf.set(key, value)
+    # Only spark-submit looks at this setting.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python") or sys.executable)
     if not conf.get("spark.submit.pyFiles"):
         # The daemon is started before files of --py-files are on its path.
         conf.setIfMissing("spark.python.daemon.module", "amoro_optimizer.backends.spark.daemon")
