@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,12 +141,13 @@ class Installation:
         *arguments: str,
         failpoints: str = "",
         environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = (sys.executable, "-m", "amoro_core"),
     ) -> Process:
         """Start `amoro` with these arguments."""
         log = self.directory / f"{len(self.processes)}-{arguments[0]}.log"
         with log.open("wb") as output:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "amoro_core", *arguments],
+                [*program, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -3,56 +3,107 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.table import Table
 
 from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
-from tests.spark_backend.cluster import start_cluster
-from tests.spark_backend.spark import descendants, spark_optimizer
+from tests.spark_backend.cluster import SPARK_HOME, Cluster, start_cluster
+from tests.spark_backend.spark import SETTINGS, descendants, spark_optimizer
 
 PARTS = ("a", "b")
+PYTHON = "./amoro/bin/python"
+LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1"}
 
 
-def test_executors_rewrite_with_what_the_archive_holds(
-    shared: Installation, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    directory = tmp_path_factory.mktemp("bare")
-    archive = directory / "amoro.tar.gz"
-    made = shared.ask("optimizer", "package", "--file", str(archive))
-    assert (made["path"], made["size_bytes"]) == (str(archive), archive.stat().st_size)
-    table = writer.make_table(shared.catalog, "db.archive", SCHEMA, BY_PART)
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = start_cluster(tmp_path_factory.mktemp("bare"), workers=1, cores=2, bare=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def address(shared: Installation) -> str:
+    return address_of(shared.up())
+
+
+@pytest.fixture(scope="module")
+def archive(shared: Installation, cluster: Cluster) -> Path:
+    path = cluster.directory / "amoro.tar.gz"
+    made = shared.ask("optimizer", "package", "--file", str(path))
+    assert (made["path"], made["size_bytes"]) == (str(path), path.stat().st_size)
+    return path
+
+
+def optimize(installation: Installation, name: str) -> None:
+    """Have a new table rewritten by whoever is registered, and look at it."""
+    table = partitioned_table(installation, name)
+    before = look(table)
+    planned = installation.ask("optimize", name_of(table), "--type", "full")
+    wait_until(lambda: is_optimized(table), "the process commits", 120.0)
+    process = wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
+    assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
+    assert_optimized_once(table, before, files=len(PARTS))
+    assert unreferenced_files(table) == set()
+
+
+def partitioned_table(installation: Installation, name: str) -> Table:
+    table = writer.make_table(installation.catalog, name, SCHEMA, BY_PART)
     for commit in range(4):
         writer.append(table, [row(commit * 10 + number, part, "x") for number in range(10) for part in PARTS])
     writer.upsert(table, [row(3, part, "new") for part in PARTS], ["id"])
-    before = look(table)
-    cluster = start_cluster(directory, workers=1, cores=2, bare=True)
-    try:
-        optimizer = spark_optimizer(
-            shared,
-            address_of(shared.up()),
-            cluster.master_url,
-            settings={
-                "spark.executor.memory": "512m",
-                "spark.archives": f"{archive}#amoro",
-                "spark.pyspark.python": "./amoro/bin/python",
-            },
-            environment={"SPARK_LOCAL_IP": "127.0.0.1"},
-        )
-        planned = shared.ask("optimize", name_of(table), "--type", "full")
-        wait_until(lambda: is_optimized(table), "the process commits", 120.0)
-        process = wait_until(lambda: shared.ended(planned["process_id"]), "the process ends")
-        assert (process["status"], process["tasks_done"]) == ("success", len(PARTS))
-        assert_optimized_once(table, before, files=len(PARTS))
-        assert unreferenced_files(table) == set()
-        # Python of the executor is the archive's, unpacked below the worker's directory.
-        pythons = {os.readlink(f"/proc/{pid}/exe") for pid in descendants(cluster.workers[0].pid)}
-        pythons = {path for path in pythons if Path(path).name.startswith("python")}
-        assert len(pythons) == 1
-        assert Path(pythons.pop()).is_relative_to(directory / "work")
-        assert optimizer.terminate() == 0
-    finally:
-        cluster.close()
+    return table
+
+
+def pythons(cluster: Cluster) -> set[Path]:
+    """The interpreters that run below the cluster's worker."""
+    running = (Path(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(cluster.workers[0].pid))
+    return {path for path in running if path.name.startswith("python")}
+
+
+def assert_only_the_archives_python(cluster: Cluster) -> None:
+    (found,) = pythons(cluster)
+    assert found.is_relative_to(cluster.directory / "work"), found
+
+
+def test_executors_rewrite_with_what_the_archive_holds(
+    shared: Installation, address: str, cluster: Cluster, archive: Path
+) -> None:
+    settings = {
+        "spark.executor.memory": "512m",
+        "spark.archives": f"{archive}#amoro",
+        "spark.pyspark.python": PYTHON,
+    }
+    optimizer = spark_optimizer(shared, address, cluster.master_url, settings=settings, environment=LOOPBACK)
+    optimize(shared, "db.archive")
+    assert_only_the_archives_python(cluster)
+    assert optimizer.terminate() == 0
+
+
+def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
+    shared: Installation, address: str, cluster: Cluster, archive: Path
+) -> None:
+    wait_until(lambda: not pythons(cluster), "the application before has left")
+    script = shared.directory / "optimizer.py"
+    script.write_text("from amoro_core.__main__ import main\n\nmain()\n")
+    settings = {**SETTINGS, "spark.executor.memory": "512m", "spark.pyspark.python": PYTHON}
+    submit = (
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master_url, "--archives", f"{archive}#amoro"),
+        *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
+        str(script),
+    )
+    optimizer = shared.start(
+        *("optimizer", "run", "--backend", "spark", "--address", address),
+        program=submit,
+        environment={**LOOPBACK, "SPARK_LOCAL_DIRS": str(shared.directory), "SPARK_HOME": str(SPARK_HOME)},
+    )
+    optimizer.wait_for("optimizer.registered")
+    optimize(shared, "db.submitted")
+    assert_only_the_archives_python(cluster)
+    optimizer.kill()
