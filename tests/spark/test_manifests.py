@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 from amoro_core.model.tables import OptimizingType
 
 from .catalogs import SharedCatalog
+from .java_writer import java_upsert
 from .matching import assert_deletes_match_as_in_java
 from .notes import delete_notes, make_notes, notes, notes_without, upsert_notes
 from .optimizing import Services
-from .rows import spark_rows
+from .rows import Rows, spark_rows
 from .tables import DATA, EQUALITY_DELETES, MERGE_ON_READ, POSITION_DELETES, file_counts
 
 if TYPE_CHECKING:
@@ -54,6 +55,29 @@ def test_upsert_beside_our_rewrite_outlives_the_commits_of_spark_that_drop_old_d
     services.optimize(table, FULL)
     assert file_counts(spark, table) == {(DATA, 0): 1}
     assert spark_rows(spark, table) == rows + notes([100, 5])
+
+
+def test_a_delete_committed_beside_our_rewrite_outlives_a_commit_of_spark_that_opens_its_manifest(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """All data that is left has come by our commit, after the delete, with the number from before it.
+
+    Spark's removal of partition c opens the manifest of the deletes, which covers a to c, and leaves out what is older
+    than the least number of all data manifests: ours must state the number of its entries, not that of its commit.
+    """
+    table = catalog.full_name("db.parts")
+    spark.sql(f"CREATE TABLE {table} (part STRING, id BIGINT) PARTITIONED BY (part) TBLPROPERTIES ({MERGE_ON_READ})")
+    for first in (0, 10, 20):
+        spark.sql(f"INSERT INTO {table} SELECT 'a', id FROM range({first}, {first + 10})")
+    process_id = services.begin(table, FULL)
+    deletes = [{"part": "a", "id": 5}, {"part": "c", "id": 1}]
+    java_upsert(spark, catalog.name, table.removeprefix(f"{catalog.name}."), ["id"], deletes, [])
+    services.finish(process_id)
+    spark.sql(f"INSERT INTO {table} VALUES ('c', 100)")
+    spark.sql(f"DELETE FROM {table} WHERE part = 'c'")
+    assert spark_rows(spark, table) == Rows(("a", number) for number in range(30) if number != 5)
+    assert file_counts(spark, table) == {(DATA, 0): 1, (EQUALITY_DELETES, 0): 1}
+    assert_deletes_match_as_in_java(catalog, table)
 
 
 def test_manifests_that_our_commit_merged_are_read_and_written_by_spark(
