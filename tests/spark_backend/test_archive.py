@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,7 +93,12 @@ def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
     wait_until(lambda: not pythons(cluster), "the application before has left")
     script = shared.directory / "optimizer.py"
     script.write_text("from amoro_core.__main__ import main\n\nmain()\n")
-    settings = {**SETTINGS, "spark.executor.memory": "512m", "spark.pyspark.python": PYTHON}
+    settings = {
+        **SETTINGS,
+        "spark.executor.memory": "512m",
+        "spark.pyspark.python": PYTHON,
+        "spark.pyspark.driver.python": sys.executable,
+    }
     submit = (
         *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", cluster.master_url, "--archives", f"{archive}#amoro"),
         *(part for key, value in settings.items() for part in ("--conf", f"{key}={value}")),
