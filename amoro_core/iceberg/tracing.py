@@ -27,7 +27,8 @@ def trace(
     Landed: its id is known (as a snapshot, in the log, as a parent, or in an earlier metadata file of the table's own
     log), or a manifest names a file of it, be it as removed. Refuted: none of that, and it can't be applied any more,
     since the last sequence number has reached its own; in format 1 since main has left its parent, which stays open
-    where the parent is not known (yet: a catalog may answer with a state from before it). Raises what reading manifests
+    where neither this state nor an earlier one of its log knows the parent (yet: a catalog may answer with a state from
+    before it). Raises what reading manifests
     raises, CatalogUnavailable also for earlier metadata files.
 
     An attempt is called refuted although it landed when its snapshot and those after it that removed its files are
@@ -39,13 +40,24 @@ def trace(
     if snapshot_id in known or _is_named(table.io, metadata, sequence_number, frozenset(files)):
         return Trace.LANDED
     if metadata.format_version == 1:
-        main = metadata.refs.get(MAIN)
-        is_at_parent = main is not None and main.snapshot_id == parent_snapshot_id
-        if is_at_parent or parent_snapshot_id not in known:
-            return Trace.OPEN
-    elif metadata.last_sequence_number < sequence_number:
+        return _trace_by_parent(table, snapshot_id, parent_snapshot_id)
+    if metadata.last_sequence_number < sequence_number:
         return Trace.OPEN
     return Trace.LANDED if _was_known(table, snapshot_id, sequence_number) else Trace.REFUTED
+
+
+def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | None) -> Trace:
+    """What a table without sequence numbers says: this state and the earlier ones of its log, together."""
+    main = table.metadata.refs.get(MAIN)
+    if main is not None and main.snapshot_id == parent_snapshot_id:
+        return Trace.OPEN
+    knows_parent = parent_snapshot_id in _known(table.metadata)
+    for earlier in _earlier(table):
+        known = _known(earlier)
+        if snapshot_id in known:
+            return Trace.LANDED
+        knows_parent = knows_parent or parent_snapshot_id in known
+    return Trace.REFUTED if knows_parent else Trace.OPEN
 
 
 def _known(metadata: TableMetadata) -> set[int]:

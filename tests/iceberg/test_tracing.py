@@ -12,7 +12,7 @@ from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg import commit, tracing
 from amoro_core.model.commits import StagedCommit, Trace
 from tests.engine.oracle import live_files
-from tests.engine.writer import append, expire_snapshots, make_catalog, make_table, remove_files
+from tests.engine.writer import append, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.iceberg.rewriting import loaded, rewritten, staged
 from tests.iceberg.test_commit import SCHEMA, rows, traced
 
@@ -85,6 +85,35 @@ def test_metadata_files_that_are_gone_tell_nothing(table: Table) -> None:
         Path(entry.metadata_file.removeprefix("file://")).unlink()
 
     assert traced(table, attempt) == Trace.REFUTED
+
+
+def left_behind(tmp_path: Path) -> tuple[Table, StagedCommit]:
+    """An attempt in format 1 that was never applied: main was rolled back from its parent, which then was expired."""
+    table = make_table(make_catalog(tmp_path), "db.first", SCHEMA, format_version=1)
+    append(table, rows(1, 2))
+    first = table.metadata.current_snapshot_id
+    assert first is not None
+    append(table, rows(3, 4))
+    parent = table.metadata.current_snapshot_id
+    _, attempt = staged(table, rewritten(table))
+    rollback(table, first)
+    append(table, rows(5))
+    expire_snapshots(table)
+    assert parent not in tracing._known(loaded(table).metadata)
+    return table, attempt
+
+
+def test_in_format_1_an_attempt_is_refuted_by_an_earlier_state_that_knows_the_expired_parent(tmp_path: Path) -> None:
+    table, attempt = left_behind(tmp_path)
+    assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_in_format_1_an_attempt_stays_open_where_nothing_knows_the_parent(tmp_path: Path) -> None:
+    """A state like this could as well be from before the parent."""
+    table, attempt = left_behind(tmp_path)
+    for entry in loaded(table).metadata.metadata_log:
+        Path(entry.metadata_file.removeprefix("file://")).unlink()
+    assert traced(table, attempt) == Trace.OPEN
 
 
 def test_a_metadata_file_that_can_not_be_read_now_leaves_the_attempt_as_it_is(
