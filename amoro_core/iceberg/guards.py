@@ -6,10 +6,12 @@ from typing import Any
 from pyiceberg import io as pyiceberg_io
 from pyiceberg.catalog import rest as pyiceberg_rest
 from pyiceberg.catalog.rest.auth import AuthManagerFactory
+from pyiceberg.exceptions import UnauthorizedError
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table import locations as pyiceberg_locations
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import PreparedRequest, Response, Session
+from tenacity import retry_if_exception_type
 
 from amoro_core.errors import TableRefused
 
@@ -60,15 +62,24 @@ class _TimedSession(Session):
         return super().send(request, **kwargs)
 
 
+#: pyiceberg sends a commit again by itself, with a new token, after a 401 and a 419. That is left to it only after a
+#: 401, which says that nothing was applied: after a 419 the answer to the second sending would hide that the first may
+#: still be.
+_send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
+    retry=retry_if_exception_type(UnauthorizedError)
+)
+
+
 class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
-    """A REST catalog whose session does not keep a table's own token for the next table."""
+    """A REST catalog whose session does not keep a table's own token for the next table, and which sends a commit again
+    only where the first sending is known to be without effect."""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]
     ) -> CommitTableResponse:
         own = self._session.headers.get("Authorization")
         try:
-            done: CommitTableResponse = super().commit_table(table, requirements, updates)
+            done: CommitTableResponse = _send_again_after_401(self, table, requirements, updates)
             return done
         finally:
             if own is None:

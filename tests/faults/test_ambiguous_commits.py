@@ -243,12 +243,13 @@ def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflic
     assert proxy.applied.count(200) == 1
 
 
+@pytest.mark.parametrize("second", [409, *REFUSALS])
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 5, 1000])
 def test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown(
-    world: World, system: System, proxy: Proxy, after: int
+    world: World, system: System, proxy: Proxy, after: int, second: int
 ) -> None:
     process_id = rewritten(system)
-    proxy.plan(Fault(LATE, 419, after), Fault(NEVER, 409))
+    proxy.plan(Fault(LATE, 419, after), Fault(NEVER, second))
     system.commit(process_id)
     world.require_consistent(system, process_id)
     proxy.release()
