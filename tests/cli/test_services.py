@@ -271,7 +271,6 @@ def test_an_archive_for_executors_is_made_and_its_use_is_told(bare_cli: Cli, lau
         "python          3.11\n"
         "executors need  nothing\n"
         "distributions   2\n"
-        "\n"
         "Use it with: amoro optimizer run --backend spark --master MASTER --spark-conf spark.archives=made.tar.gz#amoro"
         " --spark-conf spark.pyspark.python=./amoro/bin/python\n"
     )
