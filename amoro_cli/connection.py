@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.launcher import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Place:
     config: Path | None = None
     address: str | None = None
     token_file: Path | None = None
-    token: str | None = field(default=None, repr=False)
+    token: Secret | None = field(default=None, repr=False)
     trust: Trust = PLAIN
 
 
@@ -59,7 +60,7 @@ def resolve_place(
         config=config,
         address=parse_address(chosen) if chosen else None,
         token_file=token_file,
-        token=environment.get("AMORO_TOKEN"),
+        token=Secret(environment["AMORO_TOKEN"]) if environment.get("AMORO_TOKEN") else None,
         trust=Trust(
             trust.ca_file or _path(environment, "AMORO_CA_FILE"),
             trust.certificate_file or _path(environment, "AMORO_CERTIFICATE_FILE"),
@@ -142,16 +143,16 @@ def _answers(address: str) -> bool:
     return True
 
 
-def _given_token(place: Place) -> str | None:
+def _given_token(place: Place) -> Secret | None:
     if place.token_file is None:
-        return place.token.strip() if place.token else None
+        return Secret(place.token.strip()) if place.token else None
     try:
-        return place.token_file.read_text(encoding="utf-8").strip()
+        return Secret(place.token_file.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"The token file {place.token_file} cannot be read: {error}") from error
 
 
-def _remote_token(place: Place, address: str) -> str:
+def _remote_token(place: Place, address: str) -> Secret:
     """The given token; on this machine's own coordinator the state directory's will do."""
     given = _given_token(place)
     if given:
@@ -167,10 +168,10 @@ def _remote_token(place: Place, address: str) -> str:
     )
 
 
-def _home_token(home: Path) -> str:
+def _home_token(home: Path) -> Secret:
     path = home / "admin.token"
     try:
-        return path.read_text(encoding="utf-8").strip()
+        return Secret(path.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
         raise NotAllowed(
             f"The admin token cannot be read: {error}",

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, Trust
 
 
@@ -82,7 +83,7 @@ class Endpoint:
     """Where a coordinator answers, and the admin token it takes."""
 
     address: str
-    token: str = field(repr=False)
+    token: Secret = field(repr=False)
     trust: Trust = PLAIN
 
 

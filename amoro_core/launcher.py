@@ -25,10 +25,11 @@ from amoro_cli.launcher import (
 )
 from amoro_core import app
 from amoro_core.diagnosis import diagnose
-from amoro_core.errors import InvalidSettings, OptimizerError
+from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
 from amoro_core.logs import configure_logs, quieten_logs
 from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.secrets import Secret
 from amoro_core.naming import names_in
 from amoro_core.settings_sources import load_settings
 from amoro_core.tokens import read_token
@@ -111,7 +112,9 @@ class LocalLauncher:
 
 
 def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
-    token = os.environ.get("AMORO_TOKEN") if options.token_file is None else None
+    token = Secret(os.environ.get("AMORO_TOKEN", "")) if options.token_file is None else None
+    if options.token_file is not None and not options.token_file.is_file():
+        raise InvalidArgument(f"The token file {options.token_file} does not exist")
     return OptimizerConfig(
         address=options.address,
         group=options.group,

@@ -17,6 +17,7 @@ from amoro_core.errors import (
 )
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
@@ -100,7 +101,7 @@ class Client:
             raise reason or _translate(error, self._address, registering=True) from error
         registration = Registration(
             optimizer_id=answer.optimizer_id,
-            token=answer.token,
+            token=Secret(answer.token),
             heartbeat_interval_s=answer.heartbeat_interval_ms / 1000,
             heartbeat_timeout_s=answer.heartbeat_timeout_ms / 1000,
         )
@@ -185,7 +186,7 @@ def _told(error: AmoroError) -> str:
 
 
 def _bearer(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {token}"),)
+    return (("authorization", "Bearer " + token),)
 
 
 def _translate(error: grpc.RpcError, address: str, *, registering: bool = False) -> AmoroError:

@@ -17,6 +17,7 @@ from amoro_core.errors import (
 from amoro_core.failpoints import failpoint
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, Trust
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, Handed
@@ -43,7 +44,7 @@ class OptimizerConfig:
     group: str
     threads: int
     memory_bytes: int
-    enrolment_token: str = field(repr=False)
+    enrolment_token: Secret = field(repr=False)
     heartbeat_interval_s: float
     labels: Mapping[str, str]
     drain_timeout_s: float = 600.0

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from amoro_core.model.processes import Attempt
+from amoro_core.model.secrets import Secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,7 +12,7 @@ class Registration:
     """What the coordinator answered to a registration."""
 
     optimizer_id: str
-    token: str = field(repr=False)
+    token: Secret = field(repr=False)
     heartbeat_interval_s: float
     heartbeat_timeout_s: float
 

@@ -1,14 +1,18 @@
 """amoro table block, renew, unblock, blockers."""
 
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.output import OutputFormat, write
+from amoro_cli.output import Document, OutputFormat, write
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
 from amoro_cli.views.blockers import blocker_detail, blocker_list, blocker_released
+from amoro_cli.watching import IntervalOption, WatchOption, show_watched
 from amoro_core.model.blockers import BlockedOperation
+
+if TYPE_CHECKING:
+    from amoro_cli.client import AdminClient
 
 BlockerArgument = Annotated[
     str,
@@ -72,8 +76,13 @@ def blockers(
         str,
         typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
     ] = "",
+    watch: WatchOption = False,
+    interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the blockers that hold now."""
-    with session.connect() as connection:
-        write(blocker_list(connection.client.list_blockers(table)), output)
+
+    def ask(client: "AdminClient") -> tuple[Document, bool]:
+        return blocker_list(client.list_blockers(table)), False
+
+    show_watched(session, ask, output, watch, interval)

@@ -18,7 +18,10 @@ _NUMBERS = frozenset({"HEALTH", "FILES", "SIZE", "SMALL", "DELETES"})
 def table_list(tables: "Sequence[pb.Table]") -> Document:
     """Schema amoro.tables/v1: `tables`."""
     if not tables:
-        nothing = "No tables. Add a catalog with: amoro catalog add NAME key=value …"
+        nothing = (
+            "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
+            "`amoro catalog add` adds one."
+        )
         return Document("amoro.tables/v1", {"tables": []}, (), (nothing,))
     grid = Grid(
         ("TABLE", "STATUS", "OPTIMIZED", "HEALTH", "FILES", "SIZE", "SMALL", "DELETES", "LAST OPTIMIZED"),

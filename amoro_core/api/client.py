@@ -21,6 +21,7 @@ from amoro_core.api.reading import read
 from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
 from amoro_core.errors import CoordinatorUnavailable, VerificationFailed
 from amoro_core.model.quantities import parse_duration
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -166,12 +167,14 @@ def connect(
     """
     trust = Trust(None if ca_file is None else Path(ca_file))
     place = resolve_place(None if home is None else Path(home), None, address, None, os.environ, trust)
-    endpoint = Endpoint(place.address, token, place.trust) if token and place.address else running_endpoint(place)
+    endpoint = (
+        Endpoint(place.address, Secret(token), place.trust) if token and place.address else running_endpoint(place)
+    )
     if endpoint is None:
         raise CoordinatorUnavailable(
             f"no coordinator runs on {place.home}", hint="Start one with: amoro up. Or name the address of another."
         )
-    client = AdminClient(Endpoint(endpoint.address, token or endpoint.token, endpoint.trust))
+    client = AdminClient(Endpoint(endpoint.address, Secret(token) if token else endpoint.token, endpoint.trust))
     try:
         client.get_status()
     except BaseException:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from typing import Self
 
 MASK = "***"
 
@@ -24,6 +25,27 @@ _IN_TEXTS = (
     re.compile(r"()\bamo_[\w-]{20,}"),  # tokens of ours
 )
 _REPLACEMENTS = (rf"\1:{MASK}@", rf"\1{MASK}", rf"\1{MASK}", MASK)
+
+
+class Secret(str):
+    """A string that counts as what it is and is shown as ***: printed, formatted, in representations and tracebacks.
+
+    Who sends it joins it with `+`; methods of str return plain strings.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> Self:
+        return super().__new__(cls, str.__str__(text))  # str() of a secret would be the mask
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK!r})"
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __format__(self, spec: str) -> str:
+        return format(MASK, spec)
 
 
 def is_secret(key: str) -> bool:

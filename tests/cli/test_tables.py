@@ -83,7 +83,10 @@ def test_names_only_are_one_on_a_line(cli: Cli, admin: FakeAdmin) -> None:
 
 def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListTables", pb.ListTablesResponse())
-    assert cli("table", "list").out == "No tables. Add a catalog with: amoro catalog add NAME key=value …\n"
+    assert cli("table", "list").out == (
+        "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
+        "`amoro catalog add` adds one.\n"
+    )
     assert cli("table", "list", "-o", "name").out == ""
     assert json.loads(cli("table", "list", "-o", "json").out) == {"schema": "amoro.tables/v1", "tables": []}
 

@@ -80,3 +80,10 @@ def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(
     admin.script("GetProcess", process(status="running"))
     result = bare_cli("process", "show", PROCESS, *QUICKLY, "-o", "name", "--home", str(home))
     assert (result.status, result.out) == (0, f"{PROCESS}\n")
+
+
+def test_blockers_are_watched(cli: Cli, admin: FakeAdmin) -> None:
+    first, second = (pb.ListBlockersResponse(blockers=[pb.Blocker(blocker_id=name)]) for name in ("a", "b"))
+    admin.script("ListBlockers", first, first, second, Failure("gone", "AMORO-1008", 1))
+    result = cli("table", "blockers", *QUICKLY, "-o", "name")
+    assert (result.status, result.out) == (1, "a\nb\n")

@@ -170,7 +170,7 @@ def test_a_draining_optimizer_is_told_so_and_gets_nothing(
     small_files(catalog)
     begin(coordinator)
     registration = register(coordinator, client)
-    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
     with grpc.insecure_channel(coordinator.address) as channel:
         request = admin_pb2.DrainOptimizerRequest(optimizer_id=registration.optimizer_id)
         answer = AdminServiceStub(channel).DrainOptimizer(request, metadata=metadata, timeout=10)
@@ -188,7 +188,7 @@ def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_
     old = register(coordinator, client)
     (first,) = client.poll(old.token, [1], 0)
     assert client.ack(old.token, first.attempt) is not None
-    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
     with grpc.insecure_channel(coordinator.address) as channel:
         request = admin_pb2.ReleaseOptimizerRequest(optimizer_id=old.optimizer_id[:-1])
         answer = AdminServiceStub(channel).ReleaseOptimizer(request, metadata=metadata, timeout=10)
@@ -232,14 +232,14 @@ def test_every_optimizing_method_wants_a_token(coordinator: Coordinator) -> None
         stub = OptimizingServiceStub(channel)
         for method in service.methods:
             request = getattr(optimizing_pb2, method.input_type.name)()
-            for metadata in ([], [("authorization", f"Bearer {coordinator.admin_token}")]):
+            for metadata in ([], [("authorization", "Bearer " + coordinator.admin_token)]):
                 with pytest.raises(grpc.RpcError) as error:
                     getattr(stub, method.name)(request, metadata=metadata, timeout=10)
                 assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
 
 
 def test_errors_carry_code_exit_status_and_hint(coordinator: Coordinator) -> None:
-    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
     with grpc.insecure_channel(coordinator.address) as channel, pytest.raises(grpc.RpcError) as error:
         AdminServiceStub(channel).GetTable(admin_pb2.GetTableRequest(table="tac.db.t"), metadata=metadata, timeout=10)
     trailing = dict(error.value.trailing_metadata())
@@ -260,7 +260,7 @@ def test_an_explicit_wish_is_answered_with_the_process_its_type_and_its_tasks(
     coordinator: Coordinator, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)
-    metadata = [("authorization", f"Bearer {coordinator.admin_token}")]
+    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
     request = admin_pb2.OptimizeTableRequest(table="cat.db.t", type="minor")
     with grpc.insecure_channel(coordinator.address) as channel:
         answer = AdminServiceStub(channel).OptimizeTable(request, metadata=metadata, timeout=30)

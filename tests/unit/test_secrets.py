@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from amoro_cli.connection import Place
+from amoro_cli.connection import Place, resolve_place, running_endpoint
 from amoro_cli.launcher import Endpoint
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.secrets import is_secret, masked, without_secrets
+from amoro_core.model.secrets import Secret, is_secret, masked, without_secrets
+from amoro_core.model.tokens import hash_token
+from amoro_core.tokens import ensure_token, read_token
 from amoro_optimizer.runner import OptimizerConfig
 
 
@@ -62,3 +64,21 @@ def test_secrets_stand_in_no_representation() -> None:
         OptimizerConfig("127.0.0.1:1", "default", 1, 1, "hush", 10.0, {}),
     )
     assert [value for value in held if "hush" in repr(value)] == []
+
+
+def test_a_secret_counts_and_is_not_shown() -> None:
+    secret = Secret("amo_1")
+    assert (str(secret), repr(secret), f"{secret}|{secret:>5}") == ("***", "Secret('***')", "***|  ***")
+    assert ("Bearer " + Secret(secret), secret == "amo_1", hash_token(secret)) == (
+        "Bearer amo_1",
+        True,
+        hash_token("amo_1"),
+    )
+
+
+def test_tokens_are_secrets_wherever_they_are_read(tmp_path: Path) -> None:
+    made = ensure_token(tmp_path / "admin.token")
+    place = resolve_place(tmp_path, None, "127.0.0.1:1", None, {"AMORO_TOKEN": "amo_1"})
+    assert [type(token) for token in (made, read_token(tmp_path / "admin.token"), place.token)] == [Secret] * 3
+    assert (tmp_path / "admin.token").read_text() == made + "\n"
+    assert type(running_endpoint(place).token) is Secret
