@@ -1,6 +1,7 @@
 """Optimizers as Spark applications, started by spark-submit."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ CONF = "spark-conf."
 
 DEFAULT_MASTER = "local[*]"
 CLIENT, CLUSTER = "client", "cluster"
+#: Names of secrets of Kubernetes and of where they are mounted: no secrets themselves.
+_REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.(secrets|secretKeyRef)\.")
 SUBMIT_S = 300.0
 ASK_S = 60.0
 
@@ -45,7 +48,7 @@ class SparkConfig:
 def parse_spark(properties: Mapping[str, str]) -> SparkConfig:
     """Raises InvalidArgument for what can't be, and for secrets, which spark-submit's command line would show."""
     settings = {key.removeprefix(CONF): value for key, value in properties.items() if key.startswith(CONF)}
-    for key in sorted(key for key in settings if is_secret(key)):
+    for key in sorted(key for key in settings if is_secret(key) and not _REFERENCE.match(key)):
         raise InvalidArgument(
             f"{CONF}{key} would stand on a command line, which everybody on the machine can read",
             hint="Put it into spark-defaults.conf, or let the file system find it in its own configuration.",

@@ -213,4 +213,5 @@ def test_what_spark_submit_can_not_be_asked_is_refused_by_name(
 ) -> None:
     with pytest.raises(InvalidArgument, match=match):
         container.check(properties)
-    container.check({**K8S, "spark-conf.spark.executor.cores": "2"})
+    mounted = "spark-conf.spark.kubernetes.driver.secrets.amoro"
+    container.check({**K8S, "spark-conf.spark.executor.cores": "2", mounted: "/secrets"})
