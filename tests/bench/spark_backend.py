@@ -100,7 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--tasks", type=int, nargs="+", default=[4, 100])
+    parser.add_argument("--tasks", type=int, nargs="+", default=[4, 100, 1000])
     parser.add_argument("--spark-daemon", action="store_true", help="with Spark's own daemon of Python workers")
     given = parser.parse_args()
     settings = {**QUIET, **({"spark.python.daemon.module": "pyspark.daemon"} if given.spark_daemon else {})}

@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pyiceberg.manifest import DataFile, DataFileContent
 from pyiceberg.manifest import FileFormat as EntryFormat
 from pyiceberg.typedef import Record
 
+from amoro_core.model.files import DataFile as InputDataFile
 from tests.bench.data import TABLES, write_files
 from tests.engine.commits import Change, commit
 from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri
@@ -43,9 +45,7 @@ def main() -> None:
         catalog.create_namespace("db")
         files = write_files(kind, root, count)
         for name, chosen in (("warm", files[: max(1, count // 4)]), ("measured", files)):
-            table = catalog.create_table(f"db.{name}", TABLES[kind].schema, properties={"format-version": "2"})
-            added = tuple(_entry(file.path, file.record_count, file.size_bytes) for file in chosen)
-            commit(table, lambda head, added=added: Change(added))
+            add_table(catalog, kind, f"db.{name}", chosen)
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         builder = SparkSession.builder.master("local[2]").appName("amoro-bench")
         for key, value in {
@@ -68,6 +68,13 @@ def main() -> None:
         catalog.close()
         shutil.rmtree(directory / "warehouse")
     print(json.dumps({**found, "version": __version__}))
+
+
+def add_table(catalog: SqlCatalog, kind: str, name: str, files: Iterable[InputDataFile]) -> None:
+    """Make a table of files that are there."""
+    table = catalog.create_table(name, TABLES[kind].schema, properties={"format-version": "2"})
+    added = tuple(_entry(file.path, file.record_count, file.size_bytes) for file in files)
+    commit(table, lambda head: Change(added))
 
 
 def _entry(path: str, rows: int, size: int) -> DataFile:
