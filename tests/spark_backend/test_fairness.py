@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -52,7 +52,7 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
         own, input_ = works["cat.db.small"]
         results.append(backend.execute(input_, {}, own, lambda done, total: None, lambda: False))
 
-    with ExitStack() as calls:
+    with closing(world), ExitStack() as calls:
         big = [calls.enter_context(in_thread(lambda n=n: execute_big(n), cancelled[n].set)) for n in range(2)]
         wait_until(lambda: len({pid for pid, _ in writers(stuck.directory, os.getpid())}) == 2, "both cores are taken")
         for number in range(2, QUEUED):
@@ -65,4 +65,3 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
         quick.join(30.0)
         assert [output.rows_written for output in results] == [30]
         assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
-    world.close()
