@@ -296,12 +296,30 @@ class Optimizing(Writers):
             oracle.assert_same_rows(self.lake.expected(MAIN), as_pyiceberg_reads(self.lake.table))
 
     def _carry_through(self, which: int) -> None:
+        self._drive(which)
+        if self._waits_for_a_commit(which):
+            self.counts["open until the next commit"] += 1
+            self.write("append", [1], "a", False)
+            self._drive(which)
+        assert self.active[which] is None, self._status(which)
+
+    def _drive(self, which: int) -> None:
         for _ in range(MOST_STEPS):
             if self._is(which, *EXECUTING):
                 self._execute_one(which)
             elif self.active[which] is not None:
                 self._commit(which)
-        assert self.active[which] is None
+
+    def _waits_for_a_commit(self, which: int) -> bool:
+        """Whether an attempt may still land, were main moved back to its parent: nobody has taken its number since."""
+        process_id = self.active[which]
+        if process_id is None or not self._is(which, ProcessStatus.COMMIT_UNKNOWN) or self.lake.version == 1:
+            return False
+        attempt = self.worlds[which].store.read(lambda db: commits.list_for_process(db, process_id))[-1]
+        self.lake.table.refresh()
+        metadata = self.lake.table.metadata
+        has_left = metadata.current_snapshot_id != attempt.parent_snapshot_id
+        return has_left and metadata.last_sequence_number < attempt.sequence_number
 
     # Parts
 
