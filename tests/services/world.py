@@ -168,11 +168,11 @@ class World:
         self.heard.work += 1
 
     def _commit_due(self, process_id: str, catalog: str) -> None:
-        assert catalog == "cat"
+        assert catalog == self.catalog.name
         self.heard.commits.append(process_id)
 
     def _left_over(self, process_id: str, catalog: str) -> None:
-        assert catalog == "cat"
+        assert catalog == self.catalog.name
         self.heard.left_over.append(process_id)
 
     def _changed(self) -> None:
