@@ -126,6 +126,7 @@ def test_nothing_is_merged_where_the_table_says_so() -> None:
 
 def test_settings_are_icebergs_unless_the_table_says_otherwise() -> None:
     assert merge_settings({}) == MergeSettings(True, 100, 8388608)
+    assert merge_settings({TARGET_SIZE_KEY: "1"}).target_bytes == 1
     given = {ENABLED_KEY: "False", MIN_COUNT_KEY: "5", TARGET_SIZE_KEY: "+1024"}
     assert merge_settings(given) == MergeSettings(False, 5, 1024)
 

@@ -12,7 +12,7 @@ from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg import commit, tracing
 from amoro_core.model.commits import StagedCommit, Trace
 from tests.engine.oracle import live_files
-from tests.engine.writer import append, expire_snapshots, make_catalog, make_table, remove_files, rollback
+from tests.engine.writer import append, create_tag, expire_snapshots, make_catalog, make_table, remove_files, rollback
 from tests.iceberg.rewriting import loaded, rewritten, staged
 from tests.iceberg.test_commit import SCHEMA, rows, traced
 
@@ -85,6 +85,22 @@ def test_metadata_files_that_are_gone_tell_nothing(table: Table) -> None:
         Path(entry.metadata_file.removeprefix("file://")).unlink()
 
     assert traced(table, attempt) == Trace.REFUTED
+
+
+def test_an_attempt_at_which_the_numbers_stopped_is_known_by_the_metadata_file_before(table: Table) -> None:
+    """It landed; main was moved back and the snapshot expired, which takes no sequence number."""
+    base = table.metadata.current_snapshot_id
+    assert base is not None
+    fresh, attempt = staged(table, rewritten(table))
+    commit.send(fresh.catalog, fresh, attempt.payload)
+    rollback(table, base)
+    expire_snapshots(table, [attempt.snapshot_id])
+    metadata = loaded(table).metadata
+    assert metadata.last_sequence_number == attempt.sequence_number
+    assert attempt.snapshot_id not in {one.snapshot_id for one in metadata.snapshots}
+    create_tag(table, "later")
+
+    assert traced(table, attempt) == Trace.LANDED
 
 
 def left_behind(tmp_path: Path) -> tuple[Table, StagedCommit]:

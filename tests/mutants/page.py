@@ -139,7 +139,7 @@ negated conditions, dropped statements, lost return values, `any`/`all` and `min
 and the words of messages alone. mutmut does not touch properties, defaults of dataclasses and constants of modules.
 
 The modules: `matching`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, `manifests`,
-`merging`, `heads`, `entries`; not `guards`, which keeps foreign classes out and decides nothing about rows);
+`merging`, `heads`, `entries`, `tracing`; not `guards`, which keeps foreign classes out and decides nothing about rows);
 `services.committing`. The tests: those of them that need neither a JVM nor processes, as `[tool.mutmut]` in
 `pyproject.toml` names them.
 
