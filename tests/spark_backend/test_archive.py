@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,11 @@ def partitioned_table(installation: Installation, name: str) -> Table:
 
 def pythons(cluster: Cluster) -> set[Path]:
     """The interpreters that run below the cluster's worker."""
-    running = (Path(os.readlink(f"/proc/{pid}/exe")) for pid in descendants(cluster.workers[0].pid))
-    return {path for path in running if path.name.startswith("python")}
+    found = set()
+    for pid in descendants(cluster.workers[0].pid):
+        with suppress(OSError):  # it may have ended meanwhile
+            found.add(Path(os.readlink(f"/proc/{pid}/exe")))
+    return {path for path in found if path.name.startswith("python")}
 
 
 def assert_only_the_archives_python(cluster: Cluster) -> None:
@@ -105,7 +109,7 @@ def test_spark_submit_starts_an_optimizer_and_brings_the_archive(
         str(script),
     )
     optimizer = shared.start(
-        *("optimizer", "run", "--backend", "spark", "--address", address),
+        *("optimizer", "run", "--backend", "spark", "--address", address, "--heartbeat-interval", "500ms"),
         program=submit,
         environment={**LOOPBACK, "SPARK_LOCAL_DIRS": str(shared.directory), "SPARK_HOME": str(SPARK_HOME)},
     )
