@@ -1,7 +1,7 @@
 """Committing what a process made: at most once, and only what is proved right on the head of that moment."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import structlog
@@ -27,10 +27,9 @@ from amoro_core.model.commits import (
     Group,
     Head,
     PlanRecord,
-    StagedCommit,
     Trace,
 )
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import (
     CatalogConfig,
@@ -38,17 +37,14 @@ from amoro_core.model.processes import (
     CommitOutcome,
     OptimizingProcess,
     ProcessStatus,
-    Receipt,
-    TaskStatus,
 )
-from amoro_core.model.tables import TableIdentifier, TableRuntime
-from amoro_core.protocol import codec
-from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.model.tables import TableIdentifier
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import commits, partitions, processes, tables, tasks
+from amoro_core.store import commits, partitions, processes, tables
 from amoro_core.store.database import Database, Store
+from amoro_core.transactions.cases import CommitCase, attempt_of, read_case
 from amoro_core.validating.check import check
 from amoro_core.validating.rules import ambiguous_deletes, validate
 
@@ -56,17 +52,6 @@ log = structlog.get_logger("amoro.committing")
 
 #: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
 MAX_ATTEMPTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """A process under commit, with all that was stored of it."""
-
-    process: OptimizingProcess
-    runtime: TableRuntime
-    record: PlanRecord
-    attempts: tuple[CommitAttempt, ...]
-    tasks: int
 
 
 class CommittingService:
@@ -108,7 +93,7 @@ class CommittingService:
 
     # What is known of earlier attempts
 
-    def _reconciled(self, case: _Case, table: OpenTable) -> bool:
+    def _reconciled(self, case: CommitCase, table: OpenTable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
         for attempt in case.attempts:
             if attempt.outcome is CommitOutcome.DONE:
@@ -130,7 +115,7 @@ class CommittingService:
                 self._refuted(case, attempt)
         return False
 
-    def _send_again(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> Trace:
+    def _send_again(self, case: CommitCase, table: OpenTable, attempt: CommitAttempt) -> Trace:
         """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
         try:
@@ -143,7 +128,7 @@ class CommittingService:
 
     # A new attempt
 
-    def _attempt(self, case: _Case, table: OpenTable, known: KnownFiles) -> bool:
+    def _attempt(self, case: CommitCase, table: OpenTable, known: KnownFiles) -> bool:
         """Validate, check, stage, write down, send. False: somebody else was first, and it may be tried again."""
         head = table.head(case.process.snapshot_id, case.record.sequence_number)
         validation = validate(case.record, head, known.named(table, ambiguous_deletes(case.record, head)))
@@ -156,7 +141,7 @@ class CommittingService:
         failpoint("commit.before_intent")
         staged = table.stage(head, content, _summary(case.process))
         failpoint("commit.after_stage")
-        attempt = _written_down(case, content, head, staged, self._clock())
+        attempt = attempt_of(case, content, head, staged, self._clock())
         # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
         self._store.write(lambda db: self._intend(db, attempt))
         failpoint("commit.after_intent")
@@ -166,7 +151,7 @@ class CommittingService:
                 log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
         return ended
 
-    def _sent(self, case: _Case, table: OpenTable, attempt: CommitAttempt) -> bool:
+    def _sent(self, case: CommitCase, table: OpenTable, attempt: CommitAttempt) -> bool:
         try:
             table.send(attempt.payload)
         except CommitConflict as error:
@@ -198,7 +183,7 @@ class CommittingService:
 
     # Ends
 
-    def _succeed(self, case: _Case, attempt: CommitAttempt) -> None:
+    def _succeed(self, case: CommitCase, attempt: CommitAttempt) -> None:
         receipt = attempt.receipt
         partial = len(attempt.groups) < case.tasks
 
@@ -235,7 +220,7 @@ class CommittingService:
             dropped = [group for group in case.record.groups if group.number not in attempt.groups]
             self._clean(case, _outputs(dropped))
 
-    def _unclear(self, case: _Case, attempt: CommitAttempt, message: str) -> None:
+    def _unclear(self, case: CommitCase, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Database) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
             process = processes.get(db, attempt.process_id)
@@ -247,7 +232,7 @@ class CommittingService:
         log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
         self._changed()
 
-    def _refuted(self, case: _Case, attempt: CommitAttempt) -> None:
+    def _refuted(self, case: CommitCase, attempt: CommitAttempt) -> None:
         def keep(db: Database) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
             process = processes.get(db, attempt.process_id)
@@ -258,7 +243,7 @@ class CommittingService:
         failpoint("commit.after_loss")
         self._clean(case, attempt.metadata_files)
 
-    def _fail(self, case: _Case, error: AmoroError) -> None:
+    def _fail(self, case: CommitCase, error: AmoroError) -> None:
         def finish(db: Database) -> None:
             now = self._clock()
             process = processes.get(db, case.process.process_id)
@@ -289,7 +274,7 @@ class CommittingService:
             return ()
         return self._clean(case, _outputs(case.record.groups))
 
-    def _clean(self, case: _Case, paths: Iterable[str]) -> tuple[str, ...]:
+    def _clean(self, case: CommitCase, paths: Iterable[str]) -> tuple[str, ...]:
         identifier = case.runtime.identifier
         attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
         needed = {path for attempt in attempts if _may_come_back(attempt) for path in _named_by(attempt)}
@@ -313,31 +298,8 @@ class CommittingService:
     def _status(self, process_id: str) -> ProcessStatus:
         return self._store.read(lambda db: processes.get(db, process_id)).status
 
-    def _case(self, process_id: str) -> _Case:
-        return self._store.read(lambda db: _read_case(db, process_id))
-
-
-def _read_case(db: Database, process_id: str) -> _Case:
-    process = processes.get(db, process_id)
-    listed = tasks.list_for_process(db, process_id)
-    groups = []
-    for task in listed:
-        stored = tasks.read_output(db, task.task_id)
-        if task.status is TaskStatus.SUCCESS and stored is not None:
-            work = codec.decode_input(pb.RewriteInput.FromString(tasks.read_input(db, task.task_id)))
-            output = codec.decode_output(pb.RewriteOutput.FromString(stored[1]))
-            groups.append(Group(task.task_id.number, work, output))
-    record = PlanRecord(
-        process_id=process_id,
-        table_uuid=process.table_uuid,
-        format_version=process.format_version,
-        snapshot_id=process.snapshot_id,
-        sequence_number=process.sequence_number,
-        last_column_id=process.last_column_id,
-        groups=tuple(groups),
-    )
-    attempts = tuple(commits.list_for_process(db, process_id))
-    return _Case(process, tables.get(db, process.table_id), record, attempts, len(listed))
+    def _case(self, process_id: str) -> CommitCase:
+        return self._store.read(lambda db: read_case(db, process_id))
 
 
 def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTable, known: KnownFiles) -> None:
@@ -359,51 +321,7 @@ def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTa
     check(kept, inputs, facts)
 
 
-def _written_down(
-    case: _Case, content: CommitContent, head: Head, staged: StagedCommit, now: datetime
-) -> CommitAttempt:
-    return CommitAttempt(
-        process_id=case.process.process_id,
-        number=len(case.attempts) + 1,
-        snapshot_id=staged.snapshot_id,
-        parent_snapshot_id=staged.parent_snapshot_id,
-        sequence_number=staged.sequence_number,
-        manifest_list=staged.manifest_list,
-        payload=staged.payload,
-        groups=content.groups,
-        files=(*(file.path for file in content.added_data), *(file.path for file in content.added_deletes)),
-        metadata_files=staged.metadata_files,
-        outcome=CommitOutcome.SENT,
-        created_at=now,
-        receipt=_receipt(case, content, head, staged, now),
-    )
-
-
-def _receipt(case: _Case, content: CommitContent, head: Head, staged: StagedCommit, now: datetime) -> Receipt:
-    kept = [group for group in case.record.groups if group.number in content.groups]
-    removed = {delete.path for delete in content.removed_deletes}
-    equality = {
-        delete.path
-        for delete in (*head.scan.dangling, *(delete for file in head.scan.files for delete in file.deletes))
-        if delete.kind is DeleteKind.EQUALITY
-    }
-    return Receipt(
-        data_files_before=len(content.removed_data),
-        data_files_after=len(content.added_data),
-        delete_files_before=len(content.removed_deletes),
-        delete_files_after=len(content.added_deletes),
-        equality_delete_files_after=len(equality - removed),
-        bytes_before=_bytes(content.removed_data) + _bytes(content.removed_deletes),
-        bytes_after=_bytes(content.added_data) + _bytes(content.added_deletes),
-        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
-        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
-        snapshot_id=staged.snapshot_id,
-        base_snapshot_id=staged.parent_snapshot_id,
-        duration_ms=round((now - case.process.created_at).total_seconds() * 1000),
-    )
-
-
-def _failure(case: _Case, error: AmoroError) -> process_machine.ProcessEvent:
+def _failure(case: CommitCase, error: AmoroError) -> process_machine.ProcessEvent:
     message = f"{error.message} ({error.hint})" if error.hint else error.message
     if isinstance(error, TableNotFound) and any(_is_open(attempt) for attempt in case.attempts):
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
@@ -422,10 +340,6 @@ def _summary(process: OptimizingProcess) -> dict[str, str]:
 def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
     data = [file.path for group in groups for file in group.output.data_files]
     return (*data, *(file.path for group in groups for file in group.output.delete_files))
-
-
-def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:
-    return sum(file.size_bytes for file in files)
 
 
 def _key(group: Group) -> PartitionKey:

@@ -1,6 +1,5 @@
 """Optimizing processes from their first task to their last: handing out, taking results, taking back."""
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,7 +12,6 @@ from amoro_core.errors import (
     IllegalState,
     StaleReport,
     TaskNotFound,
-    UnknownToken,
 )
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import TableFormat
@@ -21,25 +19,21 @@ from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import (
     Attempt,
     CatalogConfig,
-    OptimizerThread,
     OptimizingProcess,
     OptimizingTask,
     ProcessStatus,
-    TaskId,
 )
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.protocol import codec
-from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
-from amoro_core.scheduling.quota import TaskRun, quota_limit
-from amoro_core.scheduling.shares import Accounts, settled, share_of
-from amoro_core.settling import Effects, cancel_open_tasks, settle, take_back
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.taking_back import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import optimizers, processes, tables, tasks
 from amoro_core.store.database import Database, Store
+from amoro_core.transactions.handing_out import HandingOut, may_hand_out
+from amoro_core.transactions.settling import Effects, cancel_open_tasks, settle, take_back
 
 log = structlog.get_logger("amoro.optimizing")
 
@@ -98,7 +92,7 @@ class OptimizingService:
         self._clock = clock
         self._signals = signals
         self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
-        self._accounts: dict[str, Accounts] = {}  # by group; only the store's writer touches them
+        self._handing_out = HandingOut()  # only the store's writer touches it
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Handing out
@@ -108,10 +102,12 @@ class OptimizingService:
 
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
-        if not self._store.read(lambda db: _may_hand_out(db, optimizer_id, group, thread_ids)):
+        if not self._store.read(lambda db: may_hand_out(db, optimizer_id, group, thread_ids)):
             return []
         effects = Effects()
-        chosen = self._store.write(lambda db: self._hand_out(db, optimizer_id, group, thread_ids, effects))
+        chosen = self._store.write(
+            lambda db: self._handing_out.hand_out(db, optimizer_id, group, thread_ids, effects, self._clock())
+        )
         if chosen:
             failpoint("poll.after_store")
         self._send(effects)
@@ -119,56 +115,6 @@ class OptimizingService:
         if handed:
             self._signals.changed()
         return handed
-
-    def _hand_out(
-        self, db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int], effects: Effects
-    ) -> list[OptimizingTask]:
-        now = self._clock()
-        for task in tasks.list_held(db, optimizer_id):
-            # A thread that asks for work can't be executing: the answer to its last poll was lost.
-            if task.thread is not None and task.thread.thread_id in thread_ids:
-                reason = f"thread {task.thread.thread_id} asked for work again"
-                take_back(db, task, reason, effects, now, lost=False)
-        if not optimizers.is_registered(db, optimizer_id):
-            raise UnknownToken("the optimizer's token is not known; register anew")
-        planned = tasks.list_planned(db, group, per_process=len(thread_ids))
-        uses = self._uses(db, group, {task.table_id for task in planned}, now)
-        candidates = [CandidateTask(task.task_id.process_id, task.task_id.number, task.table_id) for task in planned]
-        by_id = {task.task_id: task for task in planned}
-        scheduled = []
-        choices = choose_tasks(candidates, uses, len(thread_ids), self._accounts[group].typical_s)
-        for thread_id, choice in zip(thread_ids, choices, strict=False):
-            event = task_machine.Schedule(OptimizerThread(optimizer_id, thread_id))
-            task = task_machine.advance(by_id[TaskId(choice.process_id, choice.number)], event, now)
-            tasks.save(db, task)
-            scheduled.append(task)
-            log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer_id)
-        return scheduled
-
-    def _uses(self, db: Database, group: str, waiting: set[int], now: datetime) -> dict[int, Use]:
-        """How the tables that wait for threads of the group stand, once its accounts are settled."""
-        accounts = self._accounts.get(group, Accounts(now))
-        held = [task for task in tasks.list_held(db) if task.group == group]
-        ended = [task for task in tasks.list_ended_since(db, accounts.at) if task.group == group]
-        threads = sum(item.threads for item in optimizers.list_optimizers(db, group))
-        quotas = tables.quotas(db, waiting | {task.table_id for task in (*held, *ended)})
-        shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
-        runs = [
-            (task.table_id, TaskRun(task.scheduled_at, task.finished_at))
-            for task in (*held, *ended)
-            if task.scheduled_at is not None
-        ]
-        accounts = self._accounts[group] = settled(accounts, runs, shares, waiting, now)
-        running = Counter(task.table_id for task in held)
-        return {
-            table_id: Use(
-                running[table_id],
-                quota_limit(quotas[table_id], max(1, threads)),
-                shares[table_id],
-                accounts.ahead_s.get(table_id, 0.0),
-            )
-            for table_id in sorted(waiting)
-        }
 
     def _handed(self, db: Database, task: OptimizingTask) -> HandedTask:
         if task.thread is None:
@@ -471,10 +417,3 @@ def _committing(db: Database) -> list[tuple[str, str]]:
         for process in processes.list_active(db)
         if process.status is not ProcessStatus.RUNNING
     ]
-
-
-def _may_hand_out(db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
-    if tasks.list_planned(db, group, limit=1):
-        return True
-    held = tasks.list_held(db, optimizer_id)
-    return any(task.thread is not None and task.thread.thread_id in thread_ids for task in held)

@@ -21,7 +21,7 @@ from amoro_core.model.config import (
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation, OptimizingPlan
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import (
     OPTIMIZING,
     OptimizingStatus,
@@ -35,8 +35,9 @@ from amoro_core.planning.prechecks import judge_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, next_look
 from amoro_core.state import tables as machine
 from amoro_core.state.judging import judged
-from amoro_core.store import groups, partitions, processes, tables, tasks
+from amoro_core.store import groups, partitions, tables
 from amoro_core.store.database import Database, Store
+from amoro_core.transactions.listing import add_all, dispose, look_later, new_table, take_up
 
 log = structlog.get_logger("amoro.tables")
 
@@ -118,7 +119,7 @@ class TableService:
         now = self._clock()
         added = tuple(sorted(listed - known.keys()))
         for start in range(0, len(added), 500):
-            self._store.write(partial(_add_all, identifiers=added[start : start + 500], now=now))
+            self._store.write(partial(add_all, identifiers=added[start : start + 500], now=now))
         disposed = tuple(
             identifier
             for identifier in sorted(known.keys() - listed)
@@ -150,19 +151,19 @@ class TableService:
             return runtime
         self._format.load(self._find_catalog(identifier.catalog), identifier)
         return self._store.write(
-            lambda db: tables.find(db, identifier) or tables.add(db, _new(identifier, self._clock()))
+            lambda db: tables.find(db, identifier) or tables.add(db, new_table(identifier, self._clock()))
         )
 
     def _forget(self, runtime: TableRuntime) -> bool:
         if runtime.enabled_override is not None:
             return False
-        return self._store.write(lambda db: _dispose(db, runtime.table_id))
+        return self._store.write(lambda db: dispose(db, runtime.table_id))
 
     def _dispose_if_gone(self, runtime: TableRuntime) -> bool:
         try:
             self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
         except TableNotFound:
-            return self._store.write(lambda db: _dispose(db, runtime.table_id))
+            return self._store.write(lambda db: dispose(db, runtime.table_id))
         except AmoroError as error:
             log.warning("table.unlisted", table=str(runtime.identifier), error=error.message)
         return False
@@ -182,7 +183,7 @@ class TableService:
         try:
             return self._refresh(table_id)[0]
         except Exception:
-            self._store.write(lambda db: _look_later(db, table_id, self._clock() + REFRESH_INTERVAL))
+            self._store.write(lambda db: look_later(db, table_id, self._clock() + REFRESH_INTERVAL))
             raise
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
@@ -193,7 +194,7 @@ class TableService:
             self._refuse_twins(runtime, seen)
             judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
-            self._store.write(lambda db: _dispose(db, table_id))
+            self._store.write(lambda db: dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
@@ -310,7 +311,7 @@ class TableService:
         if found is not None and runtime.status not in _BUSY:
             runtime = judged(runtime, found.evaluation, seen.left_alone, now)
             runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
-        _take_up(db, table_id, seen.config)
+        take_up(db, table_id, seen.config)
         return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, seen.config)))
 
     def _refused(self, db: Database, table_id: int, refusal: TableRefused) -> TableRuntime:
@@ -382,49 +383,3 @@ class TableService:
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, in order of their names."""
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
-
-
-def _take_up(db: Database, table_id: int, config: OptimizingConfig) -> None:
-    """Let a running process follow its table's properties where it still can: retries, partial commit, group."""
-    active = processes.find_active(db, table_id)
-    if active is None or active.status is not ProcessStatus.RUNNING:
-        return
-    if (active.max_retries, active.allow_partial_commit) != (config.max_retries, config.allow_partial_commit):
-        changed = replace(active, max_retries=config.max_retries, allow_partial_commit=config.allow_partial_commit)
-        processes.save(db, changed)
-    if groups.find(db, config.group) is not None:
-        tasks.move_open(db, active.process_id, config.group)
-
-
-def _look_later(db: Database, table_id: int, moment: datetime) -> None:
-    tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
-
-
-def _new(identifier: TableIdentifier, now: datetime) -> TableRuntime:
-    return TableRuntime(
-        table_id=0,
-        identifier=identifier,
-        uuid="",
-        format_version=0,
-        location="",
-        group="default",
-        status=OptimizingStatus.IDLE,
-        status_since=now,
-        status_reason="not looked at yet",
-    )
-
-
-def _add_all(db: Database, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
-    for identifier in identifiers:
-        if tables.find(db, identifier) is None:
-            tables.add(db, _new(identifier, now))
-
-
-def _dispose(db: Database, table_id: int) -> bool:
-    """Forget a table, unless a commit on it is under way or unknown."""
-    runtime = tables.get(db, table_id)
-    if runtime.status is OptimizingStatus.COMMITTING or processes.find_active(db, table_id) is not None:
-        return False
-    tables.remove(db, table_id)
-    log.info("table.disposed", table=str(runtime.identifier))
-    return True

@@ -140,8 +140,8 @@ and the words of messages alone. mutmut does not touch properties, defaults of d
 
 The modules: `matching`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, `manifests`,
 `merging`, `heads`, `entries`, `tracing`; not `guards`, which keeps foreign classes out and decides nothing about rows);
-`services.committing`. The tests: those of them that need neither a JVM nor processes, as `[tool.mutmut]` in
-`pyproject.toml` names them.
+`services.committing` with `transactions.cases`. The tests: those of them that need neither a JVM nor processes, as
+`[tool.mutmut]` in `pyproject.toml` names them.
 
 What a survivor means is written by hand in `tests/mutants/meanings.toml`, keyed by the text of the change.
 """

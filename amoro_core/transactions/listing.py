@@ -1,0 +1,63 @@
+"""Which tables are known, and what a look at one changes beside its own row."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import structlog
+
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.store import groups, processes, tables, tasks
+from amoro_core.store.database import Database
+
+log = structlog.get_logger("amoro.tables")
+
+
+def take_up(db: Database, table_id: int, config: OptimizingConfig) -> None:
+    """Let a running process follow its table's properties where it still can: retries, partial commit, group."""
+    active = processes.find_active(db, table_id)
+    if active is None or active.status is not ProcessStatus.RUNNING:
+        return
+    if (active.max_retries, active.allow_partial_commit) != (config.max_retries, config.allow_partial_commit):
+        changed = replace(active, max_retries=config.max_retries, allow_partial_commit=config.allow_partial_commit)
+        processes.save(db, changed)
+    if groups.find(db, config.group) is not None:
+        tasks.move_open(db, active.process_id, config.group)
+
+
+def look_later(db: Database, table_id: int, moment: datetime) -> None:
+    """Put the next look at a table off."""
+    tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
+
+
+def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
+    """What is known of a table that nobody has looked at."""
+    return TableRuntime(
+        table_id=0,
+        identifier=identifier,
+        uuid="",
+        format_version=0,
+        location="",
+        group="default",
+        status=OptimizingStatus.IDLE,
+        status_since=now,
+        status_reason="not looked at yet",
+    )
+
+
+def add_all(db: Database, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
+    """Add those of the tables that are not known."""
+    for identifier in identifiers:
+        if tables.find(db, identifier) is None:
+            tables.add(db, new_table(identifier, now))
+
+
+def dispose(db: Database, table_id: int) -> bool:
+    """Forget a table, unless a commit on it is under way or unknown."""
+    runtime = tables.get(db, table_id)
+    if runtime.status is OptimizingStatus.COMMITTING or processes.find_active(db, table_id) is not None:
+        return False
+    tables.remove(db, table_id)
+    log.info("table.disposed", table=str(runtime.identifier))
+    return True
