@@ -49,9 +49,11 @@ def tasks_of(partition: PartitionFiles, selection: Selection, config: Optimizing
             converted.append(bin_.files[0])
         else:
             passed_over.append(bin_)
-    if not bins and not converted and partition.dangling and selection.requested and passed_over:
+    if not bins and not converted and partition.dangling and selection.requested:
         # Dangling deletes go with a commit in their partition; the smallest bin is enough to carry them.
-        bins.append(min(passed_over, key=_size_order))
+        if selection.type is OptimizingType.FULL:
+            passed_over = [_bin((file,), config) for file in partition.files]
+        bins += sorted(passed_over, key=_size_order)[:1]
     return (*_rewriting(partition.key, bins, config), *_converting(partition.key, converted, config))
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,11 +164,13 @@ def test_file_is_rewritten_where_a_conversion_could_not_take_its_equality_delete
     assert shapes(planned(scan, budget=MIB)) == [(["a"], [], 1)]
 
 
-def test_dangling_delete_makes_a_requested_full_rewrite_the_smallest_file() -> None:
+@pytest.mark.parametrize("all_files", [True, False], ids=["all-files", "not-all-files"])
+def test_dangling_delete_makes_a_requested_full_rewrite_the_smallest_file(all_files: bool) -> None:
+    config = replace(CONFIG, full_rewrite_all_files=all_files)
     files = [data("a", 120 * MIB, sequence_number=3), data("b", 110 * MIB, sequence_number=3)]
     scan = scan_of(files, [equality_delete("old", sequence_number=2)])
-    assert shapes(planned(scan, requested=FULL)) == [(["b"], [], 1)]
-    assert planned(scan, requested=MAJOR) is None
+    assert shapes(planned(scan, config, requested=FULL)) == [(["b"], [], 1)]
+    assert planned(scan, config, requested=MAJOR) is None
 
 
 def test_force_rewrites_files_of_target_size_too() -> None:
