@@ -143,8 +143,8 @@ def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
     # Entered before the signals are ours: PySpark takes SIGINT when it starts.
     with spark_backend(spark.master, dict(spark.settings), options.memory_bytes) as backend:
         labels = {**config.labels, "application": backend.application, "master": backend.master}
-        config = replace(config, labels=labels, threads=options.threads or backend.cores())
-        runner = Runner(config, backend.execute, None if options.threads else backend.cores)
+        config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
+        runner = Runner(config, backend.execute, None if options.threads else backend.slots)
         backend.when_lost(lambda: runner.stop(at_once=True))
         with _on_signals(lambda again: runner.stop(at_once=again)):
             runner.run()

@@ -112,7 +112,7 @@ def main() -> None:
         for title in ("first task", "second task"):
             _, seconds = by_threads(backend.execute, 1, repeated(work, attempt, 1))
             print(f"{title:26} {seconds:6.2f} s")
-        cores = backend.cores()
+        cores = backend.slots()
         ways: dict[str, Callable[[Tasks], Times]] = {
             "standalone threads": lambda tasks: by_threads(in_process(MEMORY_BYTES), cores, tasks),
             "one-task jobs, fair": lambda tasks: by_threads(backend.execute, cores, tasks),

@@ -43,9 +43,19 @@ class Cluster:
     """A running cluster."""
 
     directory: Path
+    environment: Mapping[str, str]
+    cores: int  # of each worker
     master_url: str
     master: Daemon
     workers: list[Daemon] = field(default_factory=list)
+
+    def add_worker(self) -> Daemon:
+        """One more worker, which registers soon."""
+        name = f"worker-{len(self.workers) + 1}"
+        options = ("--cores", str(self.cores), "--memory", "2g", "--port", "0")
+        options = (*options, "--work-dir", str(self.directory / "work"), self.master_url)
+        self.workers.append(_start(self.directory, self.environment, name, "worker.Worker", *options))
+        return self.workers[-1]
 
     def close(self) -> None:
         """End everything that was started, executors included."""
@@ -61,12 +71,11 @@ def start_cluster(directory: Path, workers: int, cores: int, *, bare: bool = Fal
     url = f"spark://{HOST}:{port}"
     environment = _environment(directory, bare)
     master = _start(directory, environment, "master", "master.Master", "--port", str(port))
-    cluster = Cluster(directory, url, master)
+    cluster = Cluster(directory, environment, cores, url, master)
     try:
         _wait_for(master, "I have been elected leader")
-        for number in range(1, workers + 1):
-            options = ("--cores", str(cores), "--memory", "2g", "--port", "0", "--work-dir", str(directory / "work"))
-            cluster.workers.append(_start(directory, environment, f"worker-{number}", "worker.Worker", *options, url))
+        for _ in range(workers):
+            cluster.add_worker()
         for worker in cluster.workers:
             _wait_for(worker, "Successfully registered with master")
     except BaseException:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from tests.acceptance.processes import wait_until
+from tests.acceptance.processes import PATIENCE_S, wait_until
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -21,7 +21,7 @@ from tests.spark_backend.spark import writers
 
 @dataclass(frozen=True, slots=True)
 class StuckTable:
-    """Two files of ten rows; the second is a pipe that never says a word, until it is mended."""
+    """Two files of ten rows; the last file is a pipe that never says a word, until it is mended."""
 
     table: Table
     pipe: Path
@@ -35,27 +35,36 @@ class StuckTable:
         """Put the file back; who reads the pipe goes on waiting."""
         self.kept.replace(self.pipe)
 
+    def writers(self) -> set[int]:
+        """The workers below this process that have begun a file."""
+        return {pid for pid, _ in writers(self.directory, os.getpid())}
+
     def wait_for_writer(self) -> tuple[int, Path]:
         """The worker below this process that has begun a file, and the file."""
         return wait_until(lambda: next(writers(self.directory, os.getpid()), None), "a worker has begun a file")
 
 
-def stuck_table(catalog: Catalog) -> StuckTable:
-    """The new table `db.stuck`."""
+def stuck_table(catalog: Catalog, *, deaf: bool = False) -> StuckTable:
+    """The new table `db.stuck`. `deaf`: the pipe is a delete file of its second data file.
+
+    Who waits for a data file asks now and then whether the attempt was cancelled; who waits for a delete file does not.
+    """
     table = writer.make_table(catalog, "db.stuck", SCHEMA)
     for first in (0, 10):
         writer.append(table, [row(first + number) for number in range(10)])
-    _, second = (Path(local_path(file.path)) for file in oracle.live_files(table))
-    kept = second.rename(second.with_suffix(".kept"))
-    os.mkfifo(second)
-    return StuckTable(table, second, kept)
+    if deaf:
+        writer.delete_where(table, lambda record: record["id"] == 15)
+    last = Path(local_path(oracle.live_files(table)[-1].path))
+    kept = last.rename(last.with_suffix(".kept"))
+    os.mkfifo(last)
+    return StuckTable(table, last, kept)
 
 
 class Call(threading.Thread):
     """A call in a thread of its own, with what it raised."""
 
     def __init__(self, call: Callable[[], object]) -> None:
-        super().__init__()
+        super().__init__(daemon=True)  # one that hangs fails its test, and does not keep pytest
         self._call = call
         self.raised: Exception | None = None
 
@@ -72,11 +81,11 @@ class Call(threading.Thread):
 
 @contextmanager
 def in_thread(call: Callable[[], object], end: Callable[[], object] = lambda: None) -> Iterator[Call]:
-    """The call going on; it is told to end with the block and waited for."""
+    """The call going on; it is told to end with the block and waited for, but not forever."""
     made = Call(call)
     made.start()
     try:
         yield made
     finally:
         end()
-        made.join()
+        assert made.ends_within(PATIENCE_S), "the call goes on, although it was told to end"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_optimizer.backends.spark.driver import SparkBackend
+from tests.acceptance.processes import wait_until
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of, unreferenced_files
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
-from tests.spark_backend.spark import kill, python_workers
-from tests.spark_backend.stuck import in_thread, stuck_table
+from tests.spark_backend.spark import is_alive, kill, python_workers
+from tests.spark_backend.stuck import Call, in_thread, stuck_table
 
 
 @pytest.fixture
@@ -85,20 +87,24 @@ def test_what_the_engine_raises_arrives_as_it_was(backend: SparkBackend, world: 
     assert unreferenced_files(table) == set()
 
 
-def test_a_job_that_hears_nothing_is_killed_and_its_file_removed(backend: SparkBackend, world: World) -> None:
-    stuck = stuck_table(world.catalog)
+@pytest.mark.parametrize("deaf", [False, True], ids=["stops by itself", "is killed"])
+def test_a_cancelled_attempt_stops_within_seconds_and_its_file_is_removed(
+    backend: SparkBackend, world: World, deaf: bool
+) -> None:
+    stuck = stuck_table(world.catalog, deaf=deaf)
     attempt, work = only_task(world, stuck.table)
     cancelled = threading.Event()
     with in_thread(lambda: backend.execute(work, {}, attempt, ignore, cancelled.is_set), cancelled.set) as call:
-        _, file = stuck.wait_for_writer()
+        worker, file = stuck.wait_for_writer()
         cancelled.set()
         assert call.ends_within(15.0)
         assert isinstance(call.raised, AttemptAbandoned)
         assert not file.exists()
+        assert is_alive(worker) is not deaf
     stuck.mend()
     assert unreferenced_files(stuck.table) == set()
     again = Attempt(attempt.task_id, attempt.number + 1)
-    assert backend.execute(work, {}, again, ignore, never).rows_written == 20
+    assert backend.execute(work, {}, again, ignore, never).rows_written == (19 if deaf else 20)
 
 
 def test_a_killed_worker_fails_the_attempt_and_its_file_is_removed(backend: SparkBackend, world: World) -> None:
@@ -124,6 +130,36 @@ def test_an_attempt_cancelled_before_it_began_leaves_nothing(backend: SparkBacke
     with pytest.raises(AttemptAbandoned):
         backend.execute(work, {}, attempt, ignore, lambda: True)
     assert unreferenced_files(table) == set()
+
+
+def test_an_attempt_cancelled_before_spark_has_heard_of_its_job_does_not_wait_for_a_core(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stuck = stuck_table(world.catalog)
+    attempt, work = only_task(world, stuck.table)
+    cancelled, told, ended = threading.Event(), threading.Event(), threading.Event()
+    run_job, cancel_job_group = backend._context.runJob, backend._context.cancelJobGroup
+
+    def call(number: int, wish: threading.Event) -> AbstractContextManager[Call]:
+        one = Attempt(attempt.task_id, number)
+        return in_thread(lambda: backend.execute(work, {}, one, ignore, wish.is_set), ended.set)
+
+    def cancel_and_tell(group: str) -> None:
+        cancel_job_group(group)
+        told.set()
+
+    def run_once_cancelled(*arguments: Any) -> list[Any]:
+        cancelled.set()
+        assert told.wait(30.0)
+        return run_job(*arguments)
+
+    with call(1, ended), call(2, ended):
+        wait_until(lambda: len(stuck.writers()) == 2, "both cores are taken")
+        monkeypatch.setattr(backend._context, "cancelJobGroup", cancel_and_tell)
+        monkeypatch.setattr(backend._context, "runJob", run_once_cancelled)
+        with call(3, cancelled) as late:
+            assert late.ends_within(20.0)
+            assert isinstance(late.raised, AttemptAbandoned)
 
 
 def test_jobs_and_stages_are_described_by_table_process_and_task(backend: SparkBackend, world: World) -> None:

@@ -36,3 +36,7 @@ def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_t
     assert told["megabytes optimized"] >= 200
     assert told["files"] >= 250
     wait_until(lambda: threads(installation) == [2], "a thread for each core that is left")
+    another = cluster.add_worker()
+    wait_until(lambda: threads(installation) == [4], "threads for the cores of a worker that is back")
+    another.kill()
+    wait_until(lambda: threads(installation) == [2], "no thread for the cores of a worker that is gone")

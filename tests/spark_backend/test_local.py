@@ -27,7 +27,8 @@ def coordinator(shared: Installation) -> Process:
 
 @pytest.fixture(scope="module")
 def optimizer(shared: Installation, coordinator: Process) -> Process:
-    return spark_optimizer(shared, address_of(coordinator), "local[2]")
+    settings = {"spark.default.parallelism": "7"}  # says nothing of cores
+    return spark_optimizer(shared, address_of(coordinator), "local[2]", settings=settings)
 
 
 def test_a_table_with_deletes_is_optimized_in_spark_with_equal_rows(shared: Installation, optimizer: Process) -> None:

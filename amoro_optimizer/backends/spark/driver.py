@@ -2,7 +2,6 @@
 
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.application import open_context, reason_of
 from amoro_optimizer.backends.spark.channel import Channel, Job
+from amoro_optimizer.backends.spark.pools import Pools
 from amoro_optimizer.backends.spark.worker import Assignment, access_for, run_partition
 
 log = structlog.get_logger("amoro.spark")
@@ -28,8 +28,6 @@ ALIVE_EVERY_S = 2.0
 GRACE_S = 3.0
 #: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 s.
 SETTLE_S = 5.0
-#: Spark keeps a pool forever, so tables share a limited number of them.
-POOLS = 16
 
 
 @dataclass(slots=True)
@@ -57,9 +55,10 @@ class SparkBackend:
         self._channel = Channel(
             str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
         )
+        self._pools = Pools()
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
-        self._cores = int(context.defaultParallelism)
+        self._slots = slots_of(context)
         self._lost = ""
         self._on_loss: Callable[[], None] = lambda: None
         self._closing = threading.Event()
@@ -75,9 +74,9 @@ class SparkBackend:
         """Why the application has ended by itself; empty while it lives."""
         return self._lost
 
-    def cores(self) -> int:
-        """The cores of the application at present, or of late where it does not say."""
-        return self._cores
+    def slots(self) -> int:
+        """How many tasks the application's executors can run at a time, or could of late; 0 while there are none."""
+        return self._slots
 
     def close(self) -> None:
         """End the application."""
@@ -116,8 +115,8 @@ class SparkBackend:
                 job=name,
             )
             try:
-                with self._watching(attempt, job, is_cancelled):
-                    output = self._run(work, attempt, assignment)
+                with self._watching(attempt, job, is_cancelled), self._pools.pool_of(work.table.table) as pool:
+                    output = self._run(work.table.table, attempt, assignment, pool)
                 kept = {file.path for file in output.data_files} | {file.path for file in output.delete_files}
             except AttemptAbandoned as error:
                 if is_cancelled() or self._lost:
@@ -127,12 +126,12 @@ class SparkBackend:
                 self._remove(work, io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
         return output
 
-    def _run(self, work: RewriteInput, attempt: Attempt, assignment: Assignment) -> RewriteOutput:
-        context, table = self._context, work.table.table
+    def _run(self, table: str, attempt: Attempt, assignment: Assignment, pool: str) -> RewriteOutput:
+        context = self._context
         try:
             context.setJobGroup(str(attempt), _description(table, attempt), interruptOnCancel=True)
             context.setLocalProperty("callSite.short", f"rewrite {table}")
-            context.setLocalProperty("spark.scheduler.pool", f"amoro-{zlib.crc32(table.encode()) % POOLS}")
+            context.setLocalProperty("spark.scheduler.pool", pool)
             (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
         except Exception as error:
             self._look_alive()
@@ -184,11 +183,14 @@ class SparkBackend:
                     self._cancel(item, now)
 
     def _cancel(self, item: _Watched, now: float) -> None:
-        """Tell the worker; have Spark end the job when no worker is there or it does not listen."""
+        """Tell the worker; have Spark end the job when no worker is there or it does not listen.
+
+        Spark does not keep the wish for a job that it has yet to hear of, so it is told with each look.
+        """
         if item.told_at is None:
             item.told_at = now
             item.job.stop()
-        if not item.killed and (not item.job.is_running or now - item.told_at >= GRACE_S):
+        if not item.job.is_running or now - item.told_at >= GRACE_S:
             item.killed = True
             try:
                 self._context.cancelJobGroup(item.group)
@@ -196,13 +198,13 @@ class SparkBackend:
                 log.warning("job.not_cancelled", attempt=item.group, error=reason_of(error))
 
     def _look_alive(self) -> None:
-        """Note the number of cores, or that the application has ended."""
+        """Note how many tasks can run, or that the application has ended."""
         if self._lost:
             return
         try:
             ended = bool(self._context._jsc.sc().isStopped())
             if not ended:
-                self._cores = int(self._context.defaultParallelism)
+                self._slots = slots_of(self._context)
         except Exception as error:
             self._end(reason_of(error))
         else:
@@ -225,6 +227,15 @@ def spark_backend(master: str | None, settings: Mapping[str, str], memory_bytes:
         yield backend
     finally:
         backend.close()
+
+
+def slots_of(context: SparkContext) -> int:
+    """How many tasks the executors of now can run at a time: their cores by `spark.task.cpus`.
+
+    Not the application's default parallelism, which a setting may fix, and which is 2 at the least on a cluster.
+    """
+    jvm = context._jsc.sc()
+    return int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
 
 
 def failure_of(code: str, message: str) -> AmoroError:
