@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -108,12 +109,12 @@ def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _bytes(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Strings and binary values may stand for each other: old writers do not annotate strings."""
+    """Strings and binary values may stand for each other, byte by byte: old writers do not annotate strings."""
     kind = array.type
     known = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     known = known or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
     known = known or (pa.types.is_fixed_size_binary(kind) and pa.types.is_binary(target))
-    return array.cast(target) if known else array
+    return array.cast(options=pc.CastOptions(target, allow_invalid_utf8=True)) if known else array
 
 
 def _fixed(array: pa.Array, target: pa.DataType) -> pa.Array:

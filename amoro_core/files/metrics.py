@@ -1,48 +1,53 @@
 """Counts and bounds of written columns, as manifests hold them."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    MetricModeTypes,
-    MetricsMode,
-    StatisticsCollector,
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
-from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.io.pyarrow import MetricModeTypes, MetricsMode, match_metrics_mode
+from pyiceberg.schema import Schema
 
+from amoro_core.files.bounds import column_bounds
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.projection import leaf_ids
 from amoro_core.model.files import ColumnMetrics
 
-_NONE = MetricsMode(MetricModeTypes.NONE)
+#: What Iceberg takes where no mode is set.
+_INFERRED = "truncate(16)"
 
 
 def column_metrics(
     metadata: pq.FileMetaData, schema: Schema, options: WriterOptions, nan_counts: Mapping[int, int]
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
-    """The metrics of a written file, as the table's metrics modes want them, and its split offsets."""
-    leaves = leaf_ids(metadata.schema.to_arrow_schema())
-    plan = _plan(schema, options, repeated={field_id for field_id, repeated in leaves if repeated})
-    statistics = data_file_statistics_from_parquet_metadata(
-        metadata, plan, parquet_path_to_id_mapping(sanitize_column_names(schema))
-    ).to_serialized_dict()
-    unbounded = _without_bounds(metadata, [field_id for field_id, _ in leaves])
-    counted = {field_id for field_id, collector in plan.items() if collector.mode != _NONE}
-    metrics = ColumnMetrics(
-        column_sizes=statistics["column_sizes"],
-        value_counts=statistics["value_counts"],
-        null_value_counts=statistics["null_value_counts"],
-        nan_value_counts={key: count for key, count in nan_counts.items() if key in counted},
-        lower_bounds=_except(statistics["lower_bounds"], unbounded),
-        upper_bounds=_except(statistics["upper_bounds"], unbounded),
-    )
-    return metrics, tuple(statistics["split_offsets"])
+    """The metrics of a written file, as the table's metrics modes want them, and its split offsets.
+
+    Of columns in lists and maps only the size is told: readers do not agree about what else there is to count.
+    """
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    sizes: dict[int, int] = {}
+    values: dict[int, int] = {}
+    nulls: dict[int, int] = {}
+    bounds: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
+    for place, (field_id, is_repeated) in enumerate(leaf_ids(metadata.schema.to_arrow_schema()) if groups else ()):
+        if field_id is None:
+            raise ValueError(f"the written column {metadata.schema.column(place).path} has no field id")
+        chunks = [group.column(place) for group in groups]
+        sizes[field_id] = sum(chunk.total_compressed_size for chunk in chunks)
+        mode = _mode(str(schema.find_column_name(field_id)), place, options)
+        if is_repeated or mode.type is MetricModeTypes.NONE:
+            continue
+        values[field_id] = sum(chunk.num_values for chunk in chunks)
+        statistics = [chunk.statistics for chunk in chunks]
+        if all(one is not None and one.has_null_count for one in statistics):
+            nulls[field_id] = sum(one.null_count for one in statistics)
+        if mode.type is not MetricModeTypes.COUNTS:
+            found = column_bounds(schema.find_type(field_id), chunks, mode.length)
+            for known, bound in zip(bounds, found, strict=True):
+                if bound is not None:
+                    known[field_id] = bound
+    nans = {field_id: count for field_id, count in nan_counts.items() if field_id in values}
+    return ColumnMetrics(sizes, values, nulls, nans, *bounds), tuple(sorted(_start(group) for group in groups))
 
 
 def nan_counts(batch: pa.RecordBatch) -> dict[int, int]:
@@ -60,39 +65,13 @@ def nan_counts(batch: pa.RecordBatch) -> dict[int, int]:
     return counts
 
 
-def _plan(schema: Schema, options: WriterOptions, repeated: set[int | None]) -> dict[int, StatisticsCollector]:
-    properties = {f"write.metadata.metrics.column.{name}": mode for name, mode in options.metrics_modes.items()}
-    if options.metrics_default is not None:
-        properties["write.metadata.metrics.default"] = options.metrics_default
-    plan = compute_statistics_plan(schema, properties)
-    for place, (field_id, collector) in enumerate(plan.items()):
-        beyond = options.metrics_default is None and place >= options.metrics_columns
-        own = options.metrics_modes.get(collector.column_name)
-        if field_id in repeated or (beyond and own is None):
-            plan[field_id] = replace(collector, mode=_NONE)
-    return plan
+def _mode(name: str, place: int, options: WriterOptions) -> MetricsMode:
+    """The column's own mode, else the table's default, else that of the first columns."""
+    own = options.metrics_modes.get(name) or options.metrics_default
+    return match_metrics_mode(own or (_INFERRED if place < options.metrics_columns else "none"))
 
 
-def _without_bounds(metadata: pq.FileMetaData, ids: Iterable[int | None]) -> set[int]:
-    """Columns of which some chunk does not say its least and greatest value.
-
-    Parquet leaves them out for values above 4,096 bytes; bounds made of the other chunks would be wrong.
-    """
-    found = set()
-    for index, field_id in enumerate(ids):
-        for group in range(metadata.num_row_groups):
-            chunk = metadata.row_group(group).column(index)
-            statistics = chunk.statistics
-            if field_id is not None and (
-                statistics is None or (not statistics.has_min_max and not _only_nulls(statistics, chunk.num_values))
-            ):
-                found.add(field_id)
-    return found
-
-
-def _only_nulls(statistics: pq.Statistics, values: int) -> bool:
-    return bool(statistics.has_null_count and statistics.null_count == values)
-
-
-def _except(bounds: Mapping[int, bytes], left_out: set[int]) -> dict[int, bytes]:
-    return {field_id: bound for field_id, bound in bounds.items() if field_id not in left_out}
+def _start(group: pq.RowGroupMetaData) -> int:
+    """Where the row group begins: at the first column's dictionary, if it has one."""
+    first = group.column(0)
+    return int(first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset)

@@ -9,9 +9,11 @@ import pyarrow.parquet as pq
 
 from amoro_core.files.io import FileAccess, reading_parquet
 
-#: Decoded bytes a batch is to have; with the bounds below it decides how many rows are decoded at once.
+#: Decoded bytes a batch is to have; with the most rows below it decides how many are decoded at once.
 BATCH_BYTES = 16 << 20
-MIN_BATCH_ROWS, MAX_BATCH_ROWS = 256, 65_536
+MAX_BATCH_ROWS = 65_536
+#: What a value has for which a dictionary's chunk tells no bounds: writers leave them out for values as large as this.
+_UNTOLD_BYTES = 4096
 #: What a column chunk of a large file is read by; without it whole chunks are held in memory.
 STREAM_BUFFER_BYTES = 1 << 20
 
@@ -87,6 +89,26 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
 
 
 def _batch_rows(metadata: pq.FileMetaData) -> int:
-    decoded: int = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
-    row_bytes = max(1, decoded // max(1, int(metadata.num_rows)))
-    return max(MIN_BATCH_ROWS, min(MAX_BATCH_ROWS, BATCH_BYTES // row_bytes))
+    groups = metadata.num_row_groups
+    decoded = sum(int(metadata.row_group(number).total_byte_size) for number in range(groups))
+    row_bytes = decoded // max(1, int(metadata.num_rows))
+    sample = (metadata.row_group(number) for number in {0, groups // 2, groups - 1} if 0 <= number < groups)
+    row_bytes = max(row_bytes, *(_row_bytes(group) for group in sample), 1)
+    return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // row_bytes))
+
+
+def _row_bytes(group: pq.RowGroupMetaData) -> int:
+    """What a row takes once decoded: a value of a dictionary is stored once and may come back with every row."""
+    chunks = (group.column(index) for index in range(group.num_columns))
+    return sum(_value_bytes(chunk) * int(chunk.num_values) for chunk in chunks) // max(1, int(group.num_rows))
+
+
+def _value_bytes(chunk: pq.ColumnChunkMetaData) -> int:
+    stored = int(chunk.total_uncompressed_size)
+    by_value: int = -(-stored // max(1, chunk.num_values))
+    if chunk.physical_type != "BYTE_ARRAY" or not chunk.has_dictionary_page:
+        return by_value
+    statistics = chunk.statistics
+    if statistics is None or not statistics.has_min_max:
+        return max(by_value, min(stored, _UNTOLD_BYTES))
+    return max(by_value, min(stored, max(len(statistics.min_raw), len(statistics.max_raw))))

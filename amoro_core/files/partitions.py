@@ -2,15 +2,16 @@
 
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote_plus
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import PrimitiveType, StringType, UnknownType, UUIDType
+from pyiceberg.transforms import HourTransform, IdentityTransform
+from pyiceberg.types import PrimitiveType, StringType, TimestamptzType, UnknownType, UUIDType
 
 from amoro_core.files.schema import arrow_type
 from amoro_core.model.files import Partition
@@ -45,7 +46,20 @@ def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
         return "null"
     if isinstance(kind, UnknownType):
         return value.hex()  # the source column is gone, and with it the value's type
-    return str(transform.to_human_string(kind, _decoded(kind, value)))
+    decoded = _decoded(kind, value)
+    try:
+        return str(transform.to_human_string(kind, decoded))
+    except OverflowError:  # beyond the years 1 to 9999, where Python's calendar ends and Iceberg's does not
+        return _moment(transform, kind, decoded)
+
+
+def _moment(transform: Any, kind: Any, value: int) -> str:
+    unit: Literal["D", "h", "us"]
+    unit = "h" if isinstance(transform, HourTransform) else "us" if "time" in str(kind) else "D"
+    shown = str(np.datetime64(value, unit))
+    if unit == "h":
+        return shown.replace("T", "-")
+    return f"{shown}+00:00" if isinstance(kind, TimestamptzType) else shown
 
 
 def _decoded(kind: PrimitiveType, value: bytes) -> Any:

@@ -56,7 +56,7 @@ def assert_true_metrics(file: DataFile, schema: Schema, properties: Mapping[str,
         is_float = isinstance(field.field_type, FloatType | DoubleType)
         nans = sum(1 for value in values if is_float and value is not None and math.isnan(value))
         assert known.nan_value_counts.get(field.field_id) == (nans if is_float else None), path
-        _assert_bounds(file, field, mode, [one for one in values if one is not None], is_nested=len(path) > 1)
+        _assert_bounds(file, field, mode, [one for one in values if one is not None])
 
 
 def _leaves(
@@ -88,7 +88,7 @@ def _mode(name: str, properties: Mapping[str, str]) -> str:
     return properties.get(f"write.metadata.metrics.column.{name}", default)
 
 
-def _assert_bounds(file: DataFile, field: NestedField, mode: str, values: list[Any], *, is_nested: bool) -> None:
+def _assert_bounds(file: DataFile, field: NestedField, mode: str, values: list[Any]) -> None:
     kind = field.field_type
     lower = file.metrics.lower_bounds.get(field.field_id)
     upper = file.metrics.upper_bounds.get(field.field_id)
@@ -100,18 +100,18 @@ def _assert_bounds(file: DataFile, field: NestedField, mode: str, values: list[A
     # A row group of NaN alone tells no bounds, nor does one with a huge value.
     told = all(_size(value) <= TOLD_BYTES for value in values) and len(ordered) == len(values)
     if lower is None:
-        assert is_nested or not told, f"{field.name} has no lower bound"
+        assert not told, f"{field.name} has no lower bound"
     else:
         found = _order(kind, _decoded(kind, lower))
         assert found <= least, field
         assert isinstance(kind, _SHORTENED) or found == least, field
     if upper is None:
-        assert is_nested or not told or isinstance(kind, _SHORTENED), f"{field.name} has no upper bound"
+        assert not told or isinstance(kind, _SHORTENED), f"{field.name} has no upper bound"
     else:
         found = _order(kind, _decoded(kind, upper))
         assert found >= greatest, field
         assert isinstance(kind, _SHORTENED) or found == greatest, field
-    if mode == "full" and told and not is_nested and isinstance(kind, _SHORTENED):
+    if mode == "full" and told and isinstance(kind, _SHORTENED):
         assert (_decoded(kind, lower), _decoded(kind, upper)) == (min(values, key=_text), max(values, key=_text))
     if mode.startswith("truncate"):
         limit = int(mode[9:-1])

@@ -11,6 +11,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import (
+    DayTransform,
     HourTransform,
     IdentityTransform,
     MonthTransform,
@@ -66,6 +67,18 @@ U = uuid.UUID("12345678-1234-5678-1234-567812345678")
         (DateType(), MonthTransform(), to_bytes(IntegerType(), 3), "1970-04"),
         (DateType(), YearTransform(), to_bytes(IntegerType(), -1), "1969"),
         (TimestampType(), HourTransform(), to_bytes(IntegerType(), 25), "1970-01-02-01"),
+        (DateType(), IdentityTransform(), to_bytes(DateType(), 5_000_000), "15659-07-15"),
+        (DateType(), DayTransform(), to_bytes(DateType(), -5_000_000), "-11720-06-19"),
+        (TimestampType(), DayTransform(), to_bytes(DateType(), 2**31 - 1), "5881580-07-11"),
+        (TimestampType(), HourTransform(), to_bytes(IntegerType(), 2_000_000_000), "230128-12-01-08"),
+        (TimestampType(), MonthTransform(), to_bytes(IntegerType(), 500_000), "43636-09"),
+        (TimestampType(), IdentityTransform(), to_bytes(LongType(), 2**62), "148108-07-06T14%3A00%3A27.387904"),
+        (
+            TimestamptzType(),
+            IdentityTransform(),
+            to_bytes(LongType(), 2**62),
+            "148108-07-06T14%3A00%3A27.387904%2B00%3A00",
+        ),
         (StringType(), TruncateTransform(2), b"ab", "ab"),
         (StringType(), VoidTransform(), None, "null"),
         (StringType(), IdentityTransform(), None, "null"),

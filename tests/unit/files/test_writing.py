@@ -132,8 +132,8 @@ def test_nan_is_counted_and_is_no_bound(access: FileAccess, tmp_path: Path) -> N
     metrics = write(access, tmp_path, schema, batches).metrics
 
     assert metrics.nan_value_counts == {1: 2, 2: 6, 4: 2}
-    assert metrics.lower_bounds == {1: struct.pack("<d", -1.0)}
-    assert metrics.upper_bounds == {1: struct.pack("<d", 1.0)}
+    assert metrics.lower_bounds == {1: struct.pack("<d", -1.0), 4: struct.pack("<f", 1.0)}
+    assert metrics.upper_bounds == {1: struct.pack("<d", 1.0), 4: struct.pack("<f", 1.0)}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_only_sizes_are_known_of_columns_in_lists_and_maps(access: FileAccess, t
     metrics = write(access, tmp_path, NESTED, [NESTED_ROWS]).metrics
 
     assert (metrics.value_counts, metrics.null_value_counts) == ({2: 3}, {2: 2})
-    assert (metrics.lower_bounds, metrics.nan_value_counts) == ({}, {})
+    assert (metrics.lower_bounds, metrics.nan_value_counts) == ({2: b"\1\0\0\0"}, {})
     assert set(metrics.column_sizes) == {2, 4, 6, 7}
 
 

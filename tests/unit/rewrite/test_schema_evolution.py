@@ -318,6 +318,22 @@ def test_files_of_other_writers_are_read_exactly(
     assert rows_of(output) == [expected, dict.fromkeys(VALUES)]
 
 
+def test_strings_that_are_no_utf_8_keep_their_bytes_whether_annotated_or_not(tmp_path: Path) -> None:
+    values = [b"\xff\xfe", b"plain", None, b"\xe9t\xe9"]
+    kinds = (pa.string(), pa.binary())
+    tables = [
+        pa.Table.from_arrays([pa.array(values, pa.binary()).view(kind)], schema=pa.schema([col("s", kind, 1)]))
+        for kind in kinds
+    ]
+    files = [data_file(tmp_path, [], table) for table in tables]
+    keys = equality_deletes(tmp_path, [1], [col("s", pa.binary(), 1)], {"s": [b"\xff\xfe"]})
+
+    output = run(task(context(tmp_path, Schema(NestedField(1, "s", StringType()))), files, [keys]))
+
+    written = pq.read_table(output.data_files[0].path).column(0).combine_chunks()
+    assert written.view(pa.binary()).to_pylist() == values[1:] * 2
+
+
 def test_chunks_whose_dictionary_overflows_midway_are_read_whole(tmp_path: Path) -> None:
     columns = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
     rows = {"n": [n // 2 for n in range(5000)], "s": [f"value {n % 3000}" for n in range(5000)]}
