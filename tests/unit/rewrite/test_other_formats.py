@@ -189,6 +189,26 @@ def test_nulls_in_lists_and_maps_of_avro_files_stay_where_they_are(tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize("prefix", ["", "local-"])
+@pytest.mark.parametrize(("unit", "number"), [("millis", 1_700_000_000_123), ("nanos", 1_700_000_000_123_000_000)])
+def test_avro_moments_of_any_unit_are_the_same_moments(tmp_path: Path, prefix: str, unit: str, number: int) -> None:
+    kind = {"type": "long", "logicalType": f"{prefix}timestamp-{unit}"}
+    fields = [{"name": "ts", "type": ["null", kind], "field-id": 1}]
+    file = avro_file(tmp_path, {"type": "record", "name": "r", "fields": fields}, [{"ts": number}, {"ts": None}])
+
+    output = run(task(context(tmp_path, Schema(NestedField(1, "ts", TimestampType()))), [file]))
+
+    assert rows_of(output) == [{"ts": datetime(2023, 11, 14, 22, 13, 20, 123000)}, {"ts": None}]
+
+
+def test_avro_moments_between_microseconds_make_the_file_unreadable(tmp_path: Path) -> None:
+    fields = [{"name": "ts", "type": {"type": "long", "logicalType": "timestamp-nanos"}, "field-id": 1}]
+    file = avro_file(tmp_path, {"type": "record", "name": "r", "fields": fields}, [{"ts": 1_700_000_000_123_000_001}])
+
+    with pytest.raises(UnreadableFile, match="would lose data"):
+        run(task(context(tmp_path, Schema(NestedField(1, "ts", TimestampType()))), [file]))
+
+
 NAMES = {
     "type": "record",
     "name": "r",
