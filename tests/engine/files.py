@@ -1,10 +1,10 @@
-"""Parquet files as another engine writes them: data, equality deletes, position deletes, each with its metrics."""
+"""Files as another engine writes them: data, equality deletes, position deletes, each with its metrics."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time
 from itertools import pairwise
 from typing import Any
@@ -29,6 +29,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType, StructType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
+from tests.engine.row_files import fits_orc, write_avro, write_orc
 from tests.engine.values import canonical, field_path, path_in_history, schemas_newest_first, value_at
 
 Records = Sequence[Mapping[str, Any]]
@@ -41,8 +42,15 @@ FULL_METRICS = {"write.metadata.metrics.default": "full"}
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How data files are laid out: omitted columns and missing field ids are what imported files look like."""
+    """How data files are laid out: omitted columns and missing field ids are what imported files look like.
 
+    ORC becomes Avro where a column holds moments, of which pyarrow does not read all from ORC. The codec is Parquet's;
+    Avro takes it where it has it. `options` go to pyarrow's Parquet writer.
+    """
+
+    file_format: FileFormat = FileFormat.PARQUET
+    codec: str = "snappy"
+    options: tuple[tuple[str, Any], ...] = ()
     row_group_rows: int = 1024 * 1024
     with_field_ids: bool = True
     omitted_columns: frozenset[str] = frozenset()
@@ -257,23 +265,39 @@ def _write(
     metrics: Mapping[str, str] | None = None,
     with_bounds: bool = True,
 ) -> DataFile:
-    """Write one Parquet file below the table's location and return its entry, spec included."""
-    path = _new_path(table.metadata, spec, partition)
+    """Write one file below the table's location and return its entry, spec included.
+
+    Delete files take the format of `write.delete.format.default`.
+    """
+    if content != DataFileContent.DATA:
+        wanted = table.properties.get("write.delete.format.default", "parquet")
+        layout = replace(layout, file_format=FileFormat(wanted.upper()))
     kept = {field.field_id for field in schema.fields if field.name not in layout.omitted_columns}
     file_schema = sanitize_column_names(prune_columns(schema, kept) if layout.omitted_columns else schema)
+    if layout.file_format == FileFormat.ORC and not fits_orc(file_schema):
+        layout = replace(layout, file_format=FileFormat.AVRO)
+    path = _new_path(table.metadata, spec, partition, layout.file_format)
     arrow_schema = schema_to_pyarrow(file_schema, include_field_ids=layout.with_field_ids)
     columns = rows.select([field.name for field in schema.fields if field.field_id in kept]).columns
     viewed = [_viewed(column, field.type) for column, field in zip(columns, arrow_schema, strict=True)]
     rows = pa.Table.from_arrays(viewed, schema=arrow_schema)
-    footer = _write_parquet(table.io, path, rows, layout.row_group_rows)
-    properties = table.properties if metrics is None else dict(metrics)
-    statistics = file_statistics(footer, file_schema, properties, rows)
+    statistics: dict[str, Any] = {"record_count": len(rows), "column_sizes": {}, "split_offsets": None}
+    match layout.file_format:
+        case FileFormat.AVRO:
+            codec = {"gzip": "deflate", "none": "null"}.get(layout.codec, "deflate")
+            write_avro(table.io, path, file_schema, rows, with_field_ids=layout.with_field_ids, codec=codec)
+        case FileFormat.ORC:
+            write_orc(table.io, path, file_schema, rows, with_field_ids=layout.with_field_ids)
+        case _:
+            footer = _write_parquet(table.io, path, rows, layout)
+            properties = table.properties if metrics is None else dict(metrics)
+            statistics = file_statistics(footer, file_schema, properties, rows)
     if not with_bounds:
         statistics |= {"lower_bounds": {}, "upper_bounds": {}}
     file = DataFile.from_args(
         content=content,
         file_path=path,
-        file_format=FileFormat.PARQUET,
+        file_format=layout.file_format,
         partition=Record(*partition),
         file_size_in_bytes=len(table.io.new_input(path)),
         sort_order_id=None,
@@ -285,16 +309,22 @@ def _write(
     return file
 
 
-def _new_path(metadata: TableMetadata, spec: PartitionSpec, partition: Sequence[Any]) -> str:
+def _new_path(metadata: TableMetadata, spec: PartitionSpec, partition: Sequence[Any], kind: FileFormat) -> str:
     base = metadata.properties.get("write.data.path", f"{metadata.location}/data").rstrip("/")
     folder = spec.partition_to_path(Record(*partition), schema_for_spec(metadata, spec)) if spec.fields else ""
-    return "/".join(part for part in (base, folder, f"engine-{uuid.uuid4()}.parquet") if part)
+    return "/".join(part for part in (base, folder, f"engine-{uuid.uuid4()}.{kind.value.lower()}") if part)
 
 
-def _write_parquet(io: FileIO, path: str, rows: pa.Table, row_group_rows: int) -> pq.FileMetaData:
+def _write_parquet(io: FileIO, path: str, rows: pa.Table, layout: Layout) -> pq.FileMetaData:
+    options = {
+        "store_schema": False,
+        "store_decimal_as_integer": True,
+        "compression": layout.codec,
+        **dict(layout.options),
+    }
     with io.new_output(path).create(overwrite=False) as out:
-        with pq.ParquetWriter(out, rows.schema, store_schema=False, store_decimal_as_integer=True) as writer:
-            writer.write_table(rows, row_group_size=row_group_rows)
+        with pq.ParquetWriter(out, rows.schema, **options) as writer:
+            writer.write_table(rows, row_group_size=layout.row_group_rows)
         return writer.writer.metadata
 
 

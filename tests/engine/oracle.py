@@ -14,12 +14,14 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType
 
-from tests.engine.parquet_rows import NAME_MAPPING, ParquetRows, open_input, read_parquet
+from tests.engine.parquet_rows import NAME_MAPPING, Rows, open_input, read_parquet
+from tests.engine.row_files import read_avro_rows, read_orc_rows
 from tests.engine.values import Row, canonical, path_in_history
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
 ADDED, DELETED = 1, 2
 PATH_ID, POSITION_ID = 2147483546, 2147483545
+_READERS = {"parquet": read_parquet, "avro": read_avro_rows, "orc": read_orc_rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class LiveFile:
 
     content: int
     path: str
+    file_format: str
     spec_id: int
     partition: Row
     data_sequence: int
@@ -130,7 +133,7 @@ def _deleted_keys(metadata: TableMetadata, file: LiveFile) -> set[Row]:
     return set(_keys(metadata, _read(metadata, file), file.equality_ids))
 
 
-def _keys(metadata: TableMetadata, rows: ParquetRows, field_ids: Iterable[int]) -> list[Row]:
+def _keys(metadata: TableMetadata, rows: Rows, field_ids: Iterable[int]) -> list[Row]:
     """The canonical key of each row, null equal to null, in the order of the ids."""
     columns = []
     for field_id in sorted(field_ids):
@@ -139,9 +142,9 @@ def _keys(metadata: TableMetadata, rows: ParquetRows, field_ids: Iterable[int]) 
     return list(zip(*columns, strict=True))
 
 
-def _read(metadata: TableMetadata, file: LiveFile) -> ParquetRows:
+def _read(metadata: TableMetadata, file: LiveFile) -> Rows:
     identities = _identities(metadata, file) if file.content == DATA else {}
-    return read_parquet(file.path, metadata.properties.get(NAME_MAPPING), identities)
+    return _READERS[file.file_format](file.path, metadata.properties.get(NAME_MAPPING), identities)
 
 
 def _identities(metadata: TableMetadata, file: LiveFile) -> dict[int, Any]:
@@ -178,11 +181,10 @@ def _files_of(metadata: TableMetadata, manifest: Mapping[str, Any]) -> Iterator[
         if entry["status"] == DELETED:
             continue
         file = entry["data_file"]
-        if file["file_format"].upper() != "PARQUET":
-            raise ValueError(f"{file['file_path']} is not Parquet but {file['file_format']}")
         yield LiveFile(
             content=file.get("content") or DATA,
             path=file["file_path"],
+            file_format=file["file_format"].lower(),
             spec_id=spec.spec_id,
             partition=_partition(metadata, spec, file["partition"], names),
             data_sequence=_inherited(entry, "sequence_number", manifest),

@@ -1,4 +1,4 @@
-"""Rows of one Parquet file as plain Python dictionaries under a given schema, columns found by field id."""
+"""Rows of one file, Parquet first, as plain Python dictionaries under a given schema, columns found by field id."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetRows:
+class Rows:
     """The decoded content of one file; `constants` are the identity-partition values by source field id."""
 
     root: Node
@@ -58,17 +58,29 @@ class ParquetRows:
         return [_below(record, path[1:]) for record in self.values(path[0])]
 
 
-def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, Any]) -> ParquetRows:
+def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, Any]) -> Rows:
     """Read the whole file; raises ValueError where it has neither field ids nor a name mapping."""
     with open_input(path) as source:
         table = pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read()
     nodes = tuple(_node(field) for field in table.schema)
+    columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
+    return rows_of_columns(path, nodes, columns, table.num_rows, name_mapping, constants)
+
+
+def rows_of_columns(
+    path: str,
+    nodes: tuple[Node, ...],
+    columns: Mapping[str, Sequence[Any]],
+    count: int,
+    name_mapping: str | None,
+    constants: Mapping[int, Any],
+) -> Rows:
+    """The columns under their own field ids, else those of the name mapping; raises ValueError without either."""
     if not any(_has_ids(node) for node in nodes):
         if name_mapping is None:
             raise ValueError(f"{path} has no field ids and the table has no name mapping")
         nodes = _mapped(nodes, json.loads(name_mapping))
-    columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
-    return ParquetRows(Node(None, "", nodes), columns, table.num_rows, constants)
+    return Rows(Node(None, "", nodes), columns, count, constants)
 
 
 def open_input(location: str) -> pa.NativeFile:
@@ -124,9 +136,17 @@ def _projected(value: Any, node: Node, kind: IcebergType) -> Any:
             return [_projected(item, node.children[0], kind.element_type) for item in value]
         case MapType():
             key, item = node.children
-            return [(_projected(k, key, kind.key_type), _projected(v, item, kind.value_type)) for k, v in value]
+            pairs = _pairs(value)
+            return [(_projected(k, key, kind.key_type), _projected(v, item, kind.value_type)) for k, v in pairs]
         case _:
             return value
+
+
+def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
+    """The pairs of a map, which Avro has as a dictionary or as records."""
+    if isinstance(value, Mapping):
+        return value.items()
+    return [(one["key"], one["value"]) if isinstance(one, Mapping) else one for one in value]
 
 
 def _member(value: Mapping[str, Any], node: Node | None, field: NestedField) -> Any:
