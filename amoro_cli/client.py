@@ -35,10 +35,11 @@ class AdminClient:
     """A connection to one coordinator; every call may raise an AmoroError."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        if not (endpoint.token.isascii() and endpoint.token.isprintable()):
+        token = endpoint.token.reveal()
+        if not (token.isascii() and token.isprintable()):
             raise NotAllowed("The admin token holds characters that no token has", hint=_WHERE_TOKENS_ARE)
         self.address = endpoint.address
-        self._metadata = (("authorization", "Bearer " + endpoint.token),)
+        self._metadata = (("authorization", f"Bearer {token}"),)
         self._encrypted = is_encrypted(endpoint.address, endpoint.trust)
         self._channel = open_channel(endpoint.address, endpoint.trust, _OPTIONS)
         self._stub = AdminServiceStub(self._channel)

@@ -145,7 +145,7 @@ def _answers(address: str) -> bool:
 
 def _given_token(place: Place) -> Secret | None:
     if place.token_file is None:
-        return Secret(place.token.strip()) if place.token else None
+        return Secret(place.token.reveal().strip()) if place.token else None
     try:
         return Secret(place.token_file.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -180,7 +180,7 @@ def _home_token(home: Path) -> Secret:
 
 
 def _client(endpoint: Endpoint) -> "AdminClient":
-    # Loaded here so that --help and wrong usage do not pay for gRPC.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    # Loaded here so that --help and wrong usage do not pay for gRPC, whose own log says less than the errors do.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint)
     return client

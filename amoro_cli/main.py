@@ -1,6 +1,7 @@
 """The command line: all commands, and how errors end them."""
 
 import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -109,6 +110,7 @@ def build(launcher: Launcher) -> typer.Typer:
 def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors are told on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713 and does not fail
@@ -137,6 +139,13 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
         _explain(unexpected)
         return unexpected.exit_status
     return 0
+
+
+def _open_streams() -> None:
+    """Who closes a stream does not want what is written there: the command runs on without it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
 
 
 def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:

@@ -1,12 +1,15 @@
 """What a command prints on stdout: one document, as text for people or as data for programs."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TextIO
 from unicodedata import east_asian_width
+
+from amoro_core.errors import WorkFailed
 
 _STYLES = {
     "success": "green",
@@ -62,7 +65,15 @@ class Document:
 
 def write(document: Document, form: OutputFormat, stream: TextIO | None = None) -> None:
     """Print the document on the stream (stdout), flushed."""
-    out = stream or sys.stdout
+    try:
+        _write(document, form, stream or sys.stdout)
+    except BrokenPipeError:
+        raise  # nobody reads on, as behind `| head`
+    except OSError as error:
+        raise WorkFailed(f"the output can't be written: {error.strerror}", hint="Look where stdout goes.") from error
+
+
+def _write(document: Document, form: OutputFormat, out: TextIO) -> None:
     match form:
         case OutputFormat.JSON:
             # ASCII only, so that neither the terminal's encoding nor control characters in names matter.
@@ -73,11 +84,16 @@ def write(document: Document, form: OutputFormat, stream: TextIO | None = None) 
             yaml.safe_dump(_with_schema(document), out, sort_keys=False, default_flow_style=False, width=10_000)
         case OutputFormat.NAME:
             out.writelines(f"{printable(name)}\n" for name in document.names)
-        case OutputFormat.TABLE if out.isatty():
+        case OutputFormat.TABLE if is_live(out) and not os.environ.get("NO_COLOR"):
             _write_rich(document.blocks, out)
         case OutputFormat.TABLE:
             out.writelines(f"{line}\n" for block in document.blocks for line in plain_lines(block))
     out.flush()
+
+
+def is_live(out: TextIO) -> bool:
+    """Whether the stream is a terminal that can do more than show one line after the other."""
+    return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def plain_lines(block: Block) -> list[str]:

@@ -1,22 +1,22 @@
 """How a process comes along, on stderr: a live line on a terminal, plain lines elsewhere."""
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from amoro_cli.output import printable
+from amoro_cli.output import is_live, printable
 from amoro_cli.quantities import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import TaskID
 
     from amoro_core.protocol import admin_pb2 as pb
 
 _BETWEEN_LINES = 10.0  # seconds
+_NARROW = 76  # columns that everything but the bar takes
 
 
 class ProgressReport(Protocol):
@@ -53,61 +53,89 @@ class PlainProgress:
         self._stream.flush()
 
 
+class Bars:
+    """A bar for each process: its stage, tasks, bytes, how fast it goes and how long it will take."""
+
+    def __init__(self, stream: TextIO, *, named: bool = True) -> None:
+        from rich.console import Console  # costs more than most commands; only a terminal pays for it
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+        console = Console(file=stream)
+        # What is cut off last is the rate and the time left: a narrow terminal has a short bar and fewer words.
+        self._spare = console.width - _NARROW
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=min(24, max(6, self._spare))),
+            TextColumn("{task.fields[detail]}", markup=False),
+            TransferSpeedColumn(),
+            *((TextColumn("ETA"),) if self._spare > 10 else ()),
+            TimeRemainingColumn(),
+        )
+        self.progress: Progress = Progress(*columns, console=console, transient=True)
+        self._named = named
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, processes: "Sequence[pb.Process]") -> None:
+        """Let there be bars of these, as far as they have come."""
+        for gone in self._tasks.keys() - {process.process_id for process in processes}:
+            self.progress.remove_task(self._tasks.pop(gone))
+        for process in processes:
+            key = process.process_id
+            if key not in self._tasks:
+                self._tasks[key] = self.progress.add_task(self._name(process), detail="")
+            done, total = _bytes_done(process), sum(task.input_bytes for task in process.tasks)
+            detail = describe(process, busy=self._spare > 40)
+            self.progress.update(self._tasks[key], detail=detail, completed=done, total=total or None)
+
+    def draw(self, processes: "Sequence[pb.Process]") -> None:
+        """Print them once, where the cursor stands."""
+        self.update(processes)
+        if processes:
+            self.progress.console.print("", self.progress.get_renderable(), sep="\n")
+
+    def _name(self, process: "pb.Process") -> str:
+        """The table's, its end at least; else as much of the id as tells processes of one minute apart."""
+        if not self._named:
+            return process.process_id[:13]
+        name, most = printable(process.table), max(13, self._spare // 2)
+        return name if len(name) <= most else f"…{name[1 - most :]}"
+
+
 class LiveProgress:
     """One line with a bar, redrawn in place."""
 
     pace = timedelta(milliseconds=500)
 
-    def __init__(self, bar: "Progress") -> None:
-        self._bar = bar
-        self._task: TaskID | None = None
+    def __init__(self, bars: Bars) -> None:
+        self._bars = bars
 
     def show(self, process: "pb.Process") -> None:
-        done, total = _bytes_done(process), sum(task.input_bytes for task in process.tasks)
-        if self._task is None:
-            self._task = self._bar.add_task(process.process_id[:8], detail="")
-        self._bar.update(
-            self._task,
-            description=printable(process.process_id[:8]),
-            detail=describe(process),
-            completed=done,
-            total=total or None,
-        )
+        self._bars.update([process])
 
     def note(self, text: str) -> None:
-        self._bar.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+        self._bars.progress.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_report(stream: TextIO | None = None) -> Iterator[ProgressReport]:
     """The report that suits the stream (stderr)."""
     out = stream or sys.stderr
-    if not out.isatty() or os.environ.get("TERM") == "dumb":
+    if not is_live(out):
         yield PlainProgress(out)
         return
-    from rich.console import Console  # costs more than most commands; only a terminal pays for it
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[detail]}", markup=False),
-        TransferSpeedColumn(),
-        TextColumn("ETA"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(file=out), transient=True) as bar:
-        yield LiveProgress(bar)
+    bars = Bars(out, named=False)
+    with bars.progress:
+        yield LiveProgress(bars)
 
 
-def describe(process: "pb.Process") -> str:
-    """The stage, tasks and bytes in one phrase."""
+def describe(process: "pb.Process", *, busy: bool = True) -> str:
+    """The stage, tasks and bytes in one phrase, and how many optimizers are busy with it."""
     words = f"{process.status.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
     total = sum(task.input_bytes for task in process.tasks)
     if total:
         words += f", {format_bytes(_bytes_done(process))} of {format_bytes(total)}"
-    busy = len({task.optimizer_id for task in process.tasks if task.optimizer_id and not task.finished_ms})
-    return f"{words}, {format_count(busy)} optimizer{'' if busy == 1 else 's'}" if busy else words
+    hands = len({task.optimizer_id for task in process.tasks if task.optimizer_id and not task.finished_ms})
+    return f"{words}, {format_count(hands)} optimizer{'' if hands == 1 else 's'}" if busy and hands else words
 
 
 def _bytes_done(process: "pb.Process") -> int:

@@ -2,24 +2,37 @@
 
 from collections.abc import Iterator
 
-from amoro_core.errors import AmoroError, TableRefused
+from amoro_core.errors import (
+    AmoroError,
+    CommitUnknown,
+    Conflict,
+    InvalidArgument,
+    NotAllowed,
+    NotFound,
+    TableRefused,
+    WaitTimeout,
+    WorkFailed,
+)
 
 
 def remote_error(code: str, exit_status: int, message: str, hint: str = "") -> AmoroError:
     """The error as it was reported: of the class that has its code.
 
-    Of a code that is not known here, and where the status differs, an AmoroError with what was sent. An exit status
-    that means success becomes 1.
+    Of a code that is not known here, and where the status differs, a child of the class that has that status, with what
+    was sent. An exit status that means success becomes 1.
     """
     status = exit_status or AmoroError.exit_status
     known = _BY_CODE.get(code)
     if known is not None and known.exit_status == status:
-        if issubclass(known, TableRefused):
-            return known(message, reason="", hint=hint)
-        return known(message, hint=hint)
-    kind = type("RemoteError", (AmoroError,), {"code": code or AmoroError.code, "exit_status": status})
-    error: AmoroError = kind(message, hint=hint)
-    return error
+        return _made(known, message, hint)
+    family = _BY_STATUS.get(status, AmoroError)
+    return _made(type(family.__name__, (family,), {"code": code or family.code, "exit_status": status}), message, hint)
+
+
+def _made(kind: type[AmoroError], message: str, hint: str) -> AmoroError:
+    if issubclass(kind, TableRefused):
+        return kind(message, reason="", hint=hint)
+    return kind(message, hint=hint)
 
 
 def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
@@ -28,4 +41,9 @@ def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
         yield from _tree(child)
 
 
+#: The widest class of each exit status.
+_BY_STATUS = {
+    kind.exit_status: kind
+    for kind in (WorkFailed, InvalidArgument, NotFound, NotAllowed, Conflict, TableRefused, CommitUnknown, WaitTimeout)
+}
 _BY_CODE = {kind.code: kind for kind in _tree(AmoroError)}

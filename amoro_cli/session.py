@@ -23,6 +23,8 @@ from amoro_core.model.trust import Trust
 
 Value = TypeVar("Value")
 
+MOST_THREADS = 1000  # of one optimizer
+LEAST_MEMORY = 1024 * 1024
 LOCK_WAIT = timedelta(seconds=10)  # of a command that only asks
 
 
@@ -128,7 +130,15 @@ def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
 
 
 def memory_option(*names: str, help_: str) -> Any:
-    return typer.Option(*names, metavar="SIZE", parser=option_parser(parse_memory), help=help_)
+    return typer.Option(*names, metavar="SIZE", parser=option_parser(_memory), help=help_)
+
+
+def _memory(text: str) -> int:
+    """A thread's memory; who writes 512 means megabytes, and is asked to say so."""
+    size = parse_memory(text)
+    if size < LEAST_MEMORY:
+        raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
+    return size
 
 
 def with_example(text: str, example: str) -> str:

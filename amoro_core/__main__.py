@@ -1,6 +1,7 @@
 """The command `amoro`."""
 
 import gc
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,6 +74,7 @@ def _local() -> Launcher:
 
 
 def main() -> None:
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors reach us anyhow, and are told as ours
     sys.exit(run(LazyLauncher()))
 
 

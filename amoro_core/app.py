@@ -248,8 +248,8 @@ class Coordinator:
     def _prepare(self, db: Database) -> None:
         for name in self.settings.groups:
             groups.add(db, ResourceGroup(name))
-        tokens.save(db, "admin", hash_token(self.admin_token))
-        tokens.save(db, "enrolment", hash_token(self.enrolment_token))
+        tokens.save(db, "admin", hash_token(self.admin_token.reveal()))
+        tokens.save(db, "enrolment", hash_token(self.enrolment_token.reveal()))
 
     def _announce(self) -> None:
         """Say in the state directory who runs and where; written whole or not at all."""
@@ -299,7 +299,8 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
         threads=threads,
         memory_bytes=memory_bytes,
         enrolment_token=coordinator.enrolment_token,
-        heartbeat_interval_s=coordinator.settings.heartbeat_interval.total_seconds(),
+        # So that who watches sees a process move: a heartbeat within this process costs next to nothing.
+        heartbeat_interval_s=min(coordinator.settings.heartbeat_interval.total_seconds(), 1.0),
         labels={"pid": str(os.getpid()), "backend": "standalone", "beside": "coordinator"},
     )
     runner = Runner(config, in_process(memory_bytes))

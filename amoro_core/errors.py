@@ -1,6 +1,6 @@
 """Every error that crosses a floor. Each leaf has a stable code and the exit status it ends a command with."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class AmoroError(Exception):
@@ -17,6 +17,16 @@ class AmoroError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What some children want by name would be missing when they are made anew in another process.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[AmoroError], args: tuple[Any, ...], attributes: dict[str, Any]) -> AmoroError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(attributes)
+    return error
 
 
 class WorkFailed(AmoroError):
@@ -135,6 +145,14 @@ class AddressInUse(InvalidSettings):
 
     code = "AMORO-2003"
     remedy = "Stop what listens there, or choose another port with --port."
+
+
+class CatalogMisconfigured(CatalogUnavailable, InvalidSettings):
+    """What a catalog's properties say can't be: nobody needs to be asked to know that it will not work."""
+
+    code = "AMORO-2004"
+    remedy = "Mend the property that the message names: amoro catalog update NAME, or pyiceberg's own configuration."
+    exit_status = 2
 
 
 class NotFound(AmoroError):

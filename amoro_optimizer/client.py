@@ -70,7 +70,7 @@ class Client:
 
     def register(
         self,
-        enrolment_token: str,
+        enrolment_token: Secret,
         *,
         group: str,
         threads: int,
@@ -107,7 +107,7 @@ class Client:
         )
         return registration, tuple(codec.decode_attempt(attempt) for attempt in answer.adopted)
 
-    def heartbeat(self, token: str, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
+    def heartbeat(self, token: Secret, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
         """Say what runs; returns the attempts to abandon and whether the optimizer is draining."""
         request = pb.HeartbeatRequest(
             running=[
@@ -121,7 +121,7 @@ class Client:
         answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
-    def poll(self, token: str, thread_ids: Sequence[int], wait_s: float) -> tuple[Handed, ...]:
+    def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[Handed, ...]:
         """Ask for work, waiting at most wait_s; returns nothing when `stop_polling` ends it."""
         request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
         call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
@@ -150,14 +150,14 @@ class Client:
         for call in polls:
             call.cancel()
 
-    def ack(self, token: str, attempt: Attempt) -> Mapping[str, str] | None:
+    def ack(self, token: Secret, attempt: Attempt) -> Mapping[str, str] | None:
         """Accept an attempt; returns the vended storage properties, None when the attempt is stale."""
         request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt)])
         answer = self._once(lambda: self._stub.AckTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
         (result,) = answer.results
         return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
 
-    def complete(self, token: str, attempt: Attempt, result: RewriteOutput | AmoroError) -> bool:
+    def complete(self, token: Secret, attempt: Attempt, result: RewriteOutput | AmoroError) -> bool:
         """Report a result; returns whether it was accepted (a repetition is). False: stale, absorbed."""
         message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
         if isinstance(result, RewriteOutput):
@@ -169,7 +169,7 @@ class Client:
         (answered,) = answer.results
         return answered.status == pb.REPORT_STATUS_ACCEPTED
 
-    def deregister(self, token: str) -> None:
+    def deregister(self, token: Secret) -> None:
         """Leave; unfinished attempts are planned again."""
         self._once(lambda: self._stub.Deregister(pb.DeregisterRequest(), timeout=5.0, metadata=_bearer(token)))
 
@@ -185,8 +185,8 @@ def _told(error: AmoroError) -> str:
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 
-def _bearer(token: str) -> tuple[tuple[str, str], ...]:
-    return (("authorization", "Bearer " + token),)
+def _bearer(token: Secret) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token.reveal()}"),)
 
 
 def _translate(error: grpc.RpcError, address: str, *, registering: bool = False) -> AmoroError:

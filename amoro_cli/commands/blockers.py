@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amoro_cli.output import Document, OutputFormat, write
+from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
 from amoro_cli.views.blockers import blocker_detail, blocker_list, blocker_released
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.blockers import BlockedOperation
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def blockers(
 ) -> None:
     """List the blockers that hold now."""
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
-        return blocker_list(client.list_blockers(table)), False
+    def ask(client: "AdminClient") -> Look:
+        return Look(blocker_list(client.list_blockers(table)))
 
     show_watched(session, ask, output, watch, interval)

@@ -10,7 +10,7 @@ from amoro_cli.launcher import Kind
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command, memory_option
 from amoro_cli.views.groups import group_detail, group_list, group_removed
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.groups import MEMORY
 
@@ -72,7 +72,7 @@ def list_groups(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizer groups with their threads and tables."""
-    show_watched(session, lambda client: (group_list(client.list_groups()), False), output, watch, interval)
+    show_watched(session, lambda client: Look(group_list(client.list_groups())), output, watch, interval)
 
 
 def show(
@@ -83,7 +83,7 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one group, and how much of their quota its tables used within the last hour."""
-    show_watched(session, lambda client: (group_detail(client.get_group(name)), False), output, watch, interval)
+    show_watched(session, lambda client: Look(group_detail(client.get_group(name))), output, watch, interval)
 
 
 def update(

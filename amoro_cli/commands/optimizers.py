@@ -10,9 +10,10 @@ import typer
 from amoro_cli.completing import names_of
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
 from amoro_cli.launcher import Kind, OptimizerOptions, PackageOptions, SparkOptions
-from amoro_cli.output import Document, OutputFormat, write
+from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import (
     LOCAL,
+    MOST_THREADS,
     TRUST,
     OutputOption,
     Session,
@@ -22,7 +23,7 @@ from amoro_cli.session import (
     option_parser,
 )
 from amoro_cli.views.services import optimizer_detail, optimizer_list, optimizer_released, package_detail
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
 
@@ -101,6 +102,7 @@ def run(
             "--threads",
             "-p",
             min=1,
+            max=MOST_THREADS,
             help="Tasks at a time [default: one for each core, of this machine or of the Spark cluster].",
             show_default=False,
         ),
@@ -183,8 +185,8 @@ def list_optimizers(
 ) -> None:
     """List the optimizers that are registered with the coordinator."""
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
-        return optimizer_list([item for item in client.list_optimizers() if group in ("", item.group)]), False
+    def ask(client: "AdminClient") -> Look:
+        return Look(optimizer_list([item for item in client.list_optimizers() if group in ("", item.group)]))
 
     show_watched(session, ask, output, watch, interval)
 

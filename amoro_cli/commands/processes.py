@@ -6,10 +6,10 @@ import typer
 
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
-from amoro_cli.output import Document, OutputFormat, write
+from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import is_active, process_detail, process_list
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
 
@@ -47,8 +47,9 @@ def list_processes(
 ) -> None:
     """List optimizing processes, the newest first."""
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
-        return process_list(client.list_processes(table, status or "", limit)), False
+    def ask(client: "AdminClient") -> Look:
+        found = client.list_processes(table, status or "", limit)
+        return Look(process_list(found), running=[process for process in found if is_active(process)])
 
     show_watched(session, ask, output, watch, interval)
 
@@ -73,9 +74,11 @@ def show(
     """Show one process with its tasks, and the receipt of its commit."""
     refuse_short(process_id)
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
+    def ask(client: "AdminClient") -> Look:
         process = client.get_process(process_id)
-        return process_detail(process), not is_active(process)
+        return Look(
+            process_detail(process), ended=not is_active(process), running=[process] if is_active(process) else []
+        )
 
     show_watched(session, ask, output, watch, interval)
 

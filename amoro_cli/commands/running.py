@@ -8,7 +8,7 @@ import typer
 
 from amoro_cli.launcher import DemoOptions, UpOptions
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.session import LOCAL, OutputOption, Session, command, memory_option
+from amoro_cli.session import LOCAL, MOST_THREADS, OutputOption, Session, command, memory_option
 from amoro_cli.views.services import findings_document
 
 
@@ -31,7 +31,9 @@ def up(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(help="Threads of the optimizer [default: one for each core].", min=1, show_default=False),
+        typer.Option(
+            help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS, show_default=False
+        ),
     ] = None,
     memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = "512MB",  # type: ignore[assignment]
     without_optimizer: Annotated[

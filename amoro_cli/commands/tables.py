@@ -6,11 +6,11 @@ import typer
 
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
-from amoro_cli.output import Document, OutputFormat, write
+from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, TableArgument, command
 from amoro_cli.views.settings import properties_document
 from amoro_cli.views.tables import table_detail, table_files, table_health, table_list, table_snapshots
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def list_tables(
 ) -> None:
     """List the tables with their status and health."""
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
+    def ask(client: "AdminClient") -> Look:
         found = client.list_tables(catalog, status or "")
-        return table_list([item for item in found if group in ("", item.group)]), False
+        return Look(table_list([item for item in found if group in ("", item.group)]))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -60,7 +60,7 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one table: status, health, files, and who decides whether it is optimized."""
-    show_watched(session, lambda client: (table_detail(client.get_table(table)), False), output, watch, interval)
+    show_watched(session, lambda client: Look(table_detail(client.get_table(table))), output, watch, interval)
 
 
 def enable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:

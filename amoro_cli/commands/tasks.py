@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amoro_cli.commands.processes import ProcessArgument, refuse_short
-from amoro_cli.output import Document, OutputFormat
+from amoro_cli.output import OutputFormat
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import is_active
 from amoro_cli.views.tasks import task_detail, task_list
-from amoro_cli.watching import IntervalOption, WatchOption, show_watched
+from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.processes import TaskStatus
 
@@ -36,10 +36,10 @@ def list_tasks(
     """List the tasks of a process, by number."""
     refuse_short(process_id)
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
+    def ask(client: "AdminClient") -> Look:
         process = client.get_process(process_id)
         wanted = [task for task in process.tasks if status is None or task.status == status.value]
-        return task_list(process.process_id, wanted), not is_active(process)
+        return Look(task_list(process.process_id, wanted), ended=not is_active(process))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -61,11 +61,11 @@ def show(
     """Show one task: its attempts, who runs it, and how it failed last."""
     process_id, number = parse_task(task_id)
 
-    def ask(client: "AdminClient") -> tuple[Document, bool]:
+    def ask(client: "AdminClient") -> Look:
         process = client.get_process(process_id)
         for task in process.tasks:
             if task.task_id == number:
-                return task_detail(process, task), not is_active(process)
+                return Look(task_detail(process, task), ended=not is_active(process))
         raise TaskNotFound(
             f"process {process.process_id} has no task {number}",
             hint=f"Its tasks are numbered from 1 to {process.tasks_total}.",

@@ -1,5 +1,6 @@
 """What would be rewritten, and why."""
 
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -23,9 +24,14 @@ def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Docum
 
 def nothing_to_do(plan: "pb.Plan") -> str:
     """Why nothing is done, and when the next optimizing comes by the clock."""
-    lines = [f"Nothing to do for {plan.table}: {plan.reason or 'below all triggers'}"]
+    why = plan.reason.removeprefix("nothing to do")
+    if why == plan.reason:
+        why = f": {plan.reason or 'below all triggers'}"
+    lines = [f"Nothing to do for {plan.table}{why}"]
     if plan.next_at_ms:
         lines.append(f"Next by the clock: {format_time(plan.next_at_ms)}")
+    if why.startswith(" in "):
+        lines.append(f"Why, for each partition: amoro plan {shlex.quote(plan.table)} --explain")
     return "\n".join(lines)
 
 

@@ -1,13 +1,16 @@
 """Settings and properties with their origins."""
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode, encode_all
-from amoro_cli.output import Document, Grid
+from amoro_cli.output import Block, Document, Grid
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
+
+_UNKNOWN = "unknown"  # the origin of a property that counts for nothing
 
 
 def settings_document(settings: "Sequence[pb.Setting]", origin: bool) -> Document:
@@ -20,7 +23,23 @@ def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
     """Schema amoro.properties/v1: `table`, `properties` with `key`, `value`, `origin`, `enabled`, `enabled_origin`."""
     names = tuple(item.key for item in answer.properties)
     optimized = f"optimized: {'yes' if answer.enabled else 'no'}, {answer.enabled_origin}"
-    return Document("amoro.properties/v1", encode(answer), names, (_grid(answer.properties, True), optimized))
+    blocks: tuple[Block, ...] = (_grid(answer.properties, True), *_unknown(answer.properties), optimized)
+    return Document("amoro.properties/v1", encode(answer), names, blocks)
+
+
+def _unknown(properties: "Sequence[pb.Setting]") -> Iterator[str]:
+    """What counts for nothing, and what may have been meant."""
+    known = [_tail(item) for item in properties if item.origin != _UNKNOWN]
+    for item in properties:
+        if item.origin == _UNKNOWN:
+            prefix, tail = item.key[: -len(_tail(item))], _tail(item)
+            close = difflib.get_close_matches(tail, known, n=1, cutoff=0.8)
+            yield f"{item.key} is not known here{f': did you mean {prefix}{close[0]}?' if close else '.'}"
+
+
+def _tail(item: "pb.Setting") -> str:
+    """The key without what all of them begin with, which would make them all alike."""
+    return item.key.partition(".")[2]
 
 
 def _grid(settings: "Sequence[pb.Setting]", origin: bool) -> Grid:

@@ -19,7 +19,7 @@ from amoro_cli.views.verification import verification_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
 from amoro_core.api.reading import read
 from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
-from amoro_core.errors import CoordinatorUnavailable, VerificationFailed
+from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, VerificationFailed
 from amoro_core.model.quantities import parse_duration
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
@@ -96,7 +96,7 @@ class Client:
 
         Raises WaitTimeout when it has not ended in time; it goes on then.
         """
-        deadline = Deadline(_duration(timeout))
+        deadline = Deadline(duration(timeout))
         answer, process = optimize_once(
             self._connection, table, type or "", force, deadline, report or Silent(), wait=wait
         )
@@ -118,7 +118,7 @@ class Client:
 
         Raises VerificationFailed, whose `verification` says what differs.
         """
-        found = self._admin.verify_table(table, before or 0, after or 0, _duration(timeout))
+        found = self._admin.verify_table(table, before or 0, after or 0, duration(timeout))
         result = read(Verification, found, blocks=verification_document(found).blocks)
         if not result.sound:
             raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
@@ -134,7 +134,7 @@ class Client:
 
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
         """The process at its end. Raises as `optimize`."""
-        process = wait_for_end(self._admin, process_id, Deadline(_duration(timeout)), Silent())
+        process = wait_for_end(self._admin, process_id, Deadline(duration(timeout)), Silent())
         if (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
         return _process(process)
@@ -183,8 +183,15 @@ def connect(
     return Client(Connection(client, embedded=False))
 
 
-def _duration(value: Duration) -> timedelta:
-    return parse_duration(value) if isinstance(value, str) else value
+def duration(value: Duration) -> timedelta:
+    """The duration that was given as such or as a text. Raises InvalidArgument."""
+    try:
+        given = parse_duration(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+    if not isinstance(given, timedelta) or given < timedelta(0):
+        raise InvalidArgument(f"{value!r} is not a duration", hint="Give a timedelta, or a text such as 30s or 10m.")
+    return given
 
 
 def _plan(plan: pb.Plan) -> Plan:

@@ -11,12 +11,11 @@ from pyiceberg.table import Table
 
 from amoro_cli.connection import connect, resolve_place
 from amoro_cli.progress import progress_report
-from amoro_core.api.client import Client, Duration, Kind
+from amoro_core.api.client import Client, Duration, Kind, duration
 from amoro_core.api.results import Optimizing, Plan, Verification
 from amoro_core.errors import InvalidArgument
 from amoro_core.launcher import LocalLauncher
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.quantities import parse_duration
 from amoro_core.model.tables import TableIdentifier
 
 _LOCK_WAIT = timedelta(seconds=10)
@@ -55,7 +54,7 @@ def optimize(
     As `amoro optimize --wait`; where no coordinator runs, all cores of this process work. `progress` shows it on
     stderr. Raises what `Client.optimize` raises, StateDirectoryLocked when others hold the state directory too long.
     """
-    wait = parse_duration(timeout) if isinstance(timeout, str) else timeout
+    wait = duration(timeout)
     with _session(table, home, wait) as (client, name):
         if not progress:
             done = client.optimize(name, type=type, force=force, timeout=wait)
@@ -86,6 +85,11 @@ def verify(
 @contextmanager
 def _session(table: Table, home: Path | str | None, lock_wait: timedelta) -> Iterator[tuple[Client, str]]:
     """A client that knows the table's catalog, and the table's full name there. Raises InvalidArgument."""
+    if not isinstance(table, Table):
+        raise InvalidArgument(
+            f"{table!r} is not a table that pyiceberg has loaded",
+            hint="Give load_catalog(…).load_table(…), or name the table to a coordinator: connect().optimize(…).",
+        )
     config = _config_of(table.catalog)
     name = str(TableIdentifier(config.name, table.name()[:-1], table.name()[-1]))
     place = resolve_place(None if home is None else Path(home), None, None, None, os.environ)

@@ -20,6 +20,7 @@ MASTER = "spark-master"
 DEPLOY_MODE = "spark-deploy-mode"
 APPLICATION = "spark-application"
 CONF = "spark-conf."
+KEYS = (MASTER, DEPLOY_MODE, APPLICATION)
 
 DEFAULT_MASTER = "local[*]"
 CLIENT, CLUSTER = "client", "cluster"

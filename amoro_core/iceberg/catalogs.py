@@ -1,5 +1,6 @@
 """Catalogs of pyiceberg: their configuration, opening them, and what their errors mean."""
 
+import difflib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from requests import HTTPError
 
 from amoro_core.errors import (
     AmoroError,
+    CatalogMisconfigured,
     CatalogUnavailable,
     DataFileMissing,
     InvalidSettings,
@@ -64,6 +66,11 @@ _EXTRAS = {
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
 #: What the keys of properties begin with that are none of pyiceberg's concern.
 _OURS = ("table.", DATABASE_FILTER, TABLE_FILTER)
+_URIS = {
+    "sql": "Such as uri=sqlite:////absolute/path.db",
+    "rest": "Such as uri=https://host/path",
+    "hive": "Such as uri=thrift://host:9083",
+}
 _CACHED_PER_THREAD = 32
 
 install_guards()
@@ -161,10 +168,10 @@ def _resolve(catalog: str, key: str, value: str) -> str:
 
 
 def kind_of(config: CatalogConfig) -> str:
-    """The catalog's kind in lower case, taken from its URI when it has no type. Raises CatalogUnavailable."""
+    """The catalog's kind in lower case, taken from its URI when it has no type. Raises CatalogMisconfigured."""
     properties = resolved(config)
     if "py-catalog-impl" in properties:
-        raise CatalogUnavailable(
+        raise CatalogMisconfigured(
             f"catalog {config.name}: py-catalog-impl is not allowed, since it runs foreign code",
             hint="Use one of pyiceberg's own kinds: type=sql, rest, hive, glue.",
         )
@@ -178,7 +185,7 @@ def kind_of(config: CatalogConfig) -> str:
     ):
         if uri.startswith(prefixes):
             return kind
-    raise CatalogUnavailable(
+    raise CatalogMisconfigured(
         f"catalog {config.name}: neither a type nor a URI tells its kind", hint="Give type=sql, rest, hive or glue."
     )
 
@@ -230,17 +237,19 @@ def close_catalogs() -> None:
 def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
     if kind in _DIRECTORIES:
         if not properties.get("warehouse"):
-            raise CatalogUnavailable(f"catalog {name}: warehouse is missing")
+            raise CatalogMisconfigured(
+                f"catalog {name}: warehouse is missing", hint="Name the directory: warehouse=file:///absolute/path"
+            )
         return DirectoryCatalog(name, **properties)
     try:
         make = AVAILABLE_CATALOGS[CatalogType(kind)]
     except ValueError as error:
-        raise CatalogUnavailable(
+        raise CatalogMisconfigured(
             f"catalog {name}: {_NO_COMMITS.get(kind, f'the kind {kind} is not known')}",
-            hint="Use one of pyiceberg's own kinds: type=sql, rest, hive, glue.",
+            hint=_hint_of_kind(kind),
         ) from error
     if kind in ("sql", "rest", "hive") and "uri" not in properties:
-        raise CatalogUnavailable(f"catalog {name}: uri is missing")
+        raise CatalogMisconfigured(f"catalog {name}: uri is missing", hint=_URIS[kind])
     if kind == "sql":
         properties = {**_for_existing_database(name, properties["uri"]), **properties}
     settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
@@ -248,6 +257,13 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         return GuardedRestCatalog(name, **settings)
     # pyiceberg's load_catalog would mix in what its own configuration, the current directory's too, says of the name.
     return make(name, settings)
+
+
+def _hint_of_kind(kind: str) -> str:
+    meant = difflib.get_close_matches(kind, (known.value for known in CatalogType), n=1)
+    return (
+        f"Did you mean type={meant[0]}?" if meant else "Use one of pyiceberg's own kinds: type=sql, rest, hive, glue."
+    )
 
 
 def _for_existing_database(name: str, uri: str) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """`self-optimizing.*` table properties as a typed configuration (names and defaults are Amoro's)."""
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -8,7 +9,7 @@ from enum import StrEnum
 from math import inf, nan
 from typing import Any
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import InvalidArgument, TableRefused
 
 ENABLED_KEY = "self-optimizing.enabled"
 #: What the keys of a catalog's properties that are defaults for its tables begin with.
@@ -138,12 +139,21 @@ class OptimizingConfig:
         return int(self.target_size * self.min_target_size_ratio)
 
 
+#: Every key that steers optimizing, with its default.
+_DEFAULTS = {ENABLED_KEY: "false"} | {
+    item.metadata["key"]: item.metadata["default"] for item in fields(OptimizingConfig)
+}
+_PREFIX = "self-optimizing."
+_TAILS = [key.removeprefix(_PREFIX) for key in _DEFAULTS if key.startswith(_PREFIX)]
+
+
 class Origin(StrEnum):
     """Who said a property's value."""
 
     TABLE = "table"
     CATALOG = "catalog"  # as a default for its tables, under `table.`
     DEFAULT = "default"
+    UNKNOWN = "unknown"  # said by somebody, and no property of ours: it counts for nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +206,35 @@ def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tu
     """Every property that steers optimizing, `self-optimizing.enabled` first, with its value and origin.
 
     The default of `self-optimizing.enabled` is false: a table is only observed until somebody says so. What
-    `amoro table enable|disable` said is no property; `decide_enabled` joins the two.
+    `amoro table enable|disable` said is no property; `decide_enabled` joins the two. What else begins with
+    `self-optimizing.` follows as unknown.
     """
     defaults = _catalog_defaults(catalog)
-    keys = {ENABLED_KEY: "false"} | {
-        item.metadata["key"]: item.metadata["default"] for item in fields(OptimizingConfig)
-    }
-    return tuple(_effective(key, default, defaults, table) for key, default in keys.items())
+    known = [_effective(key, default, defaults, table) for key, default in _DEFAULTS.items()]
+    said = {**defaults, **table}
+    return (*known, *(EffectiveProperty(key, said[key], Origin.UNKNOWN) for key in _unknown(said)))
+
+
+def check_defaults(catalog: Mapping[str, str]) -> None:
+    """Raise InvalidArgument for a default that a catalog's properties say of its tables (under `table.`) that is
+    malformed, or unknown and close to a known one."""
+    defaults = _catalog_defaults(catalog)
+    for key in _unknown(defaults):
+        if close := difflib.get_close_matches(key.removeprefix(_PREFIX), _TAILS, n=1, cutoff=0.8):
+            raise InvalidArgument(
+                f"{CATALOG_PREFIX}{key} is not known", hint=f"Did you mean {CATALOG_PREFIX}{_PREFIX}{close[0]}?"
+            )
+    try:
+        parse_config(defaults)
+        decide_enabled(None, {}, catalog)
+    except TableRefused as error:
+        raise InvalidArgument(
+            error.message, hint=f"Mend the catalog's default, a key under {CATALOG_PREFIX}"
+        ) from error
+
+
+def _unknown(properties: Mapping[str, str]) -> list[str]:
+    return sorted(key for key in properties if key.startswith(_PREFIX) and key not in _DEFAULTS)
 
 
 def _effective(

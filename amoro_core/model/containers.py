@@ -23,6 +23,7 @@ DRAIN_TIMEOUT = "drain-timeout"
 ADDRESS = "address"
 TOKEN_FILE = "token-file"  # noqa: S105 - a key
 CA_FILE = "ca-file"
+KEYS = (THREADS, MIN_INSTANCES, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT, ADDRESS, TOKEN_FILE, CA_FILE)
 
 
 class ResourceState(StrEnum):

@@ -1,6 +1,7 @@
 """What an optimizer group's properties mean to us; any others are for people and tools."""
 
-from collections.abc import Callable, Iterable
+import difflib
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from amoro_core.errors import InvalidArgument
@@ -8,6 +9,8 @@ from amoro_core.model.quantities import parse_memory
 
 MEMORY = "memory"
 MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
+KEYS = (MEMORY, MAX_INPUT_PER_THREAD)
+_CLOSE = 0.83  # thred is threads, my-address is not address
 _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 
@@ -38,6 +41,13 @@ def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
     memory = _parsed(known, MEMORY, _megabytes)
     most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory)
     return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES)
+
+
+def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
+    """Raise InvalidArgument for a key that is almost a known one; any others are for people and tools."""
+    for key in keys:
+        if key not in known and (close := difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)):
+            raise InvalidArgument(f"the property {key!r} is not known", hint=f"Did you mean {close[0]}?")
 
 
 def _parsed(properties: dict[str, str], key: str, parse: Callable[[str], int]) -> int | None:

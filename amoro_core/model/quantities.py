@@ -23,7 +23,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_memory(text: str) -> int:
-    """The bytes that "512MB" or "1GB" names. Raises ValueError."""
+    """The bytes that "512MB" or "1GB" names; a bare number is bytes. Raises ValueError."""
     match = _MEMORY.fullmatch(text.strip())
     size = float(match[1]) * 1024 ** _POWERS[(match[2] or "").lower()[:1]] if match else 0.0
     if not 1 <= size < 2**63:  # what a message holds

@@ -1,8 +1,9 @@
 """What must never be shown: values of secret keys, and secrets within texts."""
 
+import hmac
 import re
 from collections.abc import Mapping
-from typing import Self
+from typing import NoReturn, Self
 
 MASK = "***"
 
@@ -27,16 +28,29 @@ _IN_TEXTS = (
 _REPLACEMENTS = (rf"\1:{MASK}@", rf"\1{MASK}", rf"\1{MASK}", MASK)
 
 
-class Secret(str):
-    """A string that counts as what it is and is shown as ***: printed, formatted, in representations and tracebacks.
+class Secret:
+    """A text that is shown as *** wherever a value is shown, and has to be asked for with `reveal`.
 
-    Who sends it joins it with `+`; methods of str return plain strings.
+    It is no str, so that no encoder takes it for one: `json.dumps` and `pickle.dumps` raise TypeError. It is its copy.
     """
 
-    __slots__ = ()
+    __slots__ = ("_text",)
 
-    def __new__(cls, text: str) -> Self:
-        return super().__new__(cls, str.__str__(text))  # str() of a secret would be the mask
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself, for whom it is sent to."""
+        return self._text
+
+    def __bool__(self) -> bool:
+        return bool(self._text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._text)
 
     def __repr__(self) -> str:
         return f"Secret({MASK!r})"
@@ -46,6 +60,15 @@ class Secret(str):
 
     def __format__(self, spec: str) -> str:
         return format(MASK, spec)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not pickled")
 
 
 def is_secret(key: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import grpc
 
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.protocol import admin_pb2 as pb
@@ -20,6 +21,14 @@ MAX_WAIT_S = 20.0
 MAX_LISTED = 1000
 
 T = TypeVar("T")
+
+
+def _requested(type_: str, force: bool) -> OptimizingType | None:
+    """The type that is wished for. Raises InvalidArgument, also for a force that would be passed over."""
+    requested = word(OptimizingType, type_, "type")
+    if force and requested is not OptimizingType.FULL:
+        raise InvalidArgument("force belongs to the type full", hint="Ask for that type: --type full --force.")
+    return requested
 
 
 class AdminServicer(ResourceCalls, BlockerCalls):
@@ -158,7 +167,7 @@ class AdminServicer(ResourceCalls, BlockerCalls):
         context: grpc.aio.ServicerContext[pb.PlanTableRequest, pb.Plan],
     ) -> pb.Plan:
         def work() -> pb.Plan:
-            requested = word(OptimizingType, request.type, "type")
+            requested = _requested(request.type, request.force)
             identifier = self._catalogs.resolve(request.table)
             return views.plan(self._tables.preview(identifier, requested, request.force))
 
@@ -170,7 +179,7 @@ class AdminServicer(ResourceCalls, BlockerCalls):
         context: grpc.aio.ServicerContext[pb.OptimizeTableRequest, pb.OptimizeTableResponse],
     ) -> pb.OptimizeTableResponse:
         def work() -> pb.OptimizeTableResponse:
-            requested = word(OptimizingType, request.type, "type")
+            requested = _requested(request.type, request.force)
             runtime = self._tables.wished(self._catalogs.resolve(request.table))
             begun = self._planning.begin(runtime.table_id, trigger="request", requested=requested, force=request.force)
             plan = views.evaluated(runtime, begun.evaluation)

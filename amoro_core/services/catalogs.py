@@ -8,6 +8,7 @@ import structlog
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound, Conflict, InvalidArgument
 from amoro_core.formats.port import TableFormat
+from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.tables import TableIdentifier, parse_table
@@ -106,6 +107,7 @@ class CatalogService:
     def _check(self, config: CatalogConfig) -> None:
         whole = config.with_site_files()
         discovery_filter(dict(whole.properties))
+        check_defaults(dict(whole.properties))
         self._format.check(whole)
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import structlog
 
+from amoro_core.containers import spark
 from amoro_core.containers.contract import Container
 from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.model import containers as instance_config
+from amoro_core.model import groups as group_config
 from amoro_core.model.containers import (
     ADDRESS,
     EXTERNAL,
@@ -23,7 +26,7 @@ from amoro_core.model.containers import (
     Scaling,
     parse_scaling,
 )
-from amoro_core.model.groups import parse_group
+from amoro_core.model.groups import parse_group, refuse_misspelt
 from amoro_core.model.ids import uuid7
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.scheduling.scaling import (
@@ -44,6 +47,9 @@ from amoro_core.store import groups, resources
 from amoro_core.store.database import Database, Store
 
 log = structlog.get_logger("amoro.containers")
+
+#: What the properties of a group are called that mean something to us.
+_KEYS = (*group_config.KEYS, *instance_config.KEYS, *spark.KEYS)
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 
@@ -104,6 +110,7 @@ class ContainerService:
     def check(self, group: ResourceGroup) -> None:
         """Raise InvalidArgument for a group whose optimizers its container could not start."""
         container = self._container(group.container)
+        refuse_misspelt((key for key, _ in group.properties), _KEYS)
         least = parse_scaling(group.properties).min_instances
         if least and not container.launches:
             raise InvalidArgument(f"{MIN_INSTANCES} needs a container that starts optimizers, not {group.container}")

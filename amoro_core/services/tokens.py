@@ -8,6 +8,7 @@ from datetime import datetime
 import structlog
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import AccessToken, TokenKind, hash_token
 from amoro_core.store import access_tokens
 from amoro_core.store.database import Store
@@ -18,10 +19,10 @@ log = structlog.get_logger("amoro.tokens")
 class TokenService:
     """Tokens by name. Those of the state directory are called as their kind and can't be revoked here."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], own: Mapping[TokenKind, str]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], datetime], own: Mapping[TokenKind, Secret]) -> None:
         self._store = store
         self._clock = clock
-        self._own = {kind: hash_token(token) for kind, token in own.items()}
+        self._own = {kind: hash_token(token.reveal()) for kind, token in own.items()}
 
     def holds(self, kind: TokenKind, token: str) -> bool:
         """Whether the token lets its bearer in as that kind."""

@@ -133,7 +133,6 @@ class Installation:
             "PYICEBERG_HOME": str(self.directory),
             "HOME": str(self.directory),
             "PYTHONPATH": str(ROOT),
-            "GRPC_VERBOSITY": "ERROR",
         }
 
     def start(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -276,6 +277,7 @@ def test_a_process_that_cannot_start_says_what_is_wrong_and_the_way_out(
     (shared.directory / "settings.yaml").write_text(unfit.settings)
     outcome = shared.run(*(part.format(**known) for part in unfit.arguments))
     assert (outcome.status, outcome.stdout) == (unfit.status, "")
+    assert re.search(r"^[IWEF]\d{4} ", outcome.stderr, re.MULTILINE) is None  # a line of gRPC's own log
     for text in unfit.says:
         assert text.format(**known) in " ".join(outcome.said)
     assert len(shared.ask("optimizer", "list")["optimizers"]) == 1

@@ -74,17 +74,32 @@ WRONG = {
     "catalog with a dot": Wrong(
         "catalog add a.b type=sql uri=sqlite:////x.db", 2, ("'a.b'", "[AMORO-2001]", "letters")
     ),
-    "catalog of an unknown kind": Wrong("catalog add x type=lake uri=http://127.0.0.1:9", 1, ("lake", "[AMORO-1010]")),
-    "catalog without kind": Wrong("catalog add x warehouse=/w", 1, ("catalog x", "[AMORO-1010]", "type=sql")),
-    "catalog without uri": Wrong("catalog add x type=rest", 1, ("catalog x: uri is missing", "[AMORO-1010]")),
+    "catalog of an unknown kind": Wrong("catalog add x type=lake uri=http://127.0.0.1:9", 2, ("lake", "[AMORO-2004]")),
+    "catalog without kind": Wrong("catalog add x warehouse=/w", 2, ("catalog x", "[AMORO-2004]", "type=sql")),
+    "catalog without uri": Wrong(
+        "catalog add x type=rest", 2, ("catalog x: uri is missing", "[AMORO-2004]", "uri=https://")
+    ),
     "catalog that nobody serves": Wrong(
         "catalog add x type=rest uri=http://127.0.0.1:9", 1, ("127.0.0.1", "[AMORO-1010]")
     ),
     "catalog of foreign code": Wrong(
-        "catalog add x py-catalog-impl=os.path", 1, ("py-catalog-impl is not allowed", "[AMORO-1010]")
+        "catalog add x py-catalog-impl=os.path", 2, ("py-catalog-impl is not allowed", "[AMORO-2004]")
     ),
     "catalog from an unset variable": Wrong(
         "catalog add x type=rest uri=env:NOT_SET_AT_ALL", 1, ("NOT_SET_AT_ALL", "[AMORO-1010]", "Hint: ")
+    ),
+    "kind that is misspelt": Wrong(
+        "catalog add x type=sqll uri=sqlite:////x.db", 2, ("sqll", "Did you mean type=sql?", "[AMORO-2004]")
+    ),
+    "default of a catalog that is misspelt": Wrong(
+        "catalog update other table.self-optimizing.enabld=true",
+        2,
+        ("table.self-optimizing.enabld is not known", "Did you mean table.self-optimizing.enabled?"),
+    ),
+    "default of a catalog that is malformed": Wrong(
+        "catalog update other table.self-optimizing.enabled=maybe",
+        2,
+        ("table.self-optimizing.enabled has the malformed value 'maybe'",),
     ),
     "property without value": Wrong("catalog add x type", 2, ("'type' is not a property", "key=value")),
     "property without key": Wrong("catalog add x =sql", 2, ("lacks its key", "[AMORO-2001]")),
@@ -112,12 +127,16 @@ WRONG = {
     "snapshot that is no number": Wrong("verify {table} --after head", 2, ("--after", "'head'")),
     # Optimizing
     "type": Wrong("plan {table} --type huge", 2, ("'huge'", "'minor', 'major', 'full'")),
+    "force without full": Wrong("optimize {table} --force", 2, ("force belongs to the type full", "--type full")),
+    "force of a plan": Wrong("plan {table} --type minor --force", 2, ("force belongs to the type full",)),
     "timeout": Wrong("optimize {table} --timeout soon", 2, ("--timeout", "'soon'", "10m")),
     "negative timeout": Wrong("optimize {table} --timeout=-5s", 2, ("--timeout", "-5s")),
     # Optimizers, groups, tokens
     "optimizer to be drained": Wrong("optimizer drain 0123456789", 3, ("0123456789", "[AMORO-3006]")),
     "optimizer to be released": Wrong("optimizer release 0123456789", 3, ("0123456789", "[AMORO-3006]")),
     "memory": Wrong("optimizer run --memory lots", 2, ("--memory", "'lots'")),
+    "memory without unit": Wrong("up --memory 512", 2, ("--memory", "'512' is less than 1MB")),
+    "too many threads": Wrong("optimizer run --threads 1001", 2, ("--threads", "'1001'")),
     "threads": Wrong("optimizer run --threads 0", 2, ("--threads", "'0'")),
     "heartbeat": Wrong("optimizer run -hb often", 2, ("often",)),
     "backend": Wrong("optimizer run --backend flink", 2, ("'flink'", "'spark'")),
@@ -127,6 +146,9 @@ WRONG = {
         "optimizer run --address {address} --token-file {directory}/no",
         2,
         ("{directory}/no does not exist", "[AMORO-2001]"),
+    ),
+    "property of a group that is misspelt": Wrong(
+        "group create g --property min-instnces=2", 2, ("'min-instnces' is not known", "Did you mean min-instances?")
     ),
     "group to be shown": Wrong("group show nope", 3, ("'nope'", "[AMORO-3005]")),
     "group to be removed": Wrong("group remove nope", 3, ("'nope'", "[AMORO-3005]")),

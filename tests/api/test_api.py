@@ -105,7 +105,7 @@ def test_a_running_coordinator_of_the_state_directory_is_asked(
 
 
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:
-    with connect(coordinator.address, coordinator.admin_token) as client:
+    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
         assert (client.plan("cat.db.t").type, client.plan("cat.db.t").files.data_files) == ("minor", 3)
         assert client.optimize("cat.db.t", type="full", wait=False).outcome == "planned"
         (process,) = client.processes()
@@ -124,7 +124,7 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
 def test_errors_are_classes_that_mirror_the_exit_statuses(
     table: Table, home: Path, coordinator: Coordinator, tmp_path: Path
 ) -> None:
-    with connect(coordinator.address, coordinator.admin_token) as client:
+    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
         with pytest.raises(TableNotFound, match=r"cat\.db\.nope") as not_found:
             client.plan("cat.db.nope")
         assert (not_found.value.code, not_found.value.exit_status) == ("AMORO-3002", 3)
@@ -135,6 +135,15 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
             client.optimize("cat.db.t")
         with pytest.raises(InvalidArgument, match="'huge' is not a type"):
             client.plan("cat.db.t", type="huge")  # type: ignore[arg-type]
+        for wrong in ("soon", "-5s", timedelta(seconds=-1), 30):
+            with pytest.raises(InvalidArgument, match="is not a duration"):
+                client.optimize("cat.db.t", timeout=wrong)  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="force belongs to the type full"):
+            client.plan("cat.db.t", type="major", force=True)
+        with pytest.raises(InvalidArgument, match="force belongs to the type full"):
+            client.optimize("cat.db.t", force=True)
+    with pytest.raises(InvalidArgument, match="is not a table that pyiceberg has loaded"):
+        plan("cat.db.t", home=home)  # type: ignore[arg-type]
     with pytest.raises(UnknownToken):
         connect(coordinator.address, "amo_wrong")
     with pytest.raises(CoordinatorUnavailable, match="no coordinator runs on"):

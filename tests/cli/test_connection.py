@@ -7,6 +7,7 @@ import pytest
 
 from amoro_cli.launcher import Endpoint
 from amoro_core.errors import StateDirectoryLocked
+from amoro_core.model.secrets import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli, record
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
@@ -29,7 +30,7 @@ def free_address() -> str:
 @pytest.fixture
 def embedded(launcher: FakeLauncher, address: str) -> FakeLauncher:
     """A launcher whose embedded coordinator is the fake one."""
-    launcher.endpoint = Endpoint(address, TOKEN)
+    launcher.endpoint = Endpoint(address, Secret(TOKEN))
     return launcher
 
 

@@ -1,7 +1,14 @@
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
 import grpc
 import pytest
 
-from amoro_core.errors import AddressInUse
+from amoro_cli.remote import remote_error
+from amoro_core import errors
+from amoro_core.errors import AddressInUse, AmoroError
 from tests.cli.conftest import Cli
 from tests.cli.fakes import Failure, FakeAdmin, FakeLauncher
 
@@ -106,6 +113,9 @@ def test_a_name_that_no_table_has_is_wrong_usage(cli: Cli, admin: FakeAdmin, nam
         (("table", "list", "-o", "xml"), "'xml' is not one of"),
         (("process", "list", "--limit", "0"), "Invalid value for '--limit'"),
         (("up", "--memory", "lots"), "'lots' is not an amount of memory: write 512MB or 1GB"),
+        (("up", "--memory", "512"), "'512' is less than 1MB: write 512MB or 1GB"),
+        (("up", "--threads", "1001"), "Invalid value for '--threads': '1001'"),
+        (("optimizer", "run", "--threads", "9999999"), "Invalid value for '--threads' / '-p': '9999999'"),
         (("up", "--port", "70000"), "Invalid value for '--port'"),
         (("frobnicate",), "No such command 'frobnicate'"),
     ],
@@ -117,3 +127,64 @@ def test_wrong_usage_ends_with_two_and_says_what_is_right(
     assert (result.status, result.out, launcher.calls) == (2, "", [])
     assert message in result.err
     assert "Try 'amoro" in result.err
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (1, errors.WorkFailed),
+        (2, errors.InvalidArgument),
+        (3, errors.NotFound),
+        (4, errors.NotAllowed),
+        (5, errors.Conflict),
+        (6, errors.TableRefused),
+        (7, errors.CommitUnknown),
+        (124, errors.WaitTimeout),
+    ],
+)
+@pytest.mark.parametrize("code", ["AMORO-9999", "AMORO-1002", ""])
+def test_whatever_its_code_an_error_is_of_the_class_of_its_exit_status(
+    status: int, kind: type[AmoroError], code: str
+) -> None:
+    error = remote_error(code, status, "why", "what to do")
+    assert isinstance(error, kind)
+    assert (error.exit_status, error.message, error.hint) == (status, "why", "what to do")
+    assert error.code == (code or kind.code)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.TableRefused("no", reason="encryption", hint="Decrypt it."),
+        errors.TableNotFound("gone", table="a.b.c"),
+        errors.VerificationFailed("differs", verification=(1, 2)),
+        AddressInUse("taken"),
+    ],
+)
+def test_an_error_reaches_another_process_whole(error: AmoroError) -> None:
+    again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+    assert type(again) is type(error)
+    assert (vars(again), again.args, str(again)) == (vars(error), error.args, str(error))
+
+
+def _amoro(*arguments: str, closed: str = "") -> "subprocess.CompletedProcess[str]":
+    """The program itself, with streams closed as a shell's `>&-` does."""
+    command = [sys.executable, "-m", "amoro_core", *arguments]
+    script = f'exec "$@" {closed}'
+    return subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, text=True)
+
+
+def test_a_stream_that_is_closed_is_written_to_in_vain() -> None:
+    told = _amoro("config", "shw", closed=">&-")
+    assert (told.returncode, "Did you mean 'show'?" in told.stderr) == (2, True)
+    assert (_amoro("--version", closed=">&-").returncode, _amoro("--version", closed=">&-").stderr) == (0, "")
+    assert _amoro("config", "shw", closed="2>&-").returncode == 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_cannot_be_written_is_told_as_that(home: Path) -> None:
+    told = _amoro("doctor", "--home", str(home), closed=">/dev/full")
+    assert (told.returncode, told.stderr) == (
+        1,
+        "Error: the output can't be written: No space left on device [AMORO-1001]\nHint: Look where stdout goes.\n",
+    )

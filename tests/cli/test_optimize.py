@@ -151,12 +151,12 @@ def test_a_part_that_was_committed_has_a_receipt_and_ends_with_five(cli: Cli, ad
 
 
 @pytest.mark.usefixtures("_planned")
-@pytest.mark.parametrize("status", [5, 6, 7])
-def test_the_exit_status_is_the_one_of_the_process(cli: Cli, admin: FakeAdmin, status: int) -> None:
+@pytest.mark.parametrize(("status", "code"), [(5, "AMORO-5000"), (6, "AMORO-6001"), (7, "AMORO-7001")])
+def test_the_exit_status_is_the_one_of_the_process(cli: Cli, admin: FakeAdmin, status: int, code: str) -> None:
     admin.script("GetProcess", process("closed", exit_status=status))
     result = cli("optimize", "sales.db.orders", "--wait")
     assert result.status == status
-    assert f"Error: Process {PROCESS} ended as closed [AMORO-1000]\n" in result.err
+    assert f"Error: Process {PROCESS} ended as closed [{code}]\n" in result.err
 
 
 @pytest.mark.usefixtures("_planned")

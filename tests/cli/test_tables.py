@@ -98,6 +98,23 @@ def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeA
     assert admin.asked("GetTable") == [pb.GetTableRequest(table="db.orders")]
 
 
+def test_a_property_that_is_not_known_is_said_with_what_may_have_been_meant(cli: Cli, admin: FakeAdmin) -> None:
+    rows = [
+        ("enabled", "false", "default"),
+        ("quota", "0.5", "table"),
+        ("enabld", "true", "unknown"),
+        ("x", "", "unknown"),
+    ]
+    listed = [pb.Setting(key=f"self-optimizing.{key}", value=value, origin=origin) for key, value, origin in rows]
+    admin.script("GetTableProperties", pb.GetTablePropertiesResponse(table="a.b.c", properties=listed))
+    assert cli("table", "properties", "a.b.c").out.splitlines()[3:7] == [
+        "self-optimizing.enabld   true   unknown",
+        "self-optimizing.x        -      unknown",
+        "self-optimizing.enabld is not known here: did you mean self-optimizing.enabled?",
+        "self-optimizing.x is not known here.",
+    ]
+
+
 def test_enabling_and_disabling_answer_with_the_table(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("SetTableEnabled", table())
     assert cli("table", "enable", "sales.db.orders").out == TABLE_TEXT

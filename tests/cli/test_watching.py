@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from amoro_cli.launcher import Endpoint
+from amoro_core.model.secrets import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
@@ -48,19 +50,105 @@ def test_a_list_is_shown_at_each_change_until_something_ends_it(cli: Cli, admin:
     assert (result.status, result.out) == (1, "sales.db.a\nsales.db.b\n")
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 120) -> Terminal:
+    """A terminal without colours in place of stdout; fixtures come too early, capturing would undo it."""
+    made = Terminal()
+    monkeypatch.setattr(sys, "stdout", made)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("NO_COLOR", "1")
+    return made
+
+
+CLEAR = "\x1b[H\x1b[2J"
+
+
 def test_on_a_terminal_each_takes_the_place_of_the_one_before(
     cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stdout", screen)
+    screen = terminal(monkeypatch)
     admin.script("GetProcess", process(status="running"), process(status="success"))
     cli("process", "show", PROCESS, *QUICKLY)
-    assert screen.getvalue().count("\x1b[H\x1b[2J\x1b[3J") == 2
-    assert screen.getvalue().startswith("\x1b[H")
+    first, second = screen.getvalue().split(CLEAR)[1:]
+    assert "status    running" in first
+    assert "status    success" in second
+    assert "\x1b[3J" not in screen.getvalue()  # what was scrolled off is the user's
+
+
+def test_a_dumb_terminal_is_not_steered(cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "dumb")
+    admin.script("GetProcess", process(status="running"), process(status="success"))
+    cli("process", "show", PROCESS, *QUICKLY)
+    assert "\x1b" not in screen.getvalue()
+    assert screen.getvalue().count(PROCESS) == 3  # twice shown, once in the receipt
+
+
+def _listed(*done: tuple[str, int]) -> pb.ListProcessesResponse:
+    """Processes on these tables, with so many of the 1000 rows of 100 MB rewritten; −1: it has ended."""
+    rows = [
+        process(
+            status="running" if rows >= 0 else "success",
+            process_id=f"01997a4c-0000-7000-8000-{number:012}",
+            table=name,
+            tasks_done=0,
+            tasks=[task(status="acked", rows_done=rows, rows_total=1000)] if rows >= 0 else [],
+        )
+        for number, (name, rows) in enumerate(done)
+    ]
+    return pb.ListProcessesResponse(processes=rows)
+
+
+def test_each_process_that_runs_has_a_bar_which_moves(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch)
+    admin.script(
+        "ListProcesses",
+        _listed(("sales.db.a", 250), ("sales.db.b", 0)),
+        _listed(("sales.db.a", 750), ("sales.db.b", 500)),
+        _listed(("sales.db.a", -1), ("sales.db.b", 500)),
+        Failure("gone", "AMORO-1008", 1),
+    )
+    cli("process", "list", *QUICKLY)
+    looks = [look.split("\n\n")[1].splitlines() for look in screen.getvalue().split(CLEAR)[1:]]
+    assert [len(bars) for bars in looks] == [2, 2, 1]
+    words = "running, 0/3 tasks"
+    assert [[bar.split(", 1 optimizer")[0] for bar in bars] for bars in looks] == [
+        [f"sales.db.a {_bar(0.25)} {words}, 25 MB of 100 MB", f"sales.db.b {_bar(0)} {words}, 0 B of 100 MB"],
+        [f"sales.db.a {_bar(0.75)} {words}, 75 MB of 100 MB", f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
+        [f"sales.db.b {_bar(0.5)} {words}, 50 MB of 100 MB"],
+    ]
+    speeds = [bar.split(", 1 optimizer")[1].split() for bars in looks for bar in bars]
+    assert [words[-2] for words in speeds] == ["ETA"] * 5
+    assert speeds[0] == ["?", "ETA", "-:--:--"]  # nothing to go by yet
+    assert speeds[2][1].endswith("B/s")
+    assert re.fullmatch(r"\d:\d\d:\d\d", speeds[2][-1])
+
+
+def _bar(part: float) -> str:
+    """What rich draws of a bar of 24 columns without colours."""
+    full = int(part * 24)
+    return "━" * full + " " * (24 - full)
+
+
+def test_a_narrow_terminal_still_shows_how_fast_it_goes(
+    cli: Cli, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal(monkeypatch, columns=80)
+    name = "warehouse.finance.quarterly_ledger"
+    admin.script("ListProcesses", _listed((name, 250)), _listed((name, 500)), Failure("gone", "AMORO-1008", 1))
+    cli("process", "list", *QUICKLY)
+    bar = screen.getvalue().split("\n\n")[-1].splitlines()[0]
+    assert bar.startswith("…terly_ledger ━━━")
+    assert "running, 0/3 tasks, 50 MB of 100 MB" in bar
+    assert re.search(r"B/s \d:\d\d:\d\d$", bar)
+    assert len(bar) <= 80
 
 
 def test_lists_are_filtered_by_group(cli: Cli, admin: FakeAdmin) -> None:
@@ -76,7 +164,7 @@ def test_lists_are_filtered_by_group(cli: Cli, admin: FakeAdmin) -> None:
 def test_without_a_coordinator_nothing_changes_and_it_is_shown_once(
     bare_cli: Cli, admin: FakeAdmin, launcher: FakeLauncher, address: str, home: Path
 ) -> None:
-    launcher.endpoint = Endpoint(address, TOKEN)
+    launcher.endpoint = Endpoint(address, Secret(TOKEN))
     admin.script("GetProcess", process(status="running"))
     result = bare_cli("process", "show", PROCESS, *QUICKLY, "-o", "name", "--home", str(home))
     assert (result.status, result.out) == (0, f"{PROCESS}\n")

@@ -17,6 +17,7 @@ from amoro_cli.connection import recorded_address
 from amoro_cli.launcher import Endpoint
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
 from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.secrets import Secret
 from tests.acceptance.processes import free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
@@ -91,7 +92,7 @@ class Site:
         if address is None:
             return None
         token = (home / "admin.token").read_text().strip()
-        with closing(AdminClient(Endpoint(address, token))) as client:
+        with closing(AdminClient(Endpoint(address, Secret(token)))) as client:
             try:
                 return call(client)
             except AmoroError as error:

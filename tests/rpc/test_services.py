@@ -14,6 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.app import Coordinator
 from amoro_core.errors import AmoroError, GroupNotFound, InvalidSettings, NotAllowed, UnknownToken
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
+from amoro_core.model.secrets import Secret
 from amoro_core.model.tables import parse_table
 from amoro_core.model.tokens import TokenKind
 from amoro_core.model.trust import PLAIN
@@ -56,7 +57,7 @@ def begin(coordinator: Coordinator) -> str:
 
 def test_a_wrong_enrolment_token_is_refused(coordinator: Coordinator, client: Client) -> None:
     with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
-        register(coordinator, client, token="amo_wrong")
+        register(coordinator, client, token=Secret("amo_wrong"))
     with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
         register(coordinator, client, token=coordinator.admin_token)
 
@@ -70,9 +71,9 @@ def test_an_unknown_group_and_a_slow_heart_are_refused_by_name(coordinator: Coor
 
 def test_an_unknown_token_is_told_to_register_anew(coordinator: Coordinator, client: Client) -> None:
     for call in (
-        lambda: client.heartbeat("amo_x", [], 1),
-        lambda: client.poll("amo_x", [1], 0),
-        lambda: client.ack("amo_x", Attempt(TaskId("p", 1), 1)),
+        lambda: client.heartbeat(Secret("amo_x"), [], 1),
+        lambda: client.poll(Secret("amo_x"), [1], 0),
+        lambda: client.ack(Secret("amo_x"), Attempt(TaskId("p", 1), 1)),
         lambda: client.deregister(coordinator.enrolment_token),
     ):
         with pytest.raises(UnknownToken):
@@ -148,9 +149,9 @@ def test_leaving_gives_the_work_back(coordinator: Coordinator, client: Client, c
 
 def test_created_tokens_let_in_what_they_are_for(coordinator: Coordinator, client: Client) -> None:
     admin, enrolment = (coordinator.tokens.create(kind.value + "-2", kind)[1] for kind in TokenKind)
-    assert register(coordinator, client, token=enrolment).optimizer_id
+    assert register(coordinator, client, token=Secret(enrolment)).optimizer_id
     with pytest.raises(NotAllowed, match="the enrolment token is wrong"):
-        register(coordinator, client, token=admin)
+        register(coordinator, client, token=Secret(admin))
     with grpc.insecure_channel(coordinator.address) as channel:
         stub, metadata = AdminServiceStub(channel), [("authorization", f"Bearer {admin}")]
         listed = stub.ListTokens(admin_pb2.ListTokensRequest(), metadata=metadata, timeout=10)
@@ -170,7 +171,7 @@ def test_a_draining_optimizer_is_told_so_and_gets_nothing(
     small_files(catalog)
     begin(coordinator)
     registration = register(coordinator, client)
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
         request = admin_pb2.DrainOptimizerRequest(optimizer_id=registration.optimizer_id)
         answer = AdminServiceStub(channel).DrainOptimizer(request, metadata=metadata, timeout=10)
@@ -188,7 +189,7 @@ def test_a_released_optimizer_is_forgotten_at_once_and_its_late_result_does_not_
     old = register(coordinator, client)
     (first,) = client.poll(old.token, [1], 0)
     assert client.ack(old.token, first.attempt) is not None
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
         request = admin_pb2.ReleaseOptimizerRequest(optimizer_id=old.optimizer_id[:-1])
         answer = AdminServiceStub(channel).ReleaseOptimizer(request, metadata=metadata, timeout=10)
@@ -232,14 +233,14 @@ def test_every_optimizing_method_wants_a_token(coordinator: Coordinator) -> None
         stub = OptimizingServiceStub(channel)
         for method in service.methods:
             request = getattr(optimizing_pb2, method.input_type.name)()
-            for metadata in ([], [("authorization", "Bearer " + coordinator.admin_token)]):
+            for metadata in ([], [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]):
                 with pytest.raises(grpc.RpcError) as error:
                     getattr(stub, method.name)(request, metadata=metadata, timeout=10)
                 assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED, method.name
 
 
 def test_errors_carry_code_exit_status_and_hint(coordinator: Coordinator) -> None:
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel, pytest.raises(grpc.RpcError) as error:
         AdminServiceStub(channel).GetTable(admin_pb2.GetTableRequest(table="tac.db.t"), metadata=metadata, timeout=10)
     trailing = dict(error.value.trailing_metadata())
@@ -260,7 +261,7 @@ def test_an_explicit_wish_is_answered_with_the_process_its_type_and_its_tasks(
     coordinator: Coordinator, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     request = admin_pb2.OptimizeTableRequest(table="cat.db.t", type="minor")
     with grpc.insecure_channel(coordinator.address) as channel:
         answer = AdminServiceStub(channel).OptimizeTable(request, metadata=metadata, timeout=30)

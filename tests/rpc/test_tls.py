@@ -26,6 +26,7 @@ from amoro_core.app import Coordinator, embedded_settings
 from amoro_core.diagnosis import Diagnosis, diagnose
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, InvalidArgument, InvalidSettings, Untrusted
 from amoro_core.health import coordinator_health
+from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, Trust
 from amoro_core.settings import Settings
 from amoro_optimizer.client import Client
@@ -98,7 +99,7 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
     there = coordinator.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
     assert ask(coordinator, Trust(ours.file), there) == str(pair.certificate)
     assert ask(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
-    endpoint = Endpoint(there, "another-token", Trust(ours.file))
+    endpoint = Endpoint(there, Secret("another-token"), Trust(ours.file))
     with closing(AdminClient(endpoint)) as client, pytest.raises(AmoroError) as error:
         client.get_settings()
     assert (error.value.code, error.value.exit_status) == ("AMORO-4002", 4)
@@ -106,10 +107,10 @@ def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authorit
 
 def test_the_python_api_connects_by_tls(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("127.0.0.1"))
-    with connect(coordinator.address, coordinator.admin_token, ca_file=ours.file) as client:
+    with connect(coordinator.address, coordinator.admin_token.reveal(), ca_file=ours.file) as client:
         assert client.optimizers() == ()
     with pytest.raises(Untrusted, match="no known authority has signed its certificate"):
-        connect(f"grpcs://{coordinator.address}", coordinator.admin_token)
+        connect(f"grpcs://{coordinator.address}", coordinator.admin_token.reveal())
 
 
 def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start) -> None:
@@ -200,7 +201,7 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
     )
     server.start()
     try:
-        endpoint = Endpoint(f"127.0.0.1:{port}", "token", Trust(ours.file))
+        endpoint = Endpoint(f"127.0.0.1:{port}", Secret("token"), Trust(ours.file))
         with closing(AdminClient(endpoint)) as client, pytest.raises(Untrusted, match="its certificate has expired"):
             client.get_settings()
     finally:
@@ -268,7 +269,7 @@ def test_files_to_trust_by_that_cannot_be_used_are_named(tmp_path: Path, ours: A
     )
     for trust, message in wrong:
         with pytest.raises(InvalidArgument) as error:
-            AdminClient(Endpoint("127.0.0.1:1", "token", trust))
+            AdminClient(Endpoint("127.0.0.1:1", Secret("token"), trust))
         assert error.value.message == message
 
 

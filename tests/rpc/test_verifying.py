@@ -32,7 +32,7 @@ def rewritten(catalog: SqlCatalog) -> None:
 
 def test_both_sides_and_their_checksums_are_answered(coordinator: Coordinator, catalog: SqlCatalog) -> None:
     rewritten(catalog)
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
         request = pb.VerifyTableRequest(table="cat.db.t")
         found = AdminServiceStub(channel).VerifyTable(request, metadata=metadata, timeout=PATIENCE_S)
@@ -61,7 +61,7 @@ def test_reading_ends_when_the_caller_has_gone(
         return RowsDigest()
 
     monkeypatch.setattr(coordinator.verifying, "_digest", read_until_told)
-    metadata = [("authorization", "Bearer " + coordinator.admin_token)]
+    metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
     with grpc.insecure_channel(coordinator.address) as channel:
         call = AdminServiceStub(channel).VerifyTable.future(
             pb.VerifyTableRequest(table="cat.db.t"), metadata=metadata, timeout=PATIENCE_S

@@ -234,3 +234,26 @@ def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers:
     with pytest.raises(InvalidArgument, match="keeps at least 1 instances"):
         containers.scale("least", 0)
     assert containers.find("least").wanted == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("thred", "threads"),
+        ("min-instance", "min-instances"),
+        ("max-input-file-size-per-thred", "max-input-file-size-per-thread"),
+        ("spark-mastr", "spark-master"),
+        ("memroy", "memory"),
+    ],
+)
+def test_a_property_that_is_almost_a_known_one_is_taken_for_a_slip(
+    containers: ContainerService, key: str, meant: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"the property '{key}' is not known") as slip:
+        containers.check(ResourceGroup("h", properties=((key, "1"),), container="yard"))
+    assert slip.value.hint == f"Did you mean {meant}?"
+
+
+def test_properties_for_people_and_tools_are_left_alone(containers: ContainerService) -> None:
+    own = (("my-address", "x"), ("owner", "data"), ("spark-conf.spark.executor.cores", "2"), ("team.memory", "1"))
+    containers.check(ResourceGroup("h", properties=own, container="yard"))

@@ -3,6 +3,7 @@
 import pytest
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, TokenNotFound
+from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import TokenKind
 from amoro_core.services.tokens import TokenService
 from tests.services.world import World
@@ -10,7 +11,7 @@ from tests.services.world import World
 
 @pytest.fixture
 def tokens(world: World) -> TokenService:
-    own = {TokenKind.ADMIN: "the-admin", TokenKind.ENROLMENT: "the-enrolment"}
+    own = {TokenKind.ADMIN: Secret("the-admin"), TokenKind.ENROLMENT: Secret("the-enrolment")}
     return TokenService(world.store, lambda: world.now, own)
 
 

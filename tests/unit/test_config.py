@@ -4,12 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import InvalidArgument, TableRefused
 from amoro_core.model.config import (
     EffectiveProperty,
     Enabled,
     OptimizingConfig,
     Origin,
+    check_defaults,
     decide_enabled,
     effective_config,
     effective_properties,
@@ -173,7 +174,7 @@ def test_effective_config_says_every_value_and_who_said_it() -> None:
     assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
     assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
     assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
-    assert "self-optimizing.colour" not in found
+    assert found["self-optimizing.colour"] == ("blue", Origin.UNKNOWN)
 
 
 def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
@@ -246,3 +247,34 @@ def test_malformed_switch_refuses_the_table(table: dict[str, str], catalog: dict
         decide_enabled(None, table, catalog)
     assert caught.value.message == f"property {key} has the malformed value 'on': expected true or false"
     assert caught.value.reason == "configuration"
+
+
+@pytest.mark.parametrize(
+    ("defaults", "says", "hint"),
+    [
+        (
+            {"table.self-optimizing.enabld": "true"},
+            "table.self-optimizing.enabld is not known",
+            "Did you mean table.self-optimizing.enabled?",
+        ),
+        (
+            {"table.self-optimizing.enabled": "maybe"},
+            "property table.self-optimizing.enabled has the malformed value 'maybe': expected true or false",
+            "Mend the catalog's default, a key under table.",
+        ),
+        (
+            {"table.self-optimizing.quota": "much"},
+            "property self-optimizing.quota has the malformed value 'much': expected a number of at least 0.0",
+            "Mend the catalog's default, a key under table.",
+        ),
+    ],
+)
+def test_a_catalogs_default_that_is_wrong_is_refused(defaults: dict[str, str], says: str, hint: str) -> None:
+    with pytest.raises(InvalidArgument) as wrong:
+        check_defaults(defaults)
+    assert (wrong.value.message, wrong.value.hint) == (says, hint)
+
+
+def test_catalogs_defaults_that_are_right_or_none_of_ours_are_let_be() -> None:
+    check_defaults({"table.self-optimizing.quota": "0.3", "table.write.format.default": "x", "self-optimizing.x": "y"})
+    check_defaults({"table.self-optimizing.wholly-different-and-from-elsewhere": "1"})
