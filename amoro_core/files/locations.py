@@ -25,10 +25,13 @@ def is_within(path: str, location: str) -> bool:
     return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
 
 
-def new_location(data_location: str, directory: str, name: str, properties: Mapping[str, str]) -> str:
+def new_location(
+    table_location: str, data_location: str, directory: str, name: str, properties: Mapping[str, str]
+) -> str:
     """Where a new file is written: below its partition's directory, or with `write.object-storage.enabled` below
-    directories made of a hash of the rest, as Iceberg's own provider makes them.
+    directories made of a hash of the rest, as Iceberg's Java provider makes them.
 
+    Outside the table's location those have the table's name and the one before it within, since tables may share them.
     Without partitions in such paths Java joins hash and name by a hyphen; here the name stays a segment of its own.
     """
     prefix = data_location.rstrip("/")
@@ -36,7 +39,11 @@ def new_location(data_location: str, directory: str, name: str, properties: Mapp
         return "/".join(part for part in (prefix, directory, name) if part)
     with_partition = directory and _is_true(properties, "write.object-storage.partitioned-paths", default=True)
     rest = f"{directory}/{name}" if with_partition else name
-    return ObjectStoreLocationProvider(prefix, {"write.data.path": prefix}).new_data_location(rest)
+    location = ObjectStoreLocationProvider(prefix, {"write.data.path": prefix}).new_data_location(rest)
+    if prefix.startswith(table_location.rstrip("/")):
+        return location
+    context = "/".join(table_location.rstrip("/").split("/")[-2:])
+    return f"{location.removesuffix(rest)}{context}/{rest}"
 
 
 def _is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:

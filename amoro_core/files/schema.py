@@ -86,16 +86,30 @@ def to_json(value: IcebergBaseModel | IcebergRootModel[list[object]]) -> str:
 def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
     """The schema and, after its columns, those of `dropped` (JSON of fields) that it does not hold.
 
-    Dropped columns are named by their id: their old names may be in use again.
+    Of a struct that it holds only the members are added that it lacks. Dropped fields are named by their id: their old
+    names may be in use again.
     """
-    fields = (NestedField.model_validate_json(text) for text in dropped)
-    known = schema.field_ids
-    added = [
-        NestedField(field.field_id, f"dropped-{field.field_id}", field.field_type, required=False)
-        for field in fields
-        if field.field_id not in known
-    ]
-    return Schema(*schema.fields, *added, schema_id=schema.schema_id)
+    return Schema(
+        *_with_fields(schema.fields, (NestedField.model_validate_json(text) for text in dropped)),
+        schema_id=schema.schema_id,
+    )
+
+
+def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]) -> tuple[NestedField, ...]:
+    for one in dropped:
+        place = next((at for at, field in enumerate(fields) if field.field_id == one.field_id), None)
+        if place is None:
+            kind = one.field_type
+            if isinstance(kind, StructType):
+                kind = StructType(*_with_fields((), kind.fields))
+            fields = (*fields, NestedField(one.field_id, f"dropped-{one.field_id}", kind, required=False))
+            continue
+        known = fields[place]
+        if isinstance(known.field_type, StructType) and isinstance(one.field_type, StructType):
+            kind = StructType(*_with_fields(known.field_type.fields, one.field_type.fields))
+            whole = NestedField(known.field_id, known.name, kind, required=known.required)
+            fields = (*fields[:place], whole, *fields[place + 1 :])
+    return fields
 
 
 def select_ids(schema: Schema, ids: Collection[int]) -> Schema:

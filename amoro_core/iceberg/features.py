@@ -141,7 +141,7 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
                 f"equality delete {delete.path} names field {field_id}, which no schema of the table has",
                 reason="equality-ids",
             )
-        problem = _unusable(*found, is_current=found[1].schema_id == metadata.current_schema_id)
+        problem = _unusable(*found)
         if problem:
             raise TableRefused(
                 f"equality delete {delete.path} names field {field_id} ({found[0].name}), {problem}",
@@ -149,14 +149,11 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
             )
 
 
-def _unusable(field: NestedField, schema: Schema, *, is_current: bool) -> str | None:
+def _unusable(field: NestedField, schema: Schema) -> str | None:
     if not field.field_type.is_primitive:
         return "which is no primitive column"
-    parents = _parents(schema, field.field_id)
-    if any(not isinstance(schema.find_type(parent), StructType) for parent in parents):
+    if any(not isinstance(schema.find_type(parent), StructType) for parent in _parents(schema, field.field_id)):
         return "which lies within a list or a map"
-    if parents and not is_current:
-        return "which was dropped from within a struct"
     return None
 
 

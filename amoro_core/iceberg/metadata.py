@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import NestedField
+from pyiceberg.types import NestedField, StructType
 
 from amoro_core.errors import TableRefused
 from amoro_core.files import partitions
@@ -111,14 +112,27 @@ def partition_path(metadata: TableMetadata, key: PartitionKey) -> str:
 
 
 def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:
-    """The fields among the compared ones that the current schema lacks, as the newest schema knows them."""
+    """The fields among the compared ones that the current schema lacks, as the newest schema knows them.
+
+    A field of a struct comes within that struct.
+    """
     current = metadata.schema().field_ids
     found = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
     if missing := [field_id for field_id, one in found.items() if one is None]:
         raise TableRefused(
             f"equality deletes name fields that no schema of the table has: {missing}", reason="equality-ids"
         )
-    return [one[0] for one in found.values() if one is not None]
+    return [_within_structs(*one) for one in found.values() if one is not None]
+
+
+def _within_structs(field: NestedField, schema: Schema) -> NestedField:
+    """The field within as many structs as the schema has around it, each with nothing else in it."""
+    parent_id = schema._lazy_id_to_parent.get(field.field_id)
+    if parent_id is None:
+        return field
+    parent = schema.find_field(parent_id)
+    around = NestedField(parent_id, parent.name, StructType(field), required=False)
+    return _within_structs(around, schema)
 
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:

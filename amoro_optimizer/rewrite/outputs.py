@@ -112,7 +112,7 @@ class Outputs:
         schema: Schema = with_dropped(self._schema, table.dropped_fields_json)
         name = f"{self._attempt.task_id}-{self._attempt.number}-{uuid.uuid4()}{suffix}.parquet"
         directory = partition_path(parse_spec(table.spec_json), partition, schema)
-        return new_location(table.data_location, directory, name, table.properties)
+        return new_location(table.location, table.data_location, directory, name, table.properties)
 
     def _data_file(self, written: WrittenFile) -> DataFile:
         first = self._work.rewritten[0].data

@@ -14,7 +14,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
-from amoro_core.iceberg.metadata import read_locations
+from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -206,17 +206,18 @@ def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(table: Table)
     assert found.files[0].deletes[0].equality_ids == (2, 5)
 
 
-def test_equality_ids_of_a_column_dropped_from_a_struct_are_refused(table: Table) -> None:
+def test_equality_ids_of_a_column_dropped_from_a_struct_are_handled(table: Table) -> None:
     add(table, *write_data_files(table, [{"id": 1}]))
     add(table, *write_equality_deletes(table, [5], [{"inner": {"key": 1}}], (), 0))
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.add_column(("inner", "other"), LongType())
         change.delete_column(("inner", "key"))
-    reason, message = files_refusal(table)
-    assert (reason, message.partition(" names ")[2]) == (
-        "equality-ids",
-        "field 5 (key), which was dropped from within a struct",
-    )
+    found = scan(table, read_locations(table.metadata, ()))
+    assert found is not None
+    refuse_files(table.metadata, found)
+    (dropped,) = context(table, TableIdentifier("c", ("ns",), "t"), 0, equality_ids(found), ()).dropped_fields_json
+    field = NestedField.model_validate_json(dropped)
+    assert (field.field_id, field.name, str(field.field_type)) == (3, "inner", "struct<5: key: optional long>")
 
 
 def audited(catalog: SqlCatalog, wap: str | None = "true") -> Table:

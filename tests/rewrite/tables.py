@@ -177,14 +177,11 @@ def _delete_some_positions(made: RandomTable) -> None:
 
 
 def _keys(made: RandomTable) -> list[str]:
-    """Names of one to three primitive fields outside lists and maps, which from now on are kept in their structs."""
+    """Names of one to three primitive fields outside lists and maps."""
     found = [
         place for place in places(made.table.schema()) if place.field.field_type.is_primitive and not place.is_repeated
     ]
     chosen = made.chance.sample(found, min(len(found), made.chance.choice([1, 1, 2, 3])))
-    for place in chosen:
-        if place.parents:
-            made.protected.update((*place.parents, place.field.field_id))
     return [place.name for place in chosen]
 
 

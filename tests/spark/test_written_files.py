@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from amoro_core.files.locations import new_location
 from amoro_core.model.tables import OptimizingType
 
 from .catalogs import SharedCatalog
@@ -59,6 +60,27 @@ def test_java_reads_ids_page_indexes_and_bloom_filters_of_our_files(
     assert found["pages"] == {"id": 20, "word": 20, "inner.code": 20, "tags.list.element": 20}
     assert found["blooms"] == {"word", "inner.code"}
     assert spark_rows(spark, table).total() == 2000
+
+
+@pytest.mark.parametrize("data_path", [None, "s3://b/ns/t/elsewhere", "s3://other/shared"])
+@pytest.mark.parametrize("hashed", ["true", "false"])
+@pytest.mark.parametrize("directory", ["", "day=2024-01-01/kind=a%2Fb"])
+def test_files_lie_where_java_would_put_them(
+    spark: SparkSession, data_path: str | None, hashed: str, directory: str
+) -> None:
+    location, name = "s3://b/ns/t", "0197c0de-0000-7000-8000-000000000001-1-1-x.parquet"
+    properties = {"write.object-storage.enabled": hashed}
+    if data_path is not None:
+        properties["write.data.path"] = data_path
+    jvm: Any = spark._jvm
+    known = jvm.java.util.HashMap()
+    for key, value in properties.items():
+        known.put(key, value)
+    provider = jvm.org.apache.iceberg.LocationProviders.locationsFor(location, known)
+
+    rest = f"{directory}/{name}" if directory else name
+    found = new_location(location, data_path or f"{location}/data", directory, name, properties)
+    assert found == provider.newDataLocation(rest)
 
 
 def footer(spark: SparkSession, path: str) -> dict[str, Any]:

@@ -127,21 +127,28 @@ def test_properties_that_name_classes_are_never_imported(tmp_path: Path) -> None
     assert access.exists(f"{tmp_path}/x")
 
 
-def test_files_of_object_stores_lie_below_a_hash_of_their_own_path() -> None:
-    enabled = {"write.object-storage.enabled": "true"}
-    bare = {**enabled, "write.object-storage.partitioned-paths": "false"}
+HASHED = {"write.object-storage.enabled": "true"}
+BARE = {**HASHED, "write.object-storage.partitioned-paths": "false"}
 
-    assert new_location("s3://b/t/data/", "day=1", "x.parquet", {}) == "s3://b/t/data/day=1/x.parquet"
-    assert new_location("s3://b/t/data", "", "x.parquet", {}) == "s3://b/t/data/x.parquet"
+
+@pytest.mark.parametrize(
+    ("data_location", "directory", "properties", "expected"),
+    [
+        ("s3://b/ns/t/data/", "day=1", {}, "s3://b/ns/t/data/day=1/x.parquet"),
+        ("s3://b/ns/t/data", "", {}, "s3://b/ns/t/data/x.parquet"),
+        ("s3://b/ns/t/data", "", HASHED, "s3://b/ns/t/data/1110/1000/1010/11100100/x.parquet"),
+        ("s3://b/ns/t/data", "day=1", HASHED, "s3://b/ns/t/data/0000/1110/0110/01101000/day=1/x.parquet"),
+        ("s3://b/ns/t/data", "day=1", BARE, "s3://b/ns/t/data/1110/1000/1010/11100100/x.parquet"),
+        ("s3://o/all", "", HASHED, "s3://o/all/1110/1000/1010/11100100/ns/t/x.parquet"),
+        ("s3://o/all", "day=1", HASHED, "s3://o/all/0000/1110/0110/01101000/ns/t/day=1/x.parquet"),
+        ("s3://o/all", "day=1", {}, "s3://o/all/day=1/x.parquet"),
+    ],
+)
+def test_files_of_object_stores_lie_below_a_hash_of_their_own_path(
+    data_location: str, directory: str, properties: dict[str, str], expected: str
+) -> None:
     # With Java's own provider the tests with Spark compare.
-    assert new_location("s3://b/t/data", "", "x.parquet", enabled) == "s3://b/t/data/1110/1000/1010/11100100/x.parquet"
-    assert (
-        new_location("s3://b/t/data", "day=1", "x.parquet", enabled)
-        == "s3://b/t/data/0000/1110/0110/01101000/day=1/x.parquet"
-    )
-    assert (
-        new_location("s3://b/t/data", "day=1", "x.parquet", bare) == "s3://b/t/data/1110/1000/1010/11100100/x.parquet"
-    )
+    assert new_location("s3://b/ns/t", data_location, directory, "x.parquet", properties) == expected
 
 
 def test_an_unknown_storage_is_refused_by_name(tmp_path: Path) -> None:

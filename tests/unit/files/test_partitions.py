@@ -32,6 +32,7 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
     TimeType,
@@ -164,6 +165,28 @@ def test_dropped_columns_join_a_schema_under_names_of_their_own() -> None:
     joined = with_dropped(schema, dropped)
 
     assert [(f.field_id, f.name) for f in joined.fields] == [(1, "c"), (7, "dropped-7")]
+
+
+def test_members_dropped_from_structs_join_them_again_or_come_within_a_struct_of_their_own() -> None:
+    inner = StructType(
+        NestedField(2, "x", LongType()), NestedField(3, "deep", StructType(NestedField(4, "y", LongType())))
+    )
+    schema = Schema(NestedField(1, "s", inner, required=True))
+    deep = StructType(NestedField(5, "y", StringType(), required=True))
+    dropped = [
+        NestedField(1, "s", StructType(NestedField(3, "deep", deep))),
+        NestedField(1, "s", StructType(NestedField(6, "x", LongType()))),
+        NestedField(8, "s", StructType(NestedField(7, "x", LongType()))),
+    ]
+
+    joined = with_dropped(schema, [to_json(one) for one in dropped])
+
+    assert [str(field) for field in joined.fields] == [
+        "1: s: required struct<2: x: optional long, 3: deep: optional struct<4: y: optional long, "
+        "5: dropped-5: optional string>, 6: dropped-6: optional long>",
+        "8: dropped-8: optional struct<7: dropped-7: optional long>",
+    ]
+    assert [key_path(joined.fields, field_id) for field_id in (5, 6, 7)] == [(0, 1, 1), (0, 2), (1, 0)]
 
 
 def test_keys_are_found_and_selected_in_structs_only() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -187,6 +188,35 @@ def test_a_dropped_column_is_still_a_key_and_is_not_written(tmp_path: Path) -> N
     output = run(task(context(tmp_path, AB, dropped=[dropped]), [file], [delete]))
 
     assert rows_of(output) == [{"a": 0, "b": "b", "c": 0.0}]
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        [NestedField(2, "renamed", StructType(NestedField(3, "old", LongType()), NestedField(4, "new", LongType())))],
+        [NestedField(2, "s", StructType(NestedField(4, "new", LongType())))],
+        [],
+        [NestedField(7, "s", StructType(NestedField(8, "old", IntegerType())))],
+    ],
+    ids=["evolved", "all members dropped", "struct dropped", "struct dropped and added again"],
+)
+def test_a_key_dropped_from_a_struct_still_deletes_and_is_not_written(
+    tmp_path: Path, present: list[NestedField]
+) -> None:
+    schema = Schema(NestedField(1, "n", LongType()), *present)
+    whole = pa.struct([col("x", pa.int32(), 3), col("old", pa.int32(), 9)])
+    rows = [{"x": 7, "old": 1}, {"x": 8, "old": 2}, None, {"x": 9, "old": None}]
+    file = data_file(tmp_path, [col("n", pa.int64(), 1), col("s", whole, 2)], {"n": [0, 1, 2, 3], "s": rows})
+    narrow = pa.struct([col("old", pa.int32(), 9)])
+    delete = equality_deletes(tmp_path, [9], [col("s", narrow, 2)], {"s": [{"old": 2}, {"old": None}]})
+    dropped = NestedField(2, "s", StructType(NestedField(9, "old", IntegerType())))
+
+    output = run(task(context(tmp_path, schema, dropped=[dropped]), [file], [delete]))
+
+    assert [row["n"] for row in rows_of(output)] == [0]
+    assert [column.name for column in pq.read_schema(output.data_files[0].path)] == ["n", *(f.name for f in present)]
+    if present and present[0].name == "renamed":
+        assert rows_of(output)[0]["renamed"] == {"old": 7, "new": None}
 
 
 def _with_old(old: list[int | None]) -> dict[str, list[Any]]:
