@@ -16,7 +16,7 @@ from amoro_core.protocol.channels import explained, is_encrypted, open_channel
 Answer = TypeVar("Answer")
 
 QUICK = timedelta(seconds=30)  # what the coordinator knows already
-TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog
+TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog or a container
 PLANNING = timedelta(minutes=10)  # what reads a table's manifests
 SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
 
@@ -171,6 +171,15 @@ class AdminClient:
 
     def release_optimizer(self, optimizer_id: str) -> pb.ReleaseOptimizerResponse:
         return self._call(self._stub.ReleaseOptimizer, pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), QUICK)
+
+    def get_instance(self, id_: str) -> pb.InstanceStatus:
+        return self._call(self._stub.GetInstance, pb.GetInstanceRequest(id=id_), TOUCHING)
+
+    def get_instance_logs(self, id_: str, lines: int) -> pb.InstanceLogs:
+        return self._call(self._stub.GetInstanceLogs, pb.GetInstanceLogsRequest(id=id_, lines=lines), TOUCHING)
+
+    def kill_instance(self, id_: str) -> pb.InstanceStatus:
+        return self._call(self._stub.KillInstance, pb.KillInstanceRequest(id=id_), TOUCHING)
 
     def create_group(self, name: str, policy: str, properties: Mapping[str, str], container: str) -> pb.Group:
         request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties, container=container)

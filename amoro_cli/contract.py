@@ -145,6 +145,8 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.group/v1": _group,
     "amoro.groups/v1": _list("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
     "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
+    "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
+    "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
     "amoro.optimize/v1": _optimize,
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
     "amoro.optimizers/v1": _list("optimizers", pb.Optimizer.DESCRIPTOR),

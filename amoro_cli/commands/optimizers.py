@@ -22,7 +22,14 @@ from amoro_cli.session import (
     memory_option,
     option_parser,
 )
-from amoro_cli.views.services import optimizer_detail, optimizer_list, optimizer_released, package_detail
+from amoro_cli.views.services import (
+    instance_logs,
+    instance_status,
+    optimizer_detail,
+    optimizer_list,
+    optimizer_released,
+    package_detail,
+)
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
@@ -36,6 +43,17 @@ OptimizerArgument = Annotated[
     typer.Argument(
         metavar="ID",
         help="The optimizer, or six characters or more that only its id begins with.",
+        show_default=False,
+        autocompletion=names_of(Kind.OPTIMIZER),
+    ),
+]
+
+
+InstanceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The optimizer, or its instance in its group, or six characters or more that only its id begins with.",
         show_default=False,
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
@@ -60,6 +78,9 @@ def register(app: typer.Typer) -> None:
     command(app, "list", "amoro optimizer list")(list_optimizers)
     command(app, "drain", "amoro optimizer drain 01997a4c")(drain)
     command(app, "release", "amoro optimizer release 01997a4c")(release)
+    command(app, "status", "amoro optimizer status 01997a4c")(status)
+    command(app, "logs", "amoro optimizer logs 01997a4c --lines 20")(logs)
+    command(app, "kill", "amoro optimizer kill 01997a4c")(kill)
     command(app, "package", "amoro optimizer package --file amoro.tar.gz", ())(package)
 
 
@@ -205,6 +226,29 @@ def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOpt
     """Forget an optimizer at once: its tasks are planned again, its results count no more; if it lives, it leaves."""
     with session.connect() as connection:
         write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)
+
+
+def status(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Ask the container that started an optimizer how it stands."""
+    with session.connect() as connection:
+        write(instance_status(connection.client.get_instance(instance)), output)
+
+
+def logs(
+    session: Session,
+    instance: InstanceArgument,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of its last lines.")] = 100,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show what an optimizer said that a container started; of one that has ended by its instance's whole id."""
+    with session.connect() as connection:
+        write(instance_logs(connection.client.get_instance_logs(instance, lines)), output)
+
+
+def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """End an optimizer at once that a container started: its tasks go to others, its group gets another instead."""
+    with session.connect() as connection:
+        write(instance_status(connection.client.kill_instance(instance)), output)
 
 
 def package(

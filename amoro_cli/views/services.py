@@ -103,6 +103,26 @@ def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
     return Document("amoro.released/v1", encode(released), (released.optimizer_id,), (text,))
 
 
+def instance_status(status: "pb.InstanceStatus") -> Document:
+    """Schema amoro.instance/v1: the fields of the instance, and `liveness` and `detail` as its container says."""
+    pairs = (
+        ("instance", status.resource_id),
+        ("group", status.group),
+        ("container", status.container),
+        ("state", f"{status.state} since {format_time(status.since_ms)}"),
+        ("started", format_time(status.started_ms)),
+        ("optimizer", status.optimizer_id or "-"),
+        ("handle", status.handle or "-"),
+        ("its container says", f"{status.liveness}: {status.detail}" if status.detail else status.liveness),
+    )
+    return Document("amoro.instance/v1", encode(status), (status.resource_id,), (Pairs(pairs),))
+
+
+def instance_logs(logs: "pb.InstanceLogs") -> Document:
+    """Schema amoro.logs/v1: `resource_id`, `lines`."""
+    return Document("amoro.logs/v1", encode(logs), (logs.resource_id,), tuple(logs.lines))
+
+
 def findings_document(findings: Sequence[Finding]) -> Document:
     """Schema amoro.findings/v1: `ok`, and `findings` with `name`, `ok`, `detail`, `fix`. The names are those not ok."""
     wrong = [finding for finding in findings if not finding.ok]

@@ -95,6 +95,34 @@ class Observation:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A resource, and the optimizer that it is registered as ("": none)."""
+
+    resource: Resource
+    optimizer_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceStatus:
+    """An instance, and what its container says of it."""
+
+    instance: Instance
+    observed: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class InstancesView:
+    """The instances of a group."""
+
+    wanted: int
+    instances: tuple[Instance, ...]  # the oldest first
+    failed_starts: int
+    retry_at: datetime | None
+    failure: str
+    has_given_up: bool
+
+
 def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
     """What the properties say. Raises InvalidArgument that names key and value."""
     known, default = dict(properties), ScalingConfig()

@@ -2321,6 +2321,147 @@ class Instance(_message.Message):
 Global___Instance: _TypeAlias = Instance  # noqa: Y015
 
 @_typing.final
+class InstanceStatus(_message.Message):
+    """An instance as it is kept, and what its container says of it now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_ID_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    CONTAINER_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STARTED_MS_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    HANDLE_FIELD_NUMBER: _builtins.int
+    LIVENESS_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    resource_id: _builtins.str
+    group: _builtins.str
+    container: _builtins.str
+    state: _builtins.str
+    """starting, running, draining, stopping"""
+    started_ms: _builtins.int
+    since_ms: _builtins.int
+    """when it came into its state"""
+    optimizer_id: _builtins.str
+    """that it is registered as"""
+    handle: _builtins.str
+    """what its container knows it by, such as the number of its process"""
+    liveness: _builtins.str
+    """alive, ended, unknown"""
+    detail: _builtins.str
+    def __init__(
+        self,
+        *,
+        resource_id: _builtins.str = ...,
+        group: _builtins.str = ...,
+        container: _builtins.str = ...,
+        state: _builtins.str = ...,
+        started_ms: _builtins.int = ...,
+        since_ms: _builtins.int = ...,
+        optimizer_id: _builtins.str = ...,
+        handle: _builtins.str = ...,
+        liveness: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["container", b"container", "detail", b"detail", "group", b"group", "handle", b"handle", "liveness", b"liveness", "optimizer_id", b"optimizer_id", "resource_id", b"resource_id", "since_ms", b"since_ms", "started_ms", b"started_ms", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InstanceStatus: _TypeAlias = InstanceStatus  # noqa: Y015
+
+@_typing.final
+class GetInstanceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """of the instance or of its optimizer, or a unique prefix of six characters or more"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetInstanceRequest: _TypeAlias = GetInstanceRequest  # noqa: Y015
+
+@_typing.final
+class GetInstanceLogsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """as above; of an instance that has ended its whole id"""
+    lines: _builtins.int
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        lines: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetInstanceLogsRequest: _TypeAlias = GetInstanceLogsRequest  # noqa: Y015
+
+@_typing.final
+class InstanceLogs(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESOURCE_ID_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    resource_id: _builtins.str
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """the last ones, without secrets"""
+
+    def __init__(
+        self,
+        *,
+        resource_id: _builtins.str = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lines", b"lines", "resource_id", b"resource_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InstanceLogs: _TypeAlias = InstanceLogs  # noqa: Y015
+
+@_typing.final
+class KillInstanceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """of the instance or of its optimizer, or a unique prefix of six characters or more"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KillInstanceRequest: _TypeAlias = KillInstanceRequest  # noqa: Y015
+
+@_typing.final
 class ScaleGroupRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -194,6 +194,21 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.FromString,
                 _registered_method=True)
+        self.GetInstance = channel.unary_unary(
+                '/amoro.v1.AdminService/GetInstance',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetInstanceRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.InstanceStatus.FromString,
+                _registered_method=True)
+        self.GetInstanceLogs = channel.unary_unary(
+                '/amoro.v1.AdminService/GetInstanceLogs',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetInstanceLogsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.InstanceLogs.FromString,
+                _registered_method=True)
+        self.KillInstance = channel.unary_unary(
+                '/amoro.v1.AdminService/KillInstance',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.KillInstanceRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.InstanceStatus.FromString,
+                _registered_method=True)
         self.CreateGroup = channel.unary_unary(
                 '/amoro.v1.AdminService/CreateGroup',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.CreateGroupRequest.SerializeToString,
@@ -421,6 +436,24 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetInstance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetInstanceLogs(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def KillInstance(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CreateGroup(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -619,6 +652,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ReleaseOptimizer,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.SerializeToString,
+            ),
+            'GetInstance': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetInstance,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetInstanceRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.InstanceStatus.SerializeToString,
+            ),
+            'GetInstanceLogs': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetInstanceLogs,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetInstanceLogsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.InstanceLogs.SerializeToString,
+            ),
+            'KillInstance': grpc.unary_unary_rpc_method_handler(
+                    servicer.KillInstance,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.KillInstanceRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.InstanceStatus.SerializeToString,
             ),
             'CreateGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateGroup,
@@ -1515,6 +1563,87 @@ class AdminService:
             '/amoro.v1.AdminService/ReleaseOptimizer',
             amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ReleaseOptimizerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetInstance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetInstance',
+            amoro_dot_v1_dot_admin__pb2.GetInstanceRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.InstanceStatus.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetInstanceLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetInstanceLogs',
+            amoro_dot_v1_dot_admin__pb2.GetInstanceLogsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.InstanceLogs.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def KillInstance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/KillInstance',
+            amoro_dot_v1_dot_admin__pb2.KillInstanceRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.InstanceStatus.FromString,
             options,
             channel_credentials,
             insecure,

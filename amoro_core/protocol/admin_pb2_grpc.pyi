@@ -65,6 +65,9 @@ class AdminServiceStub:
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
     DrainOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]
     ReleaseOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]
+    GetInstance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceRequest, _admin_pb2.InstanceStatus]
+    GetInstanceLogs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceLogsRequest, _admin_pb2.InstanceLogs]
+    KillInstance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.KillInstanceRequest, _admin_pb2.InstanceStatus]
     CreateGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]
     ListGroups: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]
     GetGroup: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]
@@ -107,6 +110,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
     DrainOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
     ReleaseOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]  # type: ignore[assignment]
+    GetInstance: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceRequest, _admin_pb2.InstanceStatus]  # type: ignore[assignment]
+    GetInstanceLogs: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceLogsRequest, _admin_pb2.InstanceLogs]  # type: ignore[assignment]
+    KillInstance: _aio.UnaryUnaryMultiCallable[_admin_pb2.KillInstanceRequest, _admin_pb2.InstanceStatus]  # type: ignore[assignment]
     CreateGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
     ListGroups: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListGroupsRequest, _admin_pb2.ListGroupsResponse]  # type: ignore[assignment]
     GetGroup: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetGroupRequest, _admin_pb2.Group]  # type: ignore[assignment]
@@ -338,6 +344,27 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ReleaseOptimizerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ReleaseOptimizerResponse, _abc.Awaitable[_admin_pb2.ReleaseOptimizerResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetInstance(
+        self,
+        request: _admin_pb2.GetInstanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InstanceStatus, _abc.Awaitable[_admin_pb2.InstanceStatus]]: ...
+
+    @_abc_1.abstractmethod
+    def GetInstanceLogs(
+        self,
+        request: _admin_pb2.GetInstanceLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InstanceLogs, _abc.Awaitable[_admin_pb2.InstanceLogs]]: ...
+
+    @_abc_1.abstractmethod
+    def KillInstance(
+        self,
+        request: _admin_pb2.KillInstanceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.InstanceStatus, _abc.Awaitable[_admin_pb2.InstanceStatus]]: ...
 
     @_abc_1.abstractmethod
     def CreateGroup(

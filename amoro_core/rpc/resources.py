@@ -124,6 +124,31 @@ class ResourceCalls(AdminCalls):
 
         return await self._as_admin(context, work)
 
+    async def GetInstance(
+        self,
+        request: pb.GetInstanceRequest,
+        context: grpc.aio.ServicerContext[pb.GetInstanceRequest, pb.InstanceStatus],
+    ) -> pb.InstanceStatus:
+        return await self._as_admin(context, lambda: views.instance_status(self._containers.find_instance(request.id)))
+
+    async def GetInstanceLogs(
+        self,
+        request: pb.GetInstanceLogsRequest,
+        context: grpc.aio.ServicerContext[pb.GetInstanceLogsRequest, pb.InstanceLogs],
+    ) -> pb.InstanceLogs:
+        def work() -> pb.InstanceLogs:
+            resource_id, said = self._containers.logs(request.id, request.lines)
+            return pb.InstanceLogs(resource_id=resource_id, lines=said)
+
+        return await self._as_admin(context, work)
+
+    async def KillInstance(
+        self,
+        request: pb.KillInstanceRequest,
+        context: grpc.aio.ServicerContext[pb.KillInstanceRequest, pb.InstanceStatus],
+    ) -> pb.InstanceStatus:
+        return await self._as_admin(context, lambda: views.instance_status(self._containers.kill(request.id)))
+
     async def CreateGroup(
         self,
         request: pb.CreateGroupRequest,

@@ -7,6 +7,7 @@ from math import isfinite
 from amoro_core import errors
 from amoro_core.errors import AmoroError
 from amoro_core.model.config import EffectiveProperty, Enabled
+from amoro_core.model.containers import Instance, InstanceStatus, InstancesView
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.plans import Evaluation, PartitionVerdict
 from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, OptimizingProcess, ProcessStatus, Receipt
@@ -14,7 +15,6 @@ from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts, Snapsho
 from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.blockers import HeldBlocker
-from amoro_core.services.containers import Instance, InstancesView
 from amoro_core.services.groups import GroupView
 from amoro_core.services.inspecting import ShownFiles
 from amoro_core.services.optimizers import Life
@@ -309,6 +309,22 @@ def _instance(item: Instance) -> pb.Instance:
         started_ms=milliseconds(item.resource.started_at),
         optimizer_id=item.optimizer_id,
         handle=item.resource.handle,
+    )
+
+
+def instance_status(status: InstanceStatus) -> pb.InstanceStatus:
+    resource, observed = status.instance.resource, status.observed
+    return pb.InstanceStatus(
+        resource_id=resource.resource_id,
+        group=resource.group,
+        container=resource.container,
+        state=resource.state.value,
+        started_ms=milliseconds(resource.started_at),
+        since_ms=milliseconds(resource.since),
+        optimizer_id=status.instance.optimizer_id,
+        handle=resource.handle,
+        liveness=observed.liveness.value,
+        detail=observed.detail,
     )
 
 

@@ -131,7 +131,7 @@ def orphans(known: Collection[str], hands: Iterable[Hand]) -> list[Drain]:
     return [
         Drain(hand.optimizer_id, hand.resource_id)
         for hand in hands
-        if not hand.is_draining and hand.resource_id not in known and _is_ours(hand.resource_id)
+        if not hand.is_draining and hand.resource_id not in known and is_resource_id(hand.resource_id)
     ]
 
 
@@ -205,8 +205,9 @@ def _starts(wish: Wish, fitting: Sequence[Resource], hands: Mapping[str, Hand], 
     return [] if wish.has_given_up or is_early or is_trying else [Start()] * min(1, missing)
 
 
-def _is_ours(resource_id: str) -> bool:
+def is_resource_id(text: str) -> bool:
+    """Whether it looks like an id of ours, which is the name of a file, too."""
     try:
-        return UUID(resource_id).version == 7
+        return str(UUID(text)) == text and UUID(text).version == 7
     except ValueError:
         return False

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +10,7 @@ import structlog
 
 from amoro_core.containers import spark
 from amoro_core.containers.contract import Container
-from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.errors import AmoroError, InvalidArgument, OptimizerNotFound
 from amoro_core.model import containers as instance_config
 from amoro_core.model import groups as group_config
 from amoro_core.model.containers import (
@@ -18,6 +18,9 @@ from amoro_core.model.containers import (
     EXTERNAL,
     MAX_INSTANCES,
     MIN_INSTANCES,
+    Instance,
+    InstanceStatus,
+    InstancesView,
     Launch,
     Liveness,
     Observation,
@@ -29,6 +32,7 @@ from amoro_core.model.containers import (
 from amoro_core.model.groups import parse_group, refuse_misspelt
 from amoro_core.model.ids import uuid7
 from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.secrets import without_secrets
 from amoro_core.scheduling.scaling import (
     Action,
     Drain,
@@ -41,10 +45,12 @@ from amoro_core.scheduling.scaling import (
     Wish,
     decide,
     failed,
+    is_resource_id,
     orphans,
 )
 from amoro_core.store import groups, resources
 from amoro_core.store.database import Database, Store
+from amoro_core.store.processes import PREFIX_LENGTH
 
 log = structlog.get_logger("amoro.containers")
 
@@ -52,26 +58,7 @@ log = structlog.get_logger("amoro.containers")
 _KEYS = (*group_config.KEYS, *instance_config.KEYS, *spark.KEYS)
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """A resource, and the optimizer that it is registered as ("": none)."""
-
-    resource: Resource
-    optimizer_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class InstancesView:
-    """The instances of a group."""
-
-    wanted: int
-    instances: tuple[Instance, ...]  # the oldest first
-    failed_starts: int
-    retry_at: datetime | None
-    failure: str
-    has_given_up: bool
+MAX_LOG_LINES = 10_000
 
 
 class ContainerService:
@@ -161,6 +148,41 @@ class ContainerService:
 
         return self._store.read(look)
 
+    def find_instance(self, wanted: str) -> InstanceStatus:
+        """The instance with that id, or whose optimizer has it, and what its container says of it now.
+
+        The id may be a unique prefix of six characters or more. Raises OptimizerNotFound, InvalidArgument.
+        """
+        return self._asked(self._instance(wanted))
+
+    def logs(self, wanted: str, lines: int) -> tuple[str, list[str]]:
+        """The resource's id, and the last lines that it said, without secrets: none where its container has none.
+
+        `wanted` is as for `find_instance`; of an instance that has ended it is the resource's whole id. Raises
+        OptimizerNotFound, InvalidArgument.
+        """
+        if not 1 <= lines <= MAX_LOG_LINES:
+            raise InvalidArgument(f"{lines} is no number of lines: 1 to {MAX_LOG_LINES}")
+        try:
+            resource = self._instance(wanted).resource
+        except OptimizerNotFound:
+            said = self._logs_of_ended(wanted, lines)
+            if not said:
+                raise
+            return wanted, said
+        said = self._container(resource.container).logs(resource, lines)
+        return resource.resource_id, [without_secrets(line) for line in said]
+
+    def kill(self, wanted: str) -> InstanceStatus:
+        """End an instance at once; what it runs goes to others, and its group gets another if it still wants one.
+
+        `wanted` is as for `find_instance`. Raises OptimizerNotFound, InvalidArgument, AmoroError.
+        """
+        instance = self._instance(wanted)
+        resource = replace(instance.resource, state=ResourceState.STOPPING, since=self._clock())
+        self._stop(resource.group, resource.resource_id, True, "")
+        return self._asked(replace(instance, resource=resource))
+
     def list_kept(self) -> list[str]:
         """Groups whose instances are to be looked after: those that want some or have some, existing or not."""
 
@@ -211,9 +233,46 @@ class ContainerService:
                 log.info("resource.ended", group=group, resource=resource_id, failure=failure)
                 if optimizer_id:
                     self._dismiss(optimizer_id)
-                self._forget(group, resource_id, failure)
+                self._forget(group, resource_id, _with_log(failure, resource_id))
             case Settle():
                 self._store.write(lambda db: _scaled(db, group, failed_starts=0, retry_at=None, failure=""))
+
+    def _instance(self, wanted: str) -> Instance:
+        """Raises OptimizerNotFound, InvalidArgument."""
+        if len(wanted) < PREFIX_LENGTH:
+            raise InvalidArgument(f"{wanted!r} is too short for an optimizer: give {PREFIX_LENGTH} characters or more")
+        optimizers = {hand.resource_id: hand.optimizer_id for hand in self._hands()}
+        found = [
+            Instance(item, optimizers.get(item.resource_id, ""))
+            for item in self._store.read(resources.list_resources)
+            if item.resource_id.startswith(wanted) or optimizers.get(item.resource_id, "").startswith(wanted)
+        ]
+        if not found:
+            raise OptimizerNotFound(
+                f"no container has started an optimizer {wanted} that is there",
+                hint="`amoro group show GROUP` lists the instances; who starts an optimizer by hand sees what it says.",
+            )
+        if len(found) > 1:
+            raise InvalidArgument(f"more than one optimizer begins with {wanted!r}", hint="Give more characters.")
+        return found[0]
+
+    def _asked(self, instance: Instance) -> InstanceStatus:
+        try:
+            container = self._container(instance.resource.container)
+        except InvalidArgument as error:
+            return InstanceStatus(instance, Observation(Liveness.UNKNOWN, error.message))
+        return InstanceStatus(instance, container.status(instance.resource))
+
+    def _logs_of_ended(self, resource_id: str, lines: int) -> list[str]:
+        """What is left of a forgotten resource; its id names files, so it must be one of ours."""
+        if not is_resource_id(resource_id):
+            return []
+        now = self._clock()
+        for name, container in self._containers.items():
+            gone = Resource(resource_id, "", name, ResourceState.STOPPING, now, now)
+            if said := container.logs(gone, lines):
+                return [without_secrets(line) for line in said]
+        return []
 
     def _start(self, name: str) -> None:
         now = self._clock()
@@ -233,7 +292,13 @@ class ContainerService:
             log.warning("resource.start_failed", group=name, resource=resource.resource_id, error=why)
             self._forget(name, resource.resource_id, why)
             return
-        self._store.write(lambda db: resources.save(db, replace(resource, handle=handle)))
+
+        def note(db: Database) -> None:
+            # It may have been told to end meanwhile.
+            known = resources.find(db, resource.resource_id) or resource
+            resources.save(db, replace(known, handle=handle))
+
+        self._store.write(note)
         log.info("resource.started", group=name, resource=resource.resource_id, container=resource.container)
 
     def _launch(self, group: ResourceGroup, resource_id: str) -> Launch:
@@ -254,7 +319,7 @@ class ContainerService:
         state = ResourceState.STOPPING if by_force else ResourceState.DRAINING
         resource = self._enter(resource_id, state)
         if failure:
-            self._store.write(lambda db: self._count_failure(db, group, failure))
+            self._store.write(lambda db: self._count_failure(db, group, _with_log(failure, resource_id)))
         if resource is not None:
             self._observed.pop(resource_id, None)
             self._container(resource.container).stop(resource, by_force=by_force)
@@ -306,6 +371,10 @@ class ContainerService:
                 f"unknown container {name!r}", hint=f"Known containers: {', '.join(self._containers)}."
             )
         return self._containers[name]
+
+
+def _with_log(failure: str, resource_id: str) -> str:
+    return f"{failure} (amoro optimizer logs {resource_id})" if failure else ""
 
 
 def _find_wish(db: Database, name: str) -> Wish | None:

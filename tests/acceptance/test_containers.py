@@ -71,6 +71,12 @@ def test_instances_of_a_group_are_kept_adopted_and_drained(installation: Install
         assert_optimized_once(table, before, files=3)
 
         killed, kept = sorted(first)
+        stands = installation.ask("optimizer", "status", killed)
+        assert (stands["group"], stands["state"], stands["liveness"]) == (GROUP, "running", "alive")
+        assert stands["handle"] == str(first[killed])
+        said = installation.ask("optimizer", "logs", stands["optimizer_id"], "--lines", "1000")
+        assert said["resource_id"] == killed
+        assert any("optimizer.registered" in line for line in said["lines"])
         os.kill(first[killed], signal.SIGKILL)
         second = registered(installation, 2, besides=frozenset({killed}))
         assert second[kept] == first[kept]
@@ -78,6 +84,14 @@ def test_instances_of_a_group_are_kept_adopted_and_drained(installation: Install
         coordinator.kill()
         coordinator = installation.up(port=port)
         assert registered(installation, 2) == second
+
+        stopped = installation.ask("optimizer", "kill", kept)
+        assert (stopped["resource_id"], stopped["state"]) == (kept, "stopping")
+        second = registered(installation, 2, besides=frozenset({kept}))
+        wait_until(lambda: not is_running(first[kept]), "the killed process is gone")
+        # It is forgotten, but not what it said.
+        ended = installation.ask("optimizer", "logs", kept)["lines"]
+        assert any("optimizer.registered" in line for line in ended)
 
         installation.ask("group", "scale", GROUP, "1")
         last = registered(installation, 1)

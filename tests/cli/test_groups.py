@@ -5,6 +5,7 @@ import pytest
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import FakeAdmin
+from tests.cli.messages import NOON
 
 GROUP = pb.Group(
     name="nightly",
@@ -167,3 +168,54 @@ def test_a_group_gets_another_container(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("UpdateGroup", GROUP)
     assert cli("group", "update", "nightly", "--container", "local").status == 0
     assert admin.asked("UpdateGroup") == [pb.UpdateGroupRequest(name="nightly", container="local")]
+
+
+STATUS = pb.InstanceStatus(
+    resource_id="r-1",
+    group="nightly",
+    container="local",
+    state="stopping",
+    started_ms=NOON,
+    since_ms=NOON,
+    optimizer_id="o-1",
+    handle="12",
+    liveness="ended",
+    detail="its process has ended with status 1",
+)
+
+
+@pytest.mark.parametrize(("verb", "method"), [("status", "GetInstance"), ("kill", "KillInstance")])
+def test_how_an_instance_stands_is_shown(cli: Cli, admin: FakeAdmin, verb: str, method: str) -> None:
+    admin.script(method, STATUS)
+    result = cli("optimizer", verb, "r-1234")
+    assert (result.status, result.err) == (0, "")
+    assert result.out.splitlines() == [
+        "instance            r-1",
+        "group               nightly",
+        "container           local",
+        "state               stopping since 2026-09-21 14:13:20Z",
+        "started             2026-09-21 14:13:20Z",
+        "optimizer           o-1",
+        "handle              12",
+        "its container says  ended: its process has ended with status 1",
+    ]
+    assert [request.id for request in admin.asked(method)] == ["r-1234"]
+    body = json.loads(cli("optimizer", verb, "r-1234", "-o", "json").out)
+    assert (body["schema"], body["liveness"], body["optimizer_id"]) == ("amoro.instance/v1", "ended", "o-1")
+
+
+def test_the_log_of_an_instance_is_shown_and_steers_no_terminal(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetInstanceLogs", pb.InstanceLogs(resource_id="r-1", lines=["one", "two \x1b[2J"]))
+    result = cli("optimizer", "logs", "r-1234")
+    assert (result.status, result.out, result.err) == (0, "one\ntwo \\x1b[2J\n", "")
+    assert cli("optimizer", "logs", "r-1234", "--lines", "7").status == 0
+    assert [(request.id, request.lines) for request in admin.asked("GetInstanceLogs")] == [
+        ("r-1234", 100),
+        ("r-1234", 7),
+    ]
+    assert json.loads(cli("optimizer", "logs", "r-1234", "-o", "json").out) == {
+        "schema": "amoro.logs/v1",
+        "resource_id": "r-1",
+        "lines": ["one", "two \x1b[2J"],
+    }
+    assert cli("optimizer", "logs", "r-1234", "--lines", "0").status == 2

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from amoro_core.containers.external import ExternalContainer
-from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument
+from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, OptimizerNotFound
 from amoro_core.model.containers import Launch, Liveness, Observation, Resource, ResourceState
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.scheduling.scaling import Hand
 from amoro_core.services.containers import ContainerService
 from amoro_core.store import resources
 from tests.services.world import World
+
+#: An instance that is forgotten, but whose log is there.
+ENDED = "01997a4c-0000-7000-8000-00000000000e"
 
 
 @dataclass
@@ -48,7 +51,9 @@ class Yard:
         self.done.append(f"stop {resource.handle} {by_force}")
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
-        return []
+        self.done.append(f"logs {resource.resource_id}")
+        said = [f"{resource.resource_id} began", "token=hidden", "it ended"]
+        return said[-lines:] if resource.resource_id in self.alive or resource.resource_id == ENDED else []
 
     def drain(self, optimizer_id: str) -> None:
         self.done.append(f"drain {optimizer_id}")
@@ -257,3 +262,96 @@ def test_a_property_that_is_almost_a_known_one_is_taken_for_a_slip(
 def test_properties_for_people_and_tools_are_left_alone(containers: ContainerService) -> None:
     own = (("my-address", "x"), ("owner", "data"), ("spark-conf.spark.executor.cores", "2"), ("team.memory", "1"))
     containers.check(ResourceGroup("h", properties=own, container="yard"))
+
+
+def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_asked(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    (resource_id,) = yard.alive
+    yard.hands = [Hand("optimizer-1", resource_id)]
+    yard.asked()
+    for wanted in (resource_id, resource_id[:8], "optimizer-1", "optimi"):
+        found = containers.find_instance(wanted)
+        assert (found.instance.resource.resource_id, found.instance.optimizer_id) == (resource_id, "optimizer-1")
+        assert found.observed == Observation(Liveness.ALIVE, "gone")
+    assert yard.done == ["status"] * 4
+    with pytest.raises(InvalidArgument, match="'optim' is too short"):
+        containers.find_instance("optim")
+    with pytest.raises(OptimizerNotFound, match="no container has started an optimizer optimizer-2 that is there"):
+        containers.find_instance("optimizer-2")
+    containers.scale("g", 2)
+    containers.keep("g")
+    yard.hands += [Hand("optimizer-2", other) for other in yard.alive if other != resource_id]
+    with pytest.raises(InvalidArgument, match="more than one optimizer begins with 'optimizer'"):
+        containers.kill("optimizer")
+    assert yard.asked() == []
+
+
+def test_a_killed_instance_is_ended_by_force_and_replaced_and_what_it_held_given_up(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    register(yard)
+    containers.keep("g")
+    (hand,) = yard.hands
+    killed = containers.kill(hand.resource_id)
+    assert killed.instance.resource.state is ResourceState.STOPPING
+    assert yard.asked() == ["stop handle-1 True"]
+    yard.alive.clear()
+    world.later(1)
+    containers.keep("g")
+    assert yard.asked() == [f"dismiss {hand.optimizer_id}"]
+    assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
+
+
+def test_an_instance_that_is_killed_while_it_is_started_is_ended_once_it_has_a_handle(
+    world: World, yard: Yard, containers: ContainerService
+) -> None:
+    started = yard.start
+
+    def start_slowly(launch: Launch) -> str:
+        containers.kill(launch.resource_id)
+        return started(launch)
+
+    yard.start = start_slowly  # type: ignore[method-assign]
+    containers.scale("g", 1)
+    containers.keep("g")
+    assert (states(containers), yard.asked()) == (["stopping"], ["stop  True"])
+    containers.scale("g", 0)
+    world.later(31)
+    containers.keep("g")
+    assert yard.asked() == ["stop handle-1 True"]
+
+
+def test_the_log_of_an_instance_is_shown_without_secrets_after_its_end_too(
+    yard: Yard, containers: ContainerService
+) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    (resource_id,) = yard.alive
+    assert containers.logs(resource_id[:8], 3) == (resource_id, [f"{resource_id} began", "token=***", "it ended"])
+    assert containers.logs(resource_id, 1) == (resource_id, ["it ended"])
+    assert containers.logs(ENDED, 1) == (ENDED, ["it ended"])
+    yard.asked()
+    # Ids name files: what is no id is asked of nobody.
+    unknown = ENDED[:-1] + "f"
+    for wanted in (unknown, f"../{ENDED}", ENDED[:-1], ENDED.upper()):
+        with pytest.raises(OptimizerNotFound):
+            containers.logs(wanted, 1)
+    assert yard.asked() == [f"logs {unknown}"]
+    for lines in (0, 10_001):
+        with pytest.raises(InvalidArgument, match=f"{lines} is no number of lines"):
+            containers.logs(resource_id, lines)
+
+
+def test_a_failed_start_says_how_to_see_its_log(world: World, yard: Yard, containers: ContainerService) -> None:
+    containers.scale("g", 1)
+    containers.keep("g")
+    (resource_id,) = yard.alive
+    yard.alive.clear()
+    world.later(5)
+    containers.keep("g")
+    assert containers.find("g").failure == f"gone (amoro optimizer logs {resource_id})"

@@ -29,10 +29,15 @@ def test_spark_submit_starts_an_optimizer_that_works_and_drains(installation: In
         assert optimizer["labels"]["resource-id"] == instance["resource_id"]
         assert "org.apache.spark.deploy.SparkSubmit" in psutil.Process(leader).cmdline()
 
+        stands = installation.ask("optimizer", "status", optimizer["optimizer_id"])
+        assert (stands["resource_id"], stands["liveness"]) == (instance["resource_id"], "alive")
+
         installation.ask("group", "scale", "spark", "0")
         wait_until(lambda: installation.ask("group", "show", "spark")["instances"] == [], "no instance is left")
         assert not psutil.pid_exists(leader) or psutil.Process(leader).status() == psutil.STATUS_ZOMBIE
         log = (installation.home / "logs" / f"optimizer-{instance['resource_id']}.log").read_text()
+        shown = installation.ask("optimizer", "logs", instance["resource_id"], "--lines", "10000")["lines"]
+        assert shown == [line for line in log.splitlines() if line.strip()]
         assert "optimizer.deregistered" in log
         assert (installation.home / "enrolment.token").read_text().strip() not in log
     finally:
