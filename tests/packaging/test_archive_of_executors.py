@@ -16,6 +16,13 @@ from tests.packaging.conftest import Machine
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+def unpack(archive: Archive, place: Path) -> Path:
+    """As Spark's executors do it."""
+    place.mkdir()
+    subprocess.run(["tar", "-xzf", archive.path, "-C", place], check=True)
+    return place
+
+
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
     return make_archive(tmp_path_factory.mktemp("archive") / default_name())
@@ -23,10 +30,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Archive:
 
 @pytest.fixture(scope="module")
 def unpacked(archive: Archive, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    place = tmp_path_factory.mktemp("executor") / "amoro"
-    with tarfile.open(archive.path) as opened:
-        opened.extractall(place, filter="data")
-    return place
+    return unpack(archive, tmp_path_factory.mktemp("executor") / "amoro")
 
 
 def test_the_archive_runs_the_engine_with_its_own_python_and_packages(unpacked: Path, machine: Machine) -> None:
@@ -60,9 +64,7 @@ def test_the_archive_tells_what_is_in_it(archive: Archive, unpacked: Path) -> No
 def test_without_the_interpreter_the_machines_own_is_started(tmp_path: Path, machine: Machine) -> None:
     made = make_archive(tmp_path / "small.tar.gz", with_interpreter=False)
     assert not made.has_interpreter
-    place = tmp_path / "amoro"
-    with tarfile.open(made.path) as opened:
-        opened.extractall(place, filter="data")
+    place = unpack(made, tmp_path / "amoro")
     assert not (place / "python").exists()
     started = subprocess.run(
         [place / "bin/python", "-c", "import amoro_optimizer.rewrite.engine as e; print(e.__file__)"],
