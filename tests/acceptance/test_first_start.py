@@ -41,3 +41,22 @@ def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_it
         "enrolment.token",
     ]
     catalog.close()
+
+
+def test_what_a_command_in_this_process_does_not_need_is_not_loaded_for_it(tmp_path: Path) -> None:
+    script = """
+import sys
+from datetime import timedelta
+from pathlib import Path
+from amoro_core.__main__ import LazyLauncher
+
+with LazyLauncher().embedded(Path(sys.argv[1]), None, timedelta(seconds=5)):
+    print(sorted({"pandas", "pyspark", "pytest", "amoro_core.demo"} & sys.modules.keys()), "pyarrow" in sys.modules)
+import pandas
+print(pandas.__name__)
+"""
+    environment = {**os.environ, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "home")], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["[] True", "pandas"]), done.stderr
