@@ -116,6 +116,8 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713 and does not fail
     try:
         status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
+        if status == _INTERRUPTED:  # typer's own way of telling of Ctrl-C
+            raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)

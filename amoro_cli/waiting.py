@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from amoro_cli.progress import ProgressReport
 from amoro_cli.remote import remote_error
 from amoro_cli.views.processes import is_active, planned_line
-from amoro_core.errors import AmoroError, CommitUnknown, CoordinatorUnavailable, TableBusy, WaitTimeout
+from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, TableBusy, WaitTimeout
 from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _AGAIN = timedelta(milliseconds=200)  # at least between two questions, should the server not wait
 _RESTART = timedelta(seconds=30)  # a coordinator that comes back within it is not missed
+_CALLING_OFF = timedelta(minutes=1)  # a commit that has begun takes seconds
 _LONGEST_POLL = timedelta(seconds=20)
 
 
@@ -46,18 +48,52 @@ def optimize_once(
 ) -> "tuple[pb.OptimizeTableResponse, pb.Process | None]":
     """Plan a process, and have its end where that is waited for, as always when it runs in this process.
 
-    The process is None when there is nothing to do, and when it goes on unwatched.
+    The process is None when there is nothing to do, and when it goes on unwatched. Ctrl-C cancels what runs in this
+    process, and leaves alone what runs in another.
     """
-    answer = plan_process(connection.client, table, type_, force, deadline, report)
-    if not answer.process_id or not (wait or connection.embedded):
-        return answer, None
-    report.note(planned_line(answer.plan, answer.process_id))
+    client, process_id = connection.client, ""
     try:
-        return answer, wait_for_end(connection.client, answer.process_id, deadline, report)
-    except KeyboardInterrupt:
-        if not connection.embedded:
-            report.note(f"The process goes on. See: amoro process show {answer.process_id}")
+        answer = plan_process(client, table, type_, force, deadline, report)
+        process_id = answer.process_id
+        if not process_id or not (wait or connection.embedded):
+            return answer, None
+        report.note(planned_line(answer.plan, process_id))
+        return answer, wait_for_end(client, process_id, deadline, report)
+    except PlanningInterrupted:
+        if connection.embedded:
+            _call_off(client, _planned_meanwhile(client, table), report)
         raise
+    except KeyboardInterrupt:
+        if connection.embedded:
+            _call_off(client, process_id, report)
+        elif process_id:
+            report.note(f"The process goes on. See: amoro process show {process_id}")
+        raise
+
+
+class PlanningInterrupted(KeyboardInterrupt):
+    """Ctrl-C while the coordinator was planning what was asked for."""
+
+
+def _planned_meanwhile(client: "AdminClient", table: str) -> str:
+    """The process that planning the table still led to; "" when it led to none."""
+    deadline = Deadline(_CALLING_OFF)
+    while (known := client.get_table(table)).status == OptimizingStatus.PLANNING and deadline.left:
+        time.sleep(_AGAIN.total_seconds())
+    return known.process_id
+
+
+def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) -> None:
+    """End a process that nobody waits for any more; one whose commit has begun is waited for after all."""
+    if not process_id:
+        return
+    try:
+        client.cancel_process(process_id)
+        report.note(f"{process_id}  cancelled: the table is as it was")
+    except Conflict:
+        process = wait_for_end(client, process_id, Deadline(_CALLING_OFF), report)
+        failure = failure_of(process, embedded=True)
+        report.note(f"{process_id}  {failure.message if failure else 'had been committed already'}")
 
 
 def plan_process(
@@ -71,6 +107,8 @@ def plan_process(
     while True:
         try:
             return client.optimize_table(table, type_, force, deadline.left or _AGAIN)
+        except KeyboardInterrupt as interrupt:
+            raise PlanningInterrupted from interrupt
         except TableBusy as error:
             if not deadline.left:
                 raise

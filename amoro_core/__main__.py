@@ -1,106 +1,20 @@
 """The command `amoro`."""
 
-import gc
-import os
+import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
-from functools import cache
-from pathlib import Path
-
-from amoro_cli.connection import recorded_address
-from amoro_cli.launcher import (
-    DemoOptions,
-    Endpoint,
-    Finding,
-    Kind,
-    Launcher,
-    OptimizerOptions,
-    Package,
-    PackageOptions,
-    UpOptions,
-)
-from amoro_cli.main import run
-from amoro_core.naming import names_in
-from amoro_core.store.lock import StateLock
-
-
-class LazyLauncher:
-    """Loads the parts behind a command only when it runs: `amoro --help` needs neither pyarrow nor gRPC."""
-
-    def up(self, options: UpOptions) -> None:
-        _refuse_second(options.home)
-        _local().up(options)
-
-    def optimizer(self, options: OptimizerOptions) -> None:
-        _local().optimizer(options)
-
-    def package(self, options: PackageOptions) -> Package:
-        return _local().package(options)
-
-    def demo(self, options: DemoOptions) -> None:
-        _local().demo(options)
-
-    def doctor(self, home: Path, config: Path | None) -> list[Finding]:
-        return _local().doctor(home, config)
-
-    def names(self, kind: Kind, home: Path) -> Sequence[str]:
-        return names_in(home, kind)
-
-    @contextmanager
-    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        # pyarrow loads pandas wherever it is installed, for what no command does: a fifth of a second.
-        with _absent("pandas"):
-            launcher = _local()
-        with launcher.embedded(home, config, wait) as endpoint:
-            yield endpoint
-
-
-def _refuse_second(home: Path) -> None:
-    """Say at once that a coordinator runs there, before the seconds that loading takes. Raises StateDirectoryLocked."""
-    if recorded_address(home) is not None:
-        StateLock.acquire(home).release()
-
-
-class _Absent:
-    """Says of a module that it is not installed."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def find_spec(self, fullname: str, path: object, target: object = None) -> None:
-        if fullname == self._module:
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
-@contextmanager
-def _absent(module: str) -> Iterator[None]:
-    """As if the module were not installed, for what is loaded within the block."""
-    finder = _Absent(module)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
-
-@cache
-def _local() -> Launcher:
-    # What is loaded lives as long as the process: searching it for garbage, while it is loaded and at the end, took
-    # half a CPU second.
-    gc.disable()
-    try:
-        from amoro_core.launcher import LocalLauncher
-    finally:
-        gc.freeze()
-        gc.enable()
-    return LocalLauncher()
 
 
 def main() -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors reach us anyhow, and are told as ours
-    sys.exit(run(LazyLauncher()))
+    """Run the command and end with its exit status."""
+    # While modules are loaded, Ctrl-C ends it as a signal ends any program: there is nothing to undo or to say.
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not what was started by nohup
+    if heard:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from amoro_core.command import amoro
+
+    if heard:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(amoro())
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_what_a_command_in_this_process_does_not_need_is_not_loaded_for_it(tmp_p
 import sys
 from datetime import timedelta
 from pathlib import Path
-from amoro_core.__main__ import LazyLauncher
+from amoro_core.command import LazyLauncher
 
 with LazyLauncher().embedded(Path(sys.argv[1]), None, timedelta(seconds=5)):
     print(sorted({"pandas", "pyspark", "pytest", "amoro_core.demo"} & sys.modules.keys()), "pyarrow" in sys.modules)

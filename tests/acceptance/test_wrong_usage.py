@@ -16,7 +16,7 @@ import pytest
 from pyiceberg.table import Table
 
 from amoro_cli.main import run
-from amoro_core.__main__ import LazyLauncher
+from amoro_core.command import LazyLauncher
 from tests.acceptance import test_bad_input
 from tests.acceptance.processes import Installation, Process, address_of
 from tests.acceptance.tables import small_table

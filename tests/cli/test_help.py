@@ -103,7 +103,7 @@ def test_help_and_wrong_usage_load_nothing_heavy() -> None:
 
 def test_what_a_coordinator_loads_is_not_searched_for_garbage_and_leaves_out_what_few_need() -> None:
     program = (
-        "import gc, sys; from amoro_core.__main__ import _local; before = gc.get_freeze_count(); _local();"
+        "import gc, sys; from amoro_core.command import _local; before = gc.get_freeze_count(); _local();"
         "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo'};"
         "print(before, gc.get_freeze_count() > 100_000, gc.isenabled(), sorted(few & set(sys.modules)))"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from amoro_cli.main import build
-from amoro_core.__main__ import LazyLauncher
+from amoro_core.command import LazyLauncher
 from amoro_core.model.config import CATALOG_PREFIX, ENABLED_KEY, OptimizingConfig
 from amoro_core.settings import Settings
 from tests.docs.diagrams import MACHINES, draw, words

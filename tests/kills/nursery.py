@@ -28,7 +28,13 @@ from amoro_core import failpoints
 ROOT = Path(__file__).parents[2]
 _PR_SET_PDEATHSIG = 1
 _ALLOCATOR = "jemalloc_bg_thd"
-_LOADED = ("amoro_core.__main__", "amoro_core.launcher", "amoro_core.app", "amoro_optimizer.backends.standalone")
+_LOADED = (
+    "amoro_core.__main__",
+    "amoro_core.command",
+    "amoro_core.launcher",
+    "amoro_core.app",
+    "amoro_optimizer.backends.standalone",
+)
 
 
 @dataclass(frozen=True, slots=True)
