@@ -1,4 +1,7 @@
-"""What a container does: it starts optimizers, and tells how they stand.
+"""What a container does: it starts optimizers, tells how they stand and what they said, and ends them.
+
+What it starts pulls its work. A push launch, one job for one plan that ends with it, is for a job manager, which does
+not exist yet: it will be another launch of the same kinds of containers, with the same status, end and logs.
 
 A plugged-in one is an entry point of the group `amoro.containers`: its name is the container's, its value a function of
 the coordinator's state directory that returns a `Container`.

@@ -49,6 +49,10 @@ def large_table(installation: Installation, name: str, megabytes: int, level: in
     return table
 
 
+def threads(installation: Installation) -> list[int]:
+    return [one["threads"] for one in installation.ask("optimizer", "list")["optimizers"]]
+
+
 def data_directory(table: Table) -> Path:
     return Path(local_path(table.location()), "data")
 
@@ -80,6 +84,9 @@ def lose_everything_once(
         return found
 
     before = look(table)
+    wait_until(lambda: threads(installation) == [4], "a thread for each core")
+    # The whole table in one process: by default threads bound what one reads, and each file counts 4 MB more.
+    installation.ask("group", "update", "default", "--property", "max-input-file-size-per-thread=8GB")
     planned = installation.ask("optimize", name_of(table), "--type", "full")["process_id"]
 
     executor = wait_until(executor_that_writes(cluster, table), "an executor writes")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.acceptance.processes import Installation, address_of, wait_until
 from tests.spark_backend.cluster import Cluster, start_cluster
-from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once
+from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once, threads
 from tests.spark_backend.spark import spark_optimizer
 
 
@@ -20,10 +20,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made.close()
 
 
-def threads(installation: Installation) -> list[int]:
-    return [one["threads"] for one in installation.ask("optimizer", "list")["optimizers"]]
-
-
 @pytest.mark.timeout(600)
 def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_the_driver_are_killed(
     installation: Installation, cluster: Cluster
@@ -31,7 +27,6 @@ def test_a_table_of_200_mb_is_optimized_once_although_an_executor_a_worker_and_t
     address = address_of(installation.up())
     table = large_table(installation, "db.large", megabytes=200, level=19)
     optimizer = spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
-    wait_until(lambda: threads(installation) == [4], "a thread for each core")
     told = lose_everything_once(installation, address, cluster, optimizer, table)
     assert told["megabytes optimized"] >= 200
     assert told["files"] >= 250
