@@ -13,7 +13,7 @@ import pytest
 from amoro_core import errors
 from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_optimizer.backends.spark.application import FIXED, open_context
-from amoro_optimizer.backends.spark.driver import failure_of
+from amoro_optimizer.backends.spark.driver import failure_of, not_run
 
 ROOT = Path(__file__).parents[2]
 RUN = ("optimizer", "run", "--backend", "spark", "--address", "127.0.0.1:1", "--token-file", "token")
@@ -87,6 +87,41 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, environment: dict[
 def test_settings_that_would_have_spark_repeat_or_copy_work_are_refused(key: str) -> None:
     with pytest.raises(InvalidSettings, match=rf"^an optimizer on Spark needs {key}={FIXED[key]}$"):
         open_context("local[1]", {key: "7"})
+
+
+ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "
+LOST = "Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor 0): "
+MISSING = "ModuleNotFoundError: No module named 'amoro_optimizer'"
+LACKING = "executors need amoro: see `amoro optimizer package`"
+SAID = {
+    # As Spark 4.0 says it: no daemon of Python workers starts, a worker raises, a worker dies.
+    "no daemon": (
+        f"{LOST}org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: Error while finding "
+        f"module specification for 'amoro_optimizer.backends.spark.daemon' ({MISSING})\nPYTHONPATH was:\n  /spark\n"
+        "org.apache.spark.SparkException: EOFException occurred while reading\n\tat org.apache.Core.run",
+        f"{LOST}org.apache.spark.SparkException: {MISSING}",
+        LACKING,
+    ),
+    "a traceback": (
+        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        f'  File "worker.py", line 1, in main\n    process()\n{MISSING}\n\n\tat org.apache.Core.run',
+        f"{LOST}org.apache.spark.api.python.PythonException: Traceback (most recent call last): {MISSING}",
+        LACKING,
+    ),
+    "a dead worker": (
+        f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n"
+        "\tat org.apache.Core.run\nCaused by: java.io.EOFException: ended",
+        f"{LOST}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)",
+        "the executor's log says more",
+    ),
+    "nothing": ("", "Exception", "the executor's log says more"),
+}
+
+
+@pytest.mark.parametrize(("text", "told", "hint"), SAID.values(), ids=SAID)
+def test_of_what_spark_says_of_a_task_the_line_is_told_that_helps(text: str, told: str, hint: str) -> None:
+    said = not_run(Exception(ABORTED + text if text else ""))
+    assert (said.message, said.hint) == (f"Spark could not run the task: {told}", hint)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in vars(errors).values() if isinstance(kind, type)])

@@ -1,6 +1,7 @@
 """A Spark application for optimizing: its settings, and what must be installed for it."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -76,8 +77,16 @@ def require_java() -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What Spark says of a failure, in one line: neither its stack nor ours."""
+    """What Spark says of a failure, in one line: neither its stack nor ours.
+
+    Where that line only announces what comes (a traceback, what Python said), the first error below it is added.
+    """
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
-    lines = text.split("most recent failure: ")[-1].strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    first, *rest = text.split("most recent failure: ")[-1].strip().splitlines() or [type(error).__name__]
+    below = next((found for line in rest if (found := _ERROR.search(line))), None)
+    return f"{first.rstrip()} {below.group()}" if below and first.rstrip().endswith(":") else first
+
+
+#: An error by its class and message, the parenthesis that Python may put around it left out.
+_ERROR = re.compile(r"\b[A-Za-z]\w*(?:Error|Exception): .*[^\s)]")

@@ -137,9 +137,7 @@ class SparkBackend:
             self._look_alive()
             if self._lost or self._is_killed(attempt):
                 raise AttemptAbandoned(f"attempt {attempt} was cancelled") from error
-            raise OptimizerError(
-                f"Spark could not run the task: {reason_of(error)}", hint="the executor's log says more"
-            ) from error
+            raise not_run(error) from error
         result = pb.TaskResult.FromString(answer)
         if result.HasField("failure"):
             raise failure_of(result.failure.code, result.failure.message)
@@ -236,6 +234,14 @@ def slots_of(context: SparkContext) -> int:
     """
     jvm = context._jsc.sc()
     return int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
+
+
+def not_run(error: Exception) -> OptimizerError:
+    """What is said of a task that Spark could not run."""
+    reason = reason_of(error)
+    lacks_amoro = "No module named 'amoro" in reason
+    hint = "executors need amoro: see `amoro optimizer package`" if lacks_amoro else "the executor's log says more"
+    return OptimizerError(f"Spark could not run the task: {reason}", hint=hint)
 
 
 def failure_of(code: str, message: str) -> AmoroError:
