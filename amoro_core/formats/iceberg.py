@@ -226,7 +226,7 @@ class IcebergTable:
 
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         """The data files that a position delete file names, by path."""
-        return frozenset(read_positions(self._access(self._newest), delete, None, lambda: None))
+        return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches, seen now."""

@@ -225,7 +225,7 @@ def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, pat
 def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
     """Write one position delete file for all deletes of a file that stays; the number of positions."""
     with run.open(file) as source:
-        positions = np.flatnonzero(marks.of(file, source)).astype(np.int64)
+        positions = np.flatnonzero(marks.of(file, source))
     if len(positions):
         outputs.write_deletes(file.data, positions)
     run.advance(file.data.record_count)

@@ -11,7 +11,16 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from amoro_core.files.deletes import KeyTable, Positions, key_batches, read_keys, read_positions
+from amoro_core.files.deletes import (
+    Bits,
+    KeyTable,
+    Positions,
+    key_batches,
+    read_keys,
+    read_position_bits,
+    read_positions,
+    set_bits,
+)
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
 from amoro_core.files.opening import RowSource
@@ -41,7 +50,6 @@ _GUESSED_WIDTH = 32
 _POSITION_BYTES = 8
 
 _FILE, _ROW = pa.field("file", pa.int32()), pa.field("row", pa.int64())
-_Packed = npt.NDArray[np.uint8]
 
 
 class Marks:
@@ -69,8 +77,9 @@ class Marks:
         self._spill_root = spill_root
         self._spills = spills
         self._positions: dict[int, Mapping[str, Positions]] = {}
+        self._position_bits: dict[int, Mapping[str, Bits]] = {}
         self._indexes: dict[int, KeyIndex | None] = {}
-        self._spilled: dict[int, dict[str, _Packed]] = {}
+        self._spilled: dict[int, dict[str, Bits]] = {}
         self._read: set[int] = set()
 
     @property
@@ -95,7 +104,7 @@ class Marks:
             elif number in self._spilled:
                 packed = self._spilled[number].get(file.data.path)
                 if packed is not None:
-                    mask |= np.unpackbits(packed, count=len(mask), bitorder="little").astype(np.bool_)
+                    mask |= _unpacked(packed, len(mask))
         return mask
 
     def by_position(self, file: InputFile) -> Mask:
@@ -104,7 +113,14 @@ class Marks:
         mask = np.zeros(rows, np.bool_)
         place = normalise(file.data.path)
         for index in file.deletes:
-            if self._work.deletes[index].kind is DeleteKind.POSITION:
+            delete = self._work.deletes[index]
+            if delete.kind is not DeleteKind.POSITION:
+                continue
+            if delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
+                packed = self._position_bits_in(index).get(place)
+                if packed is not None:
+                    mask |= _unpacked(packed, rows)
+            else:
                 positions = self._positions_in(index).get(place)
                 if positions is not None:
                     mask[positions[positions < rows]] = True
@@ -173,7 +189,7 @@ class Marks:
                 columns = key_columns(projection.apply(batch), schema, chain.ids)
             yield position, columns
 
-    def _marked(self, chain: Chain, keys: SpilledKeys) -> dict[str, _Packed]:
+    def _marked(self, chain: Chain, keys: SpilledKeys) -> dict[str, Bits]:
         """The deleted rows of all files of the chain, packed.
 
         Rows that may have a deleted key go to files, then each partition of the keys is asked for its rows alone.
@@ -200,33 +216,33 @@ class Marks:
                     _mark(batch, index, levels, packed)
         return {file.data.path: marks for file, marks in zip(files, packed, strict=True)}
 
+    def _position_bits_in(self, index: int) -> Mapping[str, Bits]:
+        """Those of a delete file that has too many positions to be kept for other tasks."""
+        if index not in self._position_bits:
+            delete = self._work.deletes[index]
+            self._access.require_readable(delete.path)
+            self._read.add(index)
+            self._position_bits[index] = read_position_bits(self._access, delete, self._rows, self._checkpoint)
+        return self._position_bits[index]
+
     def _positions_in(self, index: int) -> Mapping[str, Positions]:
         if index not in self._positions:
             delete = self._work.deletes[index]
             self._access.require_readable(delete.path)
-            if delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
+
+            def read() -> tuple[Mapping[str, Positions], int]:
                 self._read.add(index)
-                found = read_positions(self._access, delete, self._places, self._checkpoint)
-            else:
-                found = self._cached_positions(index)
-            self._positions[index] = found
+                found = read_positions(self._access, delete, self._checkpoint)
+                return found, sum(len(path) + positions.nbytes for path, positions in found.items())
+
+            key = ("positions", normalise(delete.path), delete.size_bytes, delete.record_count)
+            self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
         return self._positions[index]
 
-    def _cached_positions(self, index: int) -> Mapping[str, Positions]:
-        delete = self._work.deletes[index]
-
-        def read() -> tuple[Mapping[str, Positions], int]:
-            self._read.add(index)
-            found = read_positions(self._access, delete, None, self._checkpoint)
-            return found, sum(len(path) + positions.nbytes for path, positions in found.items())
-
-        key = ("positions", normalise(delete.path), delete.size_bytes, delete.record_count)
-        found: Mapping[str, Positions] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
-        return found
-
     @cached_property
-    def _places(self) -> frozenset[str]:
-        return frozenset(normalise(file.data.path) for file in (*self._work.rewritten, *self._work.converted))
+    def _rows(self) -> Mapping[str, int]:
+        files = (*self._work.rewritten, *self._work.converted)
+        return {normalise(file.data.path): file.data.record_count for file in files}
 
     @cached_property
     def _schema(self) -> Schema:
@@ -242,7 +258,11 @@ class Marks:
         return parse_spec(self._work.table.spec_json)
 
 
-def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32], packed: list[_Packed]) -> None:
+def _unpacked(bits: Bits, rows: int) -> Mask:
+    return np.unpackbits(bits, count=rows, bitorder="little").astype(np.bool_)
+
+
+def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32], packed: list[Bits]) -> None:
     *columns, files, rows = batch.columns
     numbers, places = files.to_numpy(), rows.to_numpy()
     gone = index.levels_of(columns) <= levels[numbers]
@@ -251,5 +271,4 @@ def _mark(batch: pa.RecordBatch, index: KeyIndex, levels: npt.NDArray[np.int32],
     numbers, places = numbers[gone], places[gone]
     found, starts = np.unique(numbers, return_index=True)  # rows come in the order of their files
     for number, start, end in zip(found, starts, [*starts[1:], len(places)], strict=True):
-        chosen = places[start:end]
-        np.bitwise_or.at(packed[number], chosen >> 3, np.left_shift(1, chosen & 7).astype(np.uint8))
+        set_bits(packed[number], places[start:end])
