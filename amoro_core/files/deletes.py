@@ -137,11 +137,17 @@ def key_batches(
 
 
 def write_position_deletes(
-    access: FileAccess, path: str, data: DataFile, positions: Positions, sequence_number: int, options: WriterOptions
+    access: FileAccess,
+    path: str,
+    data: DataFile,
+    positions: Positions,
+    sequence_number: int,
+    options: WriterOptions,
+    checkpoint: Callable[[], None] | None = None,
 ) -> DeleteFile:
     """Write the positions (ascending, each once) of one data file as a position delete file.
 
-    Raises StorageFull, and then the file is gone.
+    `checkpoint` is called with each piece that is written, and may raise. Raises StorageFull. Then the file is gone.
     """
     exact = WriterOptions(
         codec=options.codec,
@@ -152,7 +158,7 @@ def write_position_deletes(
         metrics_modes=_EXACT,
         metrics_default="full",
     )
-    output = ParquetOutput(access, path, POSITION_DELETE_SCHEMA, exact)
+    output = ParquetOutput(access, path, POSITION_DELETE_SCHEMA, exact, checkpoint=checkpoint)
     try:
         for start in range(0, len(positions), _WRITE_ROWS):
             output.write(_delete_batch(data.path, positions[start : start + _WRITE_ROWS]))

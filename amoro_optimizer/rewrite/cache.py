@@ -6,6 +6,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+#: How long another's work is waited for until the next look at whether the attempt was cancelled.
+_LOOK_S = 0.1
+
 
 @dataclass(slots=True)
 class _Entry:
@@ -49,21 +52,25 @@ class BoundedCache:
                 _, oldest = self._entries.popitem(last=False)
                 self._nbytes -= oldest.nbytes
 
-    def get_or_make(self, key: Hashable, make: Callable[[], tuple[Any, int]], capacity: int) -> Any:
+    def get_or_make(
+        self, key: Hashable, make: Callable[[], tuple[Any, int]], capacity: int, checkpoint: Callable[[], None]
+    ) -> Any:
         """The value; the first to ask makes it (value and bytes), while others that ask for it wait.
 
-        When making fails those who waited try themselves.
+        When making fails those who waited try themselves. `checkpoint` is called while waiting and may raise.
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
+        while not making.acquire(timeout=_LOOK_S):
+            checkpoint()
         try:
-            with making:
-                found = self.get(key)
-                if found is None:
-                    found, nbytes = make()
-                    self.put(key, found, nbytes, capacity)
-                return found
+            found = self.get(key)
+            if found is None:
+                found, nbytes = make()
+                self.put(key, found, nbytes, capacity)
+            return found
         finally:
+            making.release()
             with self._lock:
                 self._making.pop(key, None)
 

@@ -26,7 +26,7 @@ from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
 from amoro_optimizer.rewrite.outputs import Outputs
-from amoro_optimizer.rewrite.reading import ReadAhead
+from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
 #: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
@@ -167,7 +167,7 @@ class Run:
         data = file.data
         self.checkpoint()
         self.bytes_read += data.size_bytes
-        with open_rows(self.access, data, self._ahead.take(data)) as source:
+        with open_rows(WatchedAccess(self.access, self.checkpoint), data, self._ahead.take(data)) as source:
             if source.rows != data.record_count:
                 raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
             yield source

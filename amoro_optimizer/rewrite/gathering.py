@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,36 @@ _MOST_PARTITIONS = 256
 KeyParts = Iterable[tuple[KeyColumns, int]]
 
 
+class _Keys:
+    """Keys that are collected, with what their index will take."""
+
+    def __init__(self) -> None:
+        self.rows = self.nbytes = 0
+        self._parts: list[tuple[KeyColumns, Levels]] = []
+
+    def add(self, columns: KeyColumns, levels: Levels) -> None:
+        if len(levels) == 0:
+            return
+        self._parts.append((columns, levels))
+        self.rows += len(levels)
+        self.nbytes += sum(2 * int(column.nbytes) for column in columns) + _BYTES_BY_KEY * len(levels)
+
+    def index(self, most_filter_bytes: int) -> KeyIndex:
+        columns = tuple(_joined(chunks) for chunks in zip(*(part for part, _ in self._parts), strict=True))
+        return build_index(columns, np.concatenate([levels for _, levels in self._parts]), most_filter_bytes)
+
+    def distinct(self) -> "_Keys":
+        """Each key once, with its lowest level."""
+        index, found = self.index(0), _Keys()
+        found.add(index.columns, index.levels)
+        return found
+
+    def drain(self) -> Iterator[tuple[KeyColumns, Levels]]:
+        """The parts, each of them let go when the next is asked for."""
+        while self._parts:
+            yield self._parts.pop(0)
+
+
 @dataclass(frozen=True, slots=True)
 class SpilledKeys:
     """Keys that were too many for the memory, and a filter of all their hashes."""
@@ -28,6 +59,7 @@ class SpilledKeys:
     partitions: Partitions
     filter: HashFilter
     directory: Path
+    memory_bytes: int
 
     def row_partitions(self, more: list[pa.Field]) -> Partitions:
         """Files for rows beside those for keys: the key columns, then `more`."""
@@ -35,13 +67,18 @@ class SpilledKeys:
         return Partitions(self.directory, "rows", pa.schema([*kinds, *more]), self.partitions.count)
 
     def index(self, partition: int) -> KeyIndex | None:
-        """The keys of one partition; None when it has none. Each partition can be had once."""
-        batches = list(self.partitions.batches(partition))
-        if not batches:
-            return None
-        table = pa.Table.from_batches(batches)
-        *columns, levels = (_joined(column.chunks) for column in table.columns)
-        return build_index(columns, levels.to_numpy(), self.filter.nbytes)
+        """The keys of one partition; None when it has none. Each partition can be had once.
+
+        Keys that come again and again share a partition: it may have far more rows than keys.
+        """
+        keys, most_bytes = _Keys(), self.memory_bytes
+        for batch in self.partitions.batches(partition):
+            *columns, levels = batch.columns
+            keys.add(columns, levels.to_numpy())
+            if keys.nbytes > most_bytes:
+                keys = keys.distinct()
+                most_bytes = max(most_bytes, 2 * keys.nbytes)
+        return keys.index(self.filter.nbytes) if keys.rows else None
 
 
 def gather(
@@ -52,22 +89,16 @@ def gather(
     None when there is no key. Raises StorageFull, and what `parts` raises.
     """
     source = iter(parts)
-    held: list[tuple[KeyColumns, int]] = []
-    nbytes = rows = 0
+    held, seen = _Keys(), 0
     for columns, level in source:
-        if len(columns[0]) == 0:
-            continue
-        held.append((columns, level))
-        rows += len(columns[0])
-        nbytes += _cost(columns)
-        if nbytes > memory_bytes:
-            wanted = nbytes * max(1, -(-expected_rows // rows))
-            return _spilled(held, source, _partition_count(wanted, memory_bytes), memory_bytes, spill_root, spills)
-    if not held:
-        return None
-    columns = tuple(_joined(chunks) for chunks in zip(*(part for part, _ in held), strict=True))
-    levels = np.concatenate([np.full(len(part[0]), level, np.int32) for part, level in held])
-    return build_index(columns, levels, memory_bytes)
+        held.add(columns, _same_level(columns, level))
+        seen += len(columns[0])
+        if held.nbytes > memory_bytes:
+            before, held = held.rows, held.distinct()
+            if 2 * held.rows > before:  # else keys come again and again, and go on in memory
+                wanted = held.nbytes * max(1, -(-expected_rows // seen))
+                return _spilled(held, source, _partition_count(wanted, memory_bytes), memory_bytes, spill_root, spills)
+    return held.index(memory_bytes) if held.rows else None
 
 
 def parts_of(table: KeyTable, level: int) -> Iterator[tuple[KeyColumns, int]]:
@@ -76,8 +107,8 @@ def parts_of(table: KeyTable, level: int) -> Iterator[tuple[KeyColumns, int]]:
         yield from ((chunks, level) for chunks in zip(*(column.chunks for column in table.columns), strict=True))
 
 
-def _cost(columns: KeyColumns) -> int:
-    return sum(2 * int(column.nbytes) for column in columns) + _BYTES_BY_KEY * len(columns[0])
+def _same_level(columns: KeyColumns, level: int) -> Levels:
+    return np.full(len(columns[0]), level, np.int32)
 
 
 def _partition_count(wanted_bytes: int, memory_bytes: int) -> int:
@@ -87,31 +118,22 @@ def _partition_count(wanted_bytes: int, memory_bytes: int) -> int:
 
 
 def _spilled(
-    held: list[tuple[KeyColumns, int]],
-    rest: KeyParts,
-    count: int,
-    memory_bytes: int,
-    spill_root: str,
-    spills: ExitStack,
+    held: _Keys, rest: KeyParts, count: int, memory_bytes: int, spill_root: str, spills: ExitStack
 ) -> SpilledKeys:
     directory = spills.enter_context(spill_directory(spill_root))
-    kinds = [column.type for column in held[0][0]]
-    schema = pa.schema([*(pa.field(f"k{number}", kind) for number, kind in enumerate(kinds)), ("level", pa.int32())])
-    partitions = Partitions(directory, "keys", schema, count)
+    partitions: Partitions | None = None
     known = HashFilter(1 << 62, memory_bytes // 4)
-
-    def put(columns: KeyColumns, level: int) -> None:
+    for columns, levels in chain(held.drain(), ((columns, _same_level(columns, level)) for columns, level in rest)):
+        if partitions is None:
+            kinds = [pa.field(f"k{number}", column.type) for number, column in enumerate(columns)]
+            partitions = Partitions(directory, "keys", pa.schema([*kinds, ("level", pa.int32())]), count)
         hashes = key_hashes(columns)
         known.add(hashes)
-        levels: Levels = np.full(len(hashes), level, np.int32)
         partitions.add(hashes, [*columns, pa.array(levels)])
-
-    while held:
-        put(*held.pop(0))
-    for columns, level in rest:
-        put(columns, level)
+    if partitions is None:
+        raise ValueError("no key to spill")
     partitions.close()
-    return SpilledKeys(partitions, known, directory)
+    return SpilledKeys(partitions, known, directory, memory_bytes)
 
 
 def _joined(chunks: Iterable[pa.Array]) -> pa.Array:

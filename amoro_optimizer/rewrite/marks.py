@@ -36,12 +36,15 @@ from amoro_optimizer.rewrite.gathering import SpilledKeys, gather, parts_of
 from amoro_optimizer.rewrite.hashing import key_hashes
 from amoro_optimizer.rewrite.key_index import KeyColumns, KeyIndex, Mask, Ranges
 from amoro_optimizer.rewrite.pruning import groups_within
+from amoro_optimizer.rewrite.reading import WatchedAccess
 
 OpenFile = Callable[[InputFile], AbstractContextManager[RowSource]]
 
 #: Shares of the memory limit: keys in an index, and decoded delete files kept for other tasks.
 _KEY_SHARE = 4
 _CACHE_SHARE = 8
+#: More keys than fit in this are looked up faster in parts from disk, and an index of them takes a second to make.
+_MOST_KEY_BYTES = 128 << 20
 #: A delete file is kept whole for other tasks when it has at most this share of the cache.
 _CACHED_SHARE = 4
 #: What a key column of variable width is taken to have for each key, until the file was read.
@@ -68,11 +71,11 @@ class Marks:
     ) -> None:
         """`checkpoint` is called for each batch and may raise."""
         self._work = work
-        self._access = access
+        self._access = WatchedAccess(access, checkpoint)
         self._checkpoint = checkpoint
         self._open_file = open_file
         self._chains = chains_of(work)
-        self._key_bytes = memory_bytes // _KEY_SHARE // max(1, len(self._chains))
+        self._key_bytes = min(memory_bytes // _KEY_SHARE, _MOST_KEY_BYTES) // max(1, len(self._chains))
         self._cache_bytes = memory_bytes // _CACHE_SHARE
         self._spill_root = spill_root
         self._spills = spills
@@ -160,7 +163,7 @@ class Marks:
         types = str(key_schema(self._schema, delete.equality_ids))
         names = self._work.table.name_mapping_json
         key = ("keys", normalise(delete.path), delete.size_bytes, delete.record_count, types, names)
-        found: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
+        found: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
         return found
 
     def _key_width(self, ids: tuple[int, ...]) -> int:
@@ -209,6 +212,7 @@ class Marks:
         packed = [np.zeros(-(-file.data.record_count // 8), np.uint8) for file in files]
         levels = np.array([chain.classes[file.data.path] for file in files], np.int32)
         for partition in range(rows.count):
+            self._checkpoint()
             index = keys.index(partition)
             for batch in rows.batches(partition):
                 self._checkpoint()
@@ -236,7 +240,7 @@ class Marks:
                 return found, sum(len(path) + positions.nbytes for path, positions in found.items())
 
             key = ("positions", normalise(delete.path), delete.size_bytes, delete.record_count)
-            self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes)
+            self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
         return self._positions[index]
 
     @cached_property

@@ -79,8 +79,10 @@ class Outputs:
     def write_deletes(self, data: DataFile, positions: Positions) -> None:
         """Write the position delete file of a converted data file."""
         path = self._new_path(data.partition, "-deletes")
-        number = self._work.sequence_number
-        self.delete_files.append(write_position_deletes(self._access, path, data, positions, number, self._options))
+        written = write_position_deletes(
+            self._access, path, data, positions, self._work.sequence_number, self._options, self._checkpoint
+        )
+        self.delete_files.append(written)
         failpoint("task.after_file")
 
     def abandon(self) -> None:

@@ -1,9 +1,12 @@
-"""The bytes of small data files, fetched while the file before them is decoded."""
+"""Reads that may last: small data files ahead of their turn, and others given up with their attempt."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from itertools import pairwise
 from threading import Thread
+from typing import Any, TypeVar
+
+import pyarrow as pa
 
 from amoro_core.files.io import FileAccess
 from amoro_core.files.opening import SMALL_FILE_BYTES, fetched
@@ -14,6 +17,77 @@ _LOOK_S = 0.1
 #: Two files are held at once: the one that is decoded and the next.
 _FILE_SHARE = 16
 _LEAST_BYTES = 1 << 20
+
+
+Result = TypeVar("Result")
+
+
+def begun(call: Callable[[], Result]) -> "Future[Result]":
+    """The call's result, once a thread of its own has it."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    # A daemon: a read that hangs does not keep a process that was told to end.
+    Thread(target=run, name="read", daemon=True).start()
+    return future
+
+
+def waited(future: "Future[Result]", checkpoint: Callable[[], None]) -> Result:
+    """The result when it is there. `checkpoint` is called meanwhile and may raise; the call is left to its own end."""
+    while not wait([future], _LOOK_S).done:
+        checkpoint()
+    return future.result()
+
+
+class WatchedAccess(FileAccess):
+    """Access whose reads end with the attempt: `checkpoint` is called while one lasts, and may raise."""
+
+    def __init__(self, access: FileAccess, checkpoint: Callable[[], None]) -> None:
+        self._access = access
+        self._checkpoint = checkpoint
+
+    def read_bytes(self, path: str) -> bytes:
+        return waited(begun(lambda: self._access.read_bytes(path)), self._checkpoint)
+
+    def open_input(self, path: str) -> Any:
+        stream = waited(begun(lambda: self._access.open_input(path)), self._checkpoint)
+        return pa.PythonFile(_Stream(stream, self._checkpoint), mode="r")
+
+    def require_readable(self, path: str) -> None:
+        self._access.require_readable(path)
+
+
+class _Stream:
+    """A stream whose reads end with the attempt."""
+
+    def __init__(self, stream: Any, checkpoint: Callable[[], None]) -> None:
+        self._stream = stream
+        self._checkpoint = checkpoint
+        self._reading: Future[bytes] | None = None
+        self.closed = False
+
+    def read(self, size: int = -1) -> bytes:
+        self._reading = begun(lambda: self._stream.read(size))
+        return waited(self._reading, self._checkpoint)
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        return int(self._stream.seek(position, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        """Close it; one that is still being read is closed after that."""
+        self.closed = True
+        if self._reading is None:
+            self._stream.close()
+        else:
+            self._reading.add_done_callback(lambda _: self._stream.close())
 
 
 class ReadAhead:
@@ -33,25 +107,15 @@ class ReadAhead:
         """The content of a small file; None for one that is to be read as a stream. Raises DataFileMissing."""
         ahead, self._ahead = self._ahead, None
         future = ahead[1] if ahead is not None and ahead[0] == file.path else self._begin(file)
-        while not wait([future], _LOOK_S).done:
-            self._checkpoint()
-        content = future.result()
+        content = waited(future, self._checkpoint)
         following = self._next.get(file.path)
         if following is not None:
             self._ahead = (following.path, self._begin(following))
         return content
 
     def _begin(self, file: DataFile) -> "Future[bytes | None]":
-        future: Future[bytes | None] = Future()
-        if file.size_bytes > self._most_bytes:
-            future.set_result(None)
-        else:
-            # A daemon: a read that hangs does not keep a process that was told to end.
-            Thread(target=self._fetch, args=(file, future), name="read-ahead", daemon=True).start()
-        return future
-
-    def _fetch(self, file: DataFile, future: "Future[bytes | None]") -> None:
-        try:
-            future.set_result(fetched(self._access, file, self._most_bytes))
-        except BaseException as error:
-            future.set_exception(error)
+        if file.size_bytes <= self._most_bytes:
+            return begun(lambda: fetched(self._access, file, self._most_bytes))
+        streamed: Future[bytes | None] = Future()
+        streamed.set_result(None)
+        return streamed

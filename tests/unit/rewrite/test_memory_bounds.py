@@ -5,6 +5,9 @@ import signal
 import subprocess
 import sys
 import threading
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned
 from amoro_optimizer.rewrite.cache import DECODED_DELETES, BoundedCache
+from amoro_optimizer.rewrite.gathering import SpilledKeys, gather
+from amoro_optimizer.rewrite.key_index import ABSENT
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory, sweep_spills
 
 from .builders import col, context, data_file, equality_deletes, rows_of, run, task
@@ -53,6 +58,44 @@ def test_more_keys_than_the_memory_holds_delete_exactly_their_rows(
     assert max(seen) > 2
     assert list(spill_root.iterdir()) == []
     assert output.peak_memory_bytes > 1 << 20
+
+
+def test_keys_that_come_again_and_again_stay_in_memory(tmp_path: Path) -> None:
+    file = data_file(tmp_path, COLUMNS, numbered(0, 1000))
+    keys = numbered(0, 10_000, 2)["n"]  # 320 kB of 1 MB, forty times over
+    deletes = [equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": keys}) for _ in range(40)]
+    spill_root = tmp_path / "spill"
+
+    output = run(
+        task(context(tmp_path, SCHEMA), [file], deletes), memory_limit_bytes=8 << 20, spill_root=str(spill_root)
+    )
+
+    assert [row["n"] for row in rows_of(output)] == list(range(1, 1000, 2))
+    assert not spill_root.exists()
+
+
+def test_a_partition_of_few_keys_and_many_rows_takes_memory_by_its_keys(tmp_path: Path) -> None:
+    def parts() -> Iterator[tuple[list[pa.Array], int]]:
+        yield [pa.array(np.arange(50_000))], 5
+        for level in range(25, 0, -1):
+            yield [pa.array(np.full(200_000, 7))], level
+
+    with ExitStack() as spills:
+        keys = gather(parts(), 5_050_000, 1 << 20, str(tmp_path), spills)
+        assert isinstance(keys, SpilledKeys)
+        tracemalloc.start()
+        indexes = [keys.index(partition) for partition in range(keys.partitions.count)]
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+
+    assert sum(len(index.hashes) for index in indexes if index is not None) == 50_000
+    asked = [pa.array([7, 8, 60_000])]
+    assert [min(index.levels_of(asked)[at] for index in indexes if index is not None) for at in range(3)] == [
+        1,
+        5,
+        ABSENT,
+    ]
+    assert peak < 100 << 20  # five million rows take more than 24 bytes each to be sorted
 
 
 def test_converted_files_are_marked_from_spilled_keys_too(tmp_path: Path) -> None:
@@ -164,7 +207,7 @@ def test_threads_that_ask_at_once_make_a_value_once() -> None:
 
     def ask() -> None:
         ready.wait()
-        assert cache.get_or_make("key", make, 100) == "value"
+        assert cache.get_or_make("key", make, 100, lambda: None) == "value"
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
@@ -182,5 +225,5 @@ def test_a_value_that_could_not_be_made_is_made_by_the_next(tmp_path: Path) -> N
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        cache.get_or_make("key", fail, 100)
-    assert cache.get_or_make("key", lambda: ("value", 5), 100) == "value"
+        cache.get_or_make("key", fail, 100, lambda: None)
+    assert cache.get_or_make("key", lambda: ("value", 5), 100, lambda: None) == "value"

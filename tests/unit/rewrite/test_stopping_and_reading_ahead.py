@@ -1,6 +1,8 @@
 """An attempt that is cancelled ends at once, whatever it does just then; files are fetched one ahead."""
 
+import itertools
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,21 @@ from pyiceberg.types import LongType, NestedField
 from amoro_core.errors import AttemptAbandoned, DataFileMissing
 from amoro_core.files.io import FileAccess
 from amoro_core.model.files import DataFile
+from amoro_core.model.rewrite import RewriteOutput
+from amoro_optimizer.rewrite.cache import DECODED_DELETES
 from amoro_optimizer.rewrite.reading import ReadAhead
 
-from .builders import access_to, col, context, data_file, run, task, written_under
+from .builders import (
+    access_to,
+    col,
+    context,
+    data_file,
+    equality_deletes,
+    position_deletes,
+    run,
+    task,
+    written_under,
+)
 
 SCHEMA = Schema(NestedField(1, "n", LongType()))
 COLUMNS = [col("n", pa.int64(), 1)]
@@ -47,28 +61,104 @@ def test_an_attempt_ends_in_the_middle_of_a_row_group_that_is_being_written(tmp_
 
 
 class Hanging(FileAccess):
-    """Files that come only when they are released."""
+    """Files that come only when they are released: those whose path ends so, as a whole and as streams."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, path: str) -> None:
         super().__init__(PyArrowFileIO(), read_locations=[str(root)], write_locations=[f"{root}/data"])
+        self.path = path
         self.asked = threading.Event()
         self.released = threading.Event()
+        self.closed = threading.Event()
 
     def read_bytes(self, path: str) -> bytes:
-        self.asked.set()
-        assert self.released.wait(60)
+        if path.endswith(self.path):
+            self.wait()
         return super().read_bytes(path)
 
+    def open_input(self, path: str) -> Any:
+        stream = super().open_input(path)
+        return HangingStream(self, stream) if path.endswith(self.path) else stream
 
-def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path) -> None:
-    access = Hanging(tmp_path)
-    file = data_file(tmp_path, COLUMNS, {"n": [1]})
+    def wait(self) -> None:
+        self.asked.set()
+        assert self.released.wait(60)
+
+
+class HangingStream:
+    """The head and the foot of a file come at once, what lies between waits."""
+
+    def __init__(self, access: Hanging, stream: Any) -> None:
+        self._access = access
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        if 100 < self._stream.tell() < self._stream.size() // 2:
+            self._access.wait()
+        return bytes(self._stream.read(size))
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        return int(self._stream.seek(position, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def close(self) -> None:
+        assert self._access.released.is_set()
+        self._stream.close()
+        self._access.closed.set()
+
+
+def noise(rows: int) -> pa.Table:
+    return pa.table([np.random.default_rng(1).integers(0, 1 << 60, rows)], schema=pa.schema(COLUMNS))
+
+
+@pytest.mark.parametrize("rows", [1, 300_000], ids=["at once", "stream"])
+@pytest.mark.parametrize("which", ["data", "positions", "keys"])
+def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path, which: str, rows: int) -> None:
+    file = data_file(tmp_path, COLUMNS, noise(rows), row_group_size=100_000)
+    entries = [(file.path, position) for position in range(rows)]
+    deletes = [
+        position_deletes(tmp_path, entries, row_group_size=100_000),
+        equality_deletes(tmp_path, [1], COLUMNS, noise(rows)),
+    ]
+    hanging = {"data": file, "positions": deletes[0], "keys": deletes[1]}[which]
+    access = Hanging(tmp_path, hanging.path)
+    work = task(context(tmp_path, SCHEMA), [file], deletes)
+    if rows > 1:  # larger than what is read at once
+        work = replace(
+            work,
+            deletes=tuple(replace(one, size_bytes=1 << 30) for one in deletes),
+            rewritten=tuple(replace(one, data=replace(one.data, size_bytes=1 << 30)) for one in work.rewritten),
+        )
     try:
         with pytest.raises(AttemptAbandoned):
-            run(task(context(tmp_path, SCHEMA), [file]), access, is_cancelled=access.asked.is_set)
+            run(work, access, is_cancelled=access.asked.is_set, spill_root=str(tmp_path / "spill"))
         assert not access.released.is_set()
     finally:
         access.released.set()
+    if rows > 1:
+        assert access.closed.wait(30)
+
+
+def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path) -> None:
+    DECODED_DELETES.clear()
+    files = [data_file(tmp_path, COLUMNS, {"n": [1, 2]}) for _ in range(2)]
+    delete = equality_deletes(tmp_path, [1], COLUMNS, {"n": [1]})
+    access = Hanging(tmp_path, delete.path)
+    first, second = (task(context(tmp_path, SCHEMA), [file], [delete]) for file in files)
+    outputs: list[RewriteOutput] = []
+    other = threading.Thread(target=lambda: outputs.append(run(first, access)))
+    other.start()
+    try:
+        assert access.asked.wait(30)
+        looks = itertools.count()
+        with pytest.raises(AttemptAbandoned):
+            run(second, access, is_cancelled=lambda: next(looks) > 20)
+        assert not access.released.is_set()
+    finally:
+        access.released.set()
+        other.join()
+    assert outputs[0].rows_deleted == 1
 
 
 class Recording(FileAccess):
