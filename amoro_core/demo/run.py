@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.app import Coordinator, embedded_settings, running
@@ -54,6 +55,7 @@ def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
     """
     started = time.monotonic()
     configure_logs(logging.ERROR)  # what is logged otherwise is what the demo shows
+    pa.enable_signal_handlers(False)  # Ctrl-C is for us to hear, also while a file is read
     with (
         interruptible() as interruption,
         _workplace(directory) as place,
