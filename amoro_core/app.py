@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -39,6 +40,7 @@ from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.services.keeping import StateService
+from amoro_core.services.metering import MeteringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
@@ -54,6 +56,9 @@ from amoro_optimizer.backends.standalone import in_process
 from amoro_optimizer.rewrite.digesting import digest_rows
 from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
+
+if TYPE_CHECKING:
+    from amoro_core.rpc.scraping import MetricsServer
 
 log = structlog.get_logger("amoro.app")
 
@@ -95,6 +100,7 @@ class Coordinator:
             self._lock.release()
             raise
         self._given_catalogs = tuple(catalogs)
+        self._metrics: MetricsServer | None = None
         self._store.write(self._prepare)
         self._work, self._changes = Changes(), Changes()
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
@@ -123,6 +129,8 @@ class Coordinator:
             raise
         self._announce()
         self._loops.start()
+        if self._metrics:
+            self._metrics.start()
         log.info("coordinator.started", address=self.address, home=str(self.home), pid=os.getpid())
 
     def stop(self) -> None:
@@ -189,6 +197,7 @@ class Coordinator:
             explore_queue=settings.explore_queue,
             watch=watch,
         )
+        self._metrics = self._open_metrics() if settings.metrics_port else None
         self._server = Server(
             settings.host,
             settings.port,
@@ -196,6 +205,15 @@ class Coordinator:
             self._admin_servicer,
             (self._work, self._changes),
             certificates,
+        )
+
+    def _open_metrics(self) -> "MetricsServer":
+        # Prometheus's client is loaded where somebody wants it.
+        from amoro_core.rpc.scraping import MetricsServer
+
+        metering = MeteringService(self._store, utc_now, version("amoro"))
+        return MetricsServer(
+            self.settings.metrics_port, metering.read, lambda token: self.tokens.holds(TokenKind.ADMIN, token)
         )
 
     def _optimizing_servicer(self) -> OptimizingServicer:
@@ -261,6 +279,8 @@ class Coordinator:
         draft.replace(target)
 
     def _close(self) -> None:
+        if self._metrics:
+            self._metrics.stop()
         self._pool.shutdown()
         self._store.close()
         self._lock.release()
@@ -353,7 +373,7 @@ def _refuse_exposure(settings: Settings) -> None:
 
 def embedded_settings(settings: Settings) -> Settings:
     """Settings of a coordinator that serves one command: any port, on loopback."""
-    clear = {"tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
+    clear = {"metrics_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
     return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
 
 

@@ -21,6 +21,7 @@ class Settings:
 
     host: str = "127.0.0.1"
     port: int = field(default=1261, metadata={"least": 0, "most": 65535})
+    metrics_port: int = field(default=0, metadata={"least": 0, "most": 65535})  # of /metrics, on loopback; 0: none
     insecure: bool = False  # listen beyond loopback although nothing is encrypted
     tls_certificate: str = ""  # a file in PEM; with it and its key the address is encrypted
     tls_key: str = ""

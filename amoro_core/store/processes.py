@@ -141,6 +141,16 @@ def list_active(db: Database) -> list[OptimizingProcess]:
     return [_from_row(row) for row in rows]
 
 
+def list_ended_since(db: Database, since: datetime) -> list[OptimizingProcess]:
+    """Processes that ended at that moment or later, in the order of their ends."""
+    rows = select(
+        db,
+        "SELECT * FROM table_process WHERE finished_at_ms >= ? ORDER BY finished_at_ms, process_id",
+        (to_ms(since),),
+    )
+    return [_from_row(row) for row in rows]
+
+
 def remove_ended(db: Database, before: datetime, limit: int) -> int:
     """Forget processes that ended before that moment, with tasks, payloads and attempts; how many, at most `limit`.
 

@@ -7,7 +7,7 @@ runtime is written at each refresh.
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from sqlite_utils import Database
@@ -141,6 +141,36 @@ def list_due(db: Database, now: datetime) -> list[tuple[int, str]]:
 def list_pending(db: Database) -> list[TableRuntime]:
     """The tables that wait for a plan, in order of their names."""
     return [_from_row(row) for row in select(db, _PENDING)]
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCount:
+    """Tables of one group in one status, refused for the same word."""
+
+    group: str
+    status: OptimizingStatus
+    refusal: str
+    tables: int
+    oldest_since: datetime  # when the first of them came into it
+
+
+def count_by_status(db: Database) -> list[StatusCount]:
+    """How many tables stand where, in order of groups and statuses."""
+    rows = select(
+        db,
+        "SELECT group_name, status, refusal, count(*) AS tables, min(status_since_ms) AS since FROM table_runtime "
+        "GROUP BY group_name, status, refusal ORDER BY group_name, status, refusal",
+    )
+    return [
+        StatusCount(
+            row["group_name"],
+            OptimizingStatus(row["status"]),
+            row["refusal"],
+            int(row["tables"]),
+            from_ms(row["since"]),
+        )
+        for row in rows
+    ]
 
 
 def count(db: Database) -> int:

@@ -133,6 +133,17 @@ def list_ended_since(db: Database, since: datetime) -> list[OptimizingTask]:
     return [_from_row(row) for row in rows]
 
 
+def count_open(db: Database) -> dict[tuple[str, TaskStatus], int]:
+    """How many tasks of active processes wait or are held, by group and status."""
+    rows = select(
+        db,
+        "SELECT group_name, status, count(*) AS tasks FROM task_runtime WHERE process_id IN (SELECT process_id "
+        "FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown')) "
+        "AND status IN ('planned', 'scheduled', 'acked') GROUP BY group_name, status",
+    )
+    return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}
+
+
 def count_by_status(db: Database, process_id: str) -> dict[TaskStatus, int]:
     """How many tasks of the process are in each status; every status is named."""
     rows = select(

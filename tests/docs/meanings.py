@@ -3,6 +3,7 @@
 SETTINGS = {
     "host": "the address to listen on; beyond loopback only by TLS, or with `insecure`",
     "port": "the port; `0` picks a free one. A port that is taken is an error that names its holder",
+    "metrics-port": "where [Prometheus](metrics.md) asks for `/metrics`, on 127.0.0.1; 0: nowhere",
     "insecure": "accept that nothing is encrypted beyond loopback, in a network you trust",
     "tls-certificate": "file in PEM with the certificate, and what leads to its authority; renewed files are taken by themselves",
     "tls-key": "file in PEM with its key, without a password",

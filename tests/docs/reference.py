@@ -11,6 +11,7 @@ import typer
 from amoro_cli.main import build
 from amoro_core.command import LazyLauncher
 from amoro_core.model.config import CATALOG_PREFIX, ENABLED_KEY, OptimizingConfig
+from amoro_core.model.metrics import METRICS
 from amoro_core.settings import Settings
 from tests.docs.diagrams import MACHINES, draw, words
 from tests.docs.meanings import PROPERTIES, SETTINGS, STATES
@@ -28,6 +29,7 @@ def pages() -> dict[str, str]:
         "commands.md": commands(),
         "settings.md": settings(),
         "properties.md": properties(),
+        "metrics.md": metrics(),
         "states.md": states(),
         **pictures,
     }
@@ -122,6 +124,25 @@ def properties() -> str:
         "mended; unknown keys are left alone. Intervals are in milliseconds, sizes in bytes.\n"
         "`amoro table properties TABLE` shows what holds for a table, and why.\n\n"
         + _table(("Property", "Default", "Meaning"), rows)
+    )
+
+
+# Metrics
+
+
+def metrics() -> str:
+    """Every metric."""
+    rows = (
+        (f"`{metric.name}`", metric.kind.value, ", ".join(f"`{label}`" for label in metric.labels), metric.meaning)
+        for metric in METRICS
+    )
+    return (
+        f"{_MADE}# Metrics\n\n"
+        "With the [setting](settings.md) `metrics-port` the coordinator answers `http://127.0.0.1:PORT/metrics` for who\n"
+        "shows an admin token, and `/livez` and `/readyz` for anybody on its machine. Values are read when they are asked\n"
+        "for; counters begin anew with each start of the coordinator.\n"
+        "[How to have them scraped, and what to be woken for](../howto/service.md#have-it-watched).\n\n"
+        + _table(("Metric", "Kind", "Labels", "Meaning"), rows)
     )
 
 

@@ -16,6 +16,7 @@ from amoro_core.settings_sources import file_schema, load_settings
 DEFAULTS = (
     ("host", "127.0.0.1", "default"),
     ("port", "1261", "default"),
+    ("metrics-port", "0", "default"),
     ("insecure", "false", "default"),
     ("tls-certificate", "", "default"),
     ("tls-key", "", "default"),
@@ -49,8 +50,9 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
         == (
             ("host", "0.0.0.0", "flag --host"),  # noqa: S104
             ("port", "7001", "environment AMORO_PORT"),
+            ("metrics-port", "0", "default"),
             ("insecure", "false", "default"),
-            *DEFAULTS[3:6],
+            *DEFAULTS[4:7],
             ("heartbeat-interval", "5s", f"file {path}"),
             ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
             ("schedule-to-ack", "30s", "default"),

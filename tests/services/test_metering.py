@@ -1,0 +1,119 @@
+"""The values that Prometheus is told, from a store in which things happen."""
+
+from datetime import timedelta
+
+import pytest
+
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.services.metering import MeteringService
+from amoro_core.store import processes
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.services.world import World
+
+FULL = OptimizingType.FULL
+
+
+def told(metering: MeteringService) -> dict[str, float]:
+    """What is above zero, but for what every start has."""
+    return {
+        ".".join((sample.name.removeprefix("amoro_"), *sample.labels)): sample.value
+        for sample in metering.read()
+        if sample.value and sample.name not in ("amoro_build_info", "amoro_start_time_seconds")
+    }
+
+
+@pytest.fixture
+def metering(world: World) -> MeteringService:
+    return MeteringService(world.store, lambda: world.now, "7")
+
+
+def small_files(world: World) -> None:
+    """Three more small files in the table db.t."""
+    if not world.catalog.table_exists("db.t"):
+        writer.make_table(world.catalog, "db.t", SCHEMA)
+    table = world.catalog.load_table("db.t")
+    for number in range(3):
+        writer.append(table, [row(number), row(number + 10)])
+
+
+def test_each_step_of_a_process_is_seen(world: World, metering: MeteringService) -> None:
+    assert told(metering) == {}
+    small_files(world)
+    writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 2)
+    process_id = world.begin(FULL)
+    optimizer = world.optimizer(threads=4)
+    hands = {"optimizers.default.active": 1.0, "optimizer_threads.default": 4.0}
+    assert told(metering) == {
+        **hands,
+        "tables.default.full_optimizing": 1.0,
+        "active_processes.full.running": 1.0,
+        "open_tasks.default.planned": 1.0,
+    }
+    world.run_all(process_id, optimizer)
+    assert told(metering) == {**hands, "tables.default.committing": 1.0, "active_processes.full.committing": 1.0}
+
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    world.optimizers.drain(optimizer)
+    found = told(metering)
+    assert found.pop("rewritten_bytes_total") > 0
+    assert found == {
+        "optimizers.default.draining": 1.0,
+        "optimizer_threads.default": 4.0,
+        "tables.default.idle": 1.0,
+        "processes_total.full.success": 1.0,
+        "data_files_removed_total": 3.0,
+        "data_files_added_total": 1.0,
+        "delete_files_removed_total": 1.0,
+        "verified_rows_total": 5.0,
+    }
+
+
+def test_counters_grow_with_each_process_and_with_nothing_else(world: World, metering: MeteringService) -> None:
+    for number in range(1, 4):
+        small_files(world)
+        world.optimize(FULL)
+        assert [told(metering)["processes_total.full.success"] for _ in range(3)] == [number] * 3
+        world.later(7 * 60)
+    assert told(metering)["processes_total.full.success"] == 3
+    world.later(3600)
+    world.store.write(lambda db: processes.remove_ended(db, world.now, 100))  # as the history forgets
+    assert told(metering)["processes_total.full.success"] == 3
+
+
+def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:
+    small_files(world)
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    world.later(60)
+    assert "processes_total.full.success" not in told(metering)
+    world.now -= timedelta(seconds=30)
+    world.committing.commit(process_id)
+    world.later(60)
+    assert told(metering)["processes_total.full.success"] == 1
+
+
+def test_what_ended_before_the_start_does_not_count(world: World) -> None:
+    small_files(world)
+    world.optimize(FULL)
+    world.later(1)
+    assert "processes_total.full.success" not in told(MeteringService(world.store, lambda: world.now, "7"))
+
+
+def test_waiting_and_refused_tables_are_told(world: World, metering: MeteringService) -> None:
+    for name, properties in (
+        ("waits", {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}),
+        ("bad", {"self-optimizing.target-size": "abc"}),
+    ):
+        table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties=properties)
+        for number in range(3):
+            writer.append(table, [row(number)])
+        world.tables.refresh(world.table(f"cat.db.{name}").table_id)
+    world.later(90)
+    assert told(metering) == {
+        "tables.default.pending": 1.0,
+        "tables.default.refused": 1.0,
+        "refused_tables.configuration": 1.0,
+        "oldest_pending_table_seconds.default": 90.0,
+    }
