@@ -120,7 +120,8 @@ def instance_status(status: "pb.InstanceStatus") -> Document:
 
 def instance_logs(logs: "pb.InstanceLogs") -> Document:
     """Schema amoro.logs/v1: `resource_id`, `lines`."""
-    return Document("amoro.logs/v1", encode(logs), (logs.resource_id,), tuple(logs.lines))
+    nothing = "Nothing: it has not said a word yet, or its container can't be asked for it."
+    return Document("amoro.logs/v1", encode(logs), (logs.resource_id,), tuple(logs.lines) or (nothing,))
 
 
 def findings_document(findings: Sequence[Finding]) -> Document:

@@ -135,7 +135,7 @@ class SparkContainer:
         if cluster is None:
             return self._processes.logs(resource, lines)
         try:
-            said = _run(cluster.ask_logs(resource.handle), ASK_S)
+            said = _run(cluster.ask_logs(resource.handle, lines), ASK_S)
         except AmoroError:
             return []
         return [without_secrets(line) for line in said.splitlines() if line.strip()][-lines:]

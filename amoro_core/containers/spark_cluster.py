@@ -8,6 +8,8 @@ from typing import Protocol
 from amoro_core.model.containers import Launch, Liveness, Observation
 
 _NAMESPACE = "spark-conf.spark.kubernetes.namespace"
+#: What a long line takes; YARN counts bytes.
+_LINE_BYTES = 1024
 
 
 class Cluster(Protocol):
@@ -34,7 +36,9 @@ class Cluster(Protocol):
 
     def kill(self, handle: str, submit: Callable[[], str]) -> list[str]: ...
 
-    def ask_logs(self, handle: str) -> list[str]: ...
+    def ask_logs(self, handle: str, lines: int) -> list[str]:
+        """The command that shows the last lines that the driver said: so many, or somewhat more."""
+        ...
 
 
 class Yarn:
@@ -63,8 +67,8 @@ class Yarn:
     def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return ["yarn", "application", "-kill", _id(handle)]
 
-    def ask_logs(self, handle: str) -> list[str]:
-        return ["yarn", "logs", "-applicationId", _id(handle), "-size", "-65536"]
+    def ask_logs(self, handle: str, lines: int) -> list[str]:
+        return ["yarn", "logs", "-applicationId", _id(handle), "-size", f"-{lines * _LINE_BYTES}"]
 
 
 class Kubernetes:
@@ -96,9 +100,9 @@ class Kubernetes:
     def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
         return [submit(), f"--master={handle.rpartition('|')[0]}", "--kill", _id(handle)]
 
-    def ask_logs(self, handle: str) -> list[str]:
+    def ask_logs(self, handle: str, lines: int) -> list[str]:
         namespace, _, pod = _id(handle).partition(":")
-        return ["kubectl", "logs", f"--namespace={namespace}", "--tail=100", pod]
+        return ["kubectl", "logs", f"--namespace={namespace}", f"--tail={lines}", pod]
 
 
 CLUSTERS: tuple[Cluster, ...] = (Yarn(), Kubernetes())

@@ -219,3 +219,5 @@ def test_the_log_of_an_instance_is_shown_and_steers_no_terminal(cli: Cli, admin:
         "lines": ["one", "two \x1b[2J"],
     }
     assert cli("optimizer", "logs", "r-1234", "--lines", "0").status == 2
+    admin.script("GetInstanceLogs", pb.InstanceLogs(resource_id="r-1"))
+    assert cli("optimizer", "logs", "r-1234").out.startswith("Nothing: it has not said a word yet")

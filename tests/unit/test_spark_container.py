@@ -128,6 +128,8 @@ def test_yarn_gets_the_token_as_a_file_and_is_asked_by_its_own_command(
     fake.answers("Application Report :\n\tState : RUNNING\n\tFinal-State : UNDEFINED\n")
     assert container.status(resource(handle)) == Observation(Liveness.ALIVE)
     container.stop(resource(handle), by_force=True)
+    fake.answers("one\ntwo password=abc\nthree\n")
+    assert container.logs(resource(handle), 2) == ["two password=***", "three"]
     submitted, *others = fake.asked()
     words = submitted.split()
     assert words[:3] == ["spark-submit", "--master=yarn", "--deploy-mode=cluster"]
@@ -138,6 +140,7 @@ def test_yarn_gets_the_token_as_a_file_and_is_asked_by_its_own_command(
     assert others == [
         "yarn application -status application_1586176069782_0003",
         "yarn application -kill application_1586176069782_0003",
+        "yarn logs -applicationId application_1586176069782_0003 -size -2048",
     ]
 
 
@@ -155,7 +158,7 @@ def test_kubernetes_is_asked_by_the_pod_that_we_named(tmp_path: Path, fake: Fake
     assert others == [
         f"spark-submit --master=k8s://https://k:6443 --status lake:amoro-{ID}",
         f"spark-submit --master=k8s://https://k:6443 --kill lake:amoro-{ID}",
-        f"kubectl logs --namespace=lake --tail=100 amoro-{ID}",
+        f"kubectl logs --namespace=lake --tail=2 amoro-{ID}",
     ]
 
 
