@@ -91,6 +91,9 @@ def _local() -> Launcher:
     # half a CPU second.
     gc.disable()
     try:
+        from amoro_core.iceberg.configuration import confine_pyiceberg
+
+        confine_pyiceberg()
         from amoro_core.launcher import LocalLauncher
     finally:
         gc.freeze()

@@ -59,7 +59,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
     yield _guarded("settings", lambda: _said(load_settings(home, config)), "Mend the settings file.")
     yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
-    free = shutil.disk_usage(home if home.exists() else home.parent).free
+    free = shutil.disk_usage(_nearest(home)).free
     yield Diagnosis(
         "disk",
         free >= FREE_BYTES,
@@ -137,11 +137,15 @@ def _said(settings: Settings) -> str:
 
 
 def _writable(home: Path) -> str:
-    place = home if home.exists() else home.parent
-    with tempfile.TemporaryFile(dir=place) as file:
+    with tempfile.TemporaryFile(dir=_nearest(home)) as file:
         file.write(b"amoro")
         os.fsync(file.fileno())
     return str(home)
+
+
+def _nearest(home: Path) -> Path:
+    """The directory, or where it would be made."""
+    return next(place for place in (home, *home.parents) if place.exists())
 
 
 def _loopback() -> str:

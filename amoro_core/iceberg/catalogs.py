@@ -7,12 +7,10 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pydantic
-import strictyaml  # type: ignore[import-untyped]
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
 from pyiceberg.exceptions import (
     NoSuchNamespaceError,
@@ -33,6 +31,7 @@ from amoro_core.errors import (
     TableNotFound,
     TableRefused,
 )
+from amoro_core.iceberg.configuration import configuration_file
 from amoro_core.iceberg.directories import DirectoryCatalog
 from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
@@ -82,7 +81,7 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
     The first file of $PYICEBERG_HOME and the home directory counts, then PYICEBERG_CATALOG__*; never a file of the
     current directory, which may be anybody's. Raises InvalidSettings for a malformed file.
     """
-    own = _pyiceberg_file()
+    own = configuration_file()
     try:
         # Its values win over the file's; a copy is given since it is filled in.
         merged = merge_config(own, Config._from_environment_variables(dict(own)))
@@ -96,39 +95,6 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
         for name, properties in sorted(catalogs.items())
         if isinstance(properties, Mapping)
     ]
-
-
-def _pyiceberg_file() -> dict[str, Any]:
-    for directory in (os.environ.get("PYICEBERG_HOME"), os.path.expanduser("~")):
-        path = Path(directory, ".pyiceberg.yaml") if directory else None
-        if path is None or not path.is_file():
-            continue
-        try:
-            found = _parsed(path, path.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, OSError) as error:
-            raise InvalidSettings(f"{path} can't be read: {error}") from error
-        if found:
-            return _with_lower_keys(found)
-    return {}
-
-
-@lru_cache(maxsize=4)
-def _parsed(path: Path, text: str) -> Mapping[str, Any]:
-    """The settings of a file. Kept: it is asked for at each look at a table, and parsing takes milliseconds."""
-    try:
-        found = strictyaml.load(text).data
-    except strictyaml.YAMLError as error:
-        raise InvalidSettings(f"{path} can't be read: {error}") from error
-    if not isinstance(found, Mapping):
-        raise InvalidSettings(f"{path} is no mapping of settings")
-    return found
-
-
-def _with_lower_keys(found: Mapping[str, Any]) -> dict[str, Any]:
-    """pyiceberg's keys know no case."""
-    return {
-        key.lower(): _with_lower_keys(value) if isinstance(value, Mapping) else value for key, value in found.items()
-    }
 
 
 def _flat(properties: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from tests.acceptance.processes import ROOT
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of
@@ -41,6 +44,48 @@ def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_it
         "enrolment.token",
     ]
     catalog.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "says"),
+    [
+        (b"catalog: [\n", 2, "{file} can't be read: "),
+        (b"\xff\xfe", 2, "{file} can't be read: 'utf-8' codec"),
+        (b"just text", 2, "{file} is no mapping of settings [AMORO-2002]"),
+        (b"- a\n", 2, "{file} is no mapping of settings [AMORO-2002]"),
+        (b"catalog: x\n", 2, "pyiceberg's configuration has something else than catalogs under 'catalog'"),
+        (b"", 0, "No coordinator runs on"),
+        (b"# nothing yet\n", 0, "No coordinator runs on"),
+    ],
+)
+def test_a_configuration_of_pyicebergs_that_is_malformed_is_told_by_its_name(
+    tmp_path: Path, content: bytes, status: int, says: str
+) -> None:
+    file = tmp_path / ".pyiceberg.yaml"
+    file.write_bytes(content)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    done = _amoro(tmp_path, elsewhere, "catalog", "list")
+    assert (done.returncode, says.format(file=file) in done.stderr) == (status, True), done.stderr
+    # In the current directory it is anybody's, and not looked at.
+    file.rename(elsewhere / file.name)
+    assert _amoro(tmp_path, elsewhere, "catalog", "list").returncode == 0
+
+
+def _amoro(home: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "amoro_core", *arguments],
+        capture_output=True, stdin=subprocess.DEVNULL, env={**kept, "HOME": str(home), "PYTHONPATH": str(ROOT)},
+        cwd=cwd, timeout=120, check=False, encoding="utf-8",
+    )  # fmt: skip
+
+
+def test_doctor_looks_where_a_state_directory_would_be_made(tmp_path: Path) -> None:
+    done = _amoro(tmp_path, tmp_path, "doctor", "--home", str(tmp_path / "a/b/c"), "-o", "json")
+    checks = {check["name"]: check["ok"] for check in json.loads(done.stdout)["findings"]}
+    assert (checks["state directory"], checks["disk"], done.stderr) == (True, True, "")
+    assert not (tmp_path / "a").exists()
 
 
 def test_what_a_command_in_this_process_does_not_need_is_not_loaded_for_it(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def properties() -> str:
         "Names and defaults are Amoro's. A property is set on the table, with any engine; a catalog's property with\n"
         f"`{CATALOG_PREFIX}` before the name is the default of its tables. A malformed value refuses the table by name until it is\n"
         "mended; unknown keys are left alone. Intervals are in milliseconds, sizes in bytes.\n"
-        "`amoro table properties TABLE` shows what holds for a table, and why.\n\n"
+        "`amoro table properties TABLE` shows what holds for a table, and why, and names keys that are not known.\n\n"
         + _table(("Property", "Default", "Meaning"), rows)
     )
 
