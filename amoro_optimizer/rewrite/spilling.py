@@ -48,11 +48,15 @@ def sweep_spills(root: str) -> int:
 
 @contextmanager
 def spill_directory(root: str) -> Iterator[Path]:
-    """A new directory in `root`, locked as long as this process lives, gone when the block ends. Raises StorageFull."""
+    """A new directory in `root`, locked as long as this process lives, gone when the block ends. Raises StorageFull.
+
+    What killed processes have left there goes first: an executor of Spark has no start of its own to do that.
+    """
     with translated(root):
         Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
         if Path(root).stat().st_uid != os.getuid():
             raise WorkFailed(f"the directory {root} for spilled keys belongs to another user")
+        sweep_spills(root)
         lock, descriptor = _locked(Path(root))
         directory = lock.with_suffix("")
         try:

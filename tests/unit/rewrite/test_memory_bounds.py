@@ -129,16 +129,10 @@ def test_spilled_keys_are_gone_after_an_attempt_that_was_abandoned(tmp_path: Pat
 
 
 def test_a_sweep_deletes_what_killed_processes_left_and_nothing_else(tmp_path: Path) -> None:
-    left_behind = subprocess.Popen([sys.executable, "-c", _HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    assert left_behind.stdout is not None
-    assert left_behind.stdout.readline() == "ready\n"
     with spill_directory(str(tmp_path)) as own:
-        assert sweep_spills(str(tmp_path)) == 0
-        left_behind.send_signal(signal.SIGKILL)
-        left_behind.wait()
-        left_behind.stdout.close()
+        left = left_behind(tmp_path)
         (tmp_path / "other").mkdir()
-        assert len(list(tmp_path.glob("rewrite-*/keys.arrow"))) == 1
+        assert left.exists()
 
         assert sweep_spills(str(tmp_path)) == 1
 
@@ -146,12 +140,35 @@ def test_a_sweep_deletes_what_killed_processes_left_and_nothing_else(tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
+def test_whoever_spills_next_and_whoever_starts_next_deletes_what_killed_processes_left(tmp_path: Path) -> None:
+    root = tmp_path / f"amoro-{os.getuid()}"
+    first = left_behind(root)
+    with spill_directory(str(root)):
+        assert not first.exists()
+    second = left_behind(root)
+    starting = "from amoro_optimizer.backends.standalone import in_process; in_process(1)"
+    subprocess.run([sys.executable, "-c", starting], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert not second.exists()
+
+
+def left_behind(root: Path) -> Path:
+    """A file in the spill directory of a process that was killed; not swept while it lived."""
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    (name,) = holder.stdout.readline().split()
+    assert sweep_spills(str(root)) == 0
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    return Path(name)
+
+
 _HOLDER = """
 import signal, sys
 from amoro_optimizer.rewrite.spilling import spill_directory
 with spill_directory(sys.argv[1]) as directory:
     (directory / "keys.arrow").write_bytes(b"x")
-    print("ready", flush=True)
+    print(directory / "keys.arrow", flush=True)
     signal.pause()
 """
 
