@@ -2,6 +2,7 @@
 
 import math
 import struct
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,43 @@ def test_codec_pages_and_checksums_are_as_configured(access: FileAccess, tmp_pat
 
     chunk = pq.ParquetFile(written.path).metadata.row_group(0).column(0)
     assert (chunk.compression, chunk.has_offset_index) == ("SNAPPY", True)
+
+
+@pytest.mark.parametrize(("codec", "low", "high"), [("zstd", 1, 19), ("gzip", 1, 9), ("brotli", 0, 9)])
+def test_a_higher_level_makes_smaller_files(
+    access: FileAccess, tmp_path: Path, codec: str, low: int, high: int
+) -> None:
+    texts = [f"{n * 7919 % 9973:06} some text {n % 13} and more" for n in range(20_000)]
+    rows = {"n": list(range(20_000)), "s": texts}
+
+    def size(level: int) -> int:
+        properties = {"write.parquet.compression-codec": codec, "write.parquet.compression-level": str(level)}
+        written = write(access, tmp_path, NS, [rows], properties)
+        chunk = pq.ParquetFile(written.path).metadata.row_group(0).column(1)
+        assert chunk.compression == codec.upper()
+        Path(written.path).unlink()
+        return written.size_bytes
+
+    assert size(high) < size(low)
+
+
+def test_smaller_pages_are_more_pages(access: FileAccess, tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "n", LongType()))
+    batch = pa.RecordBatch.from_pydict({"n": list(range(10_000))}, schema=arrow_schema(schema))
+
+    def pieces(properties: dict[str, str]) -> int:
+        """How often something was written: each page is."""
+        told: list[int] = []
+        options = writer_options({"write.parquet.dict-size-bytes": "1", **properties})
+        path = f"{tmp_path}/{uuid.uuid4()}.parquet"
+        output = ParquetOutput(access, path, schema, options, checkpoint=lambda: told.append(1))
+        output.write(batch)
+        output.close()
+        return len(told)
+
+    whole = pieces({})
+    assert pieces({"write.parquet.page-size-bytes": "20000"}) >= whole + 3  # of 80,000
+    assert pieces({"write.parquet.page-row-limit": "500"}) >= whole + 18  # of 10,000
 
 
 def test_counts_and_bounds_cover_all_row_groups(access: FileAccess, tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def test_fewer_live_rows_than_outputs_make_a_file_for_each_row(tmp_path: Path) -
 
 
 def test_an_output_carries_the_plan_s_numbers_and_a_name_of_its_attempt(tmp_path: Path) -> None:
-    (file,) = run(task(context(tmp_path, SCHEMA), [numbered(tmp_path, 0, 10)])).data_files
+    given = replace(numbered(tmp_path, 0, 10), sort_order_id=3)
+    (file,) = run(task(context(tmp_path, SCHEMA), [given])).data_files
 
     name = r"01890000-0000-7000-8000-000000000001-3-2-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.parquet"
     assert re.fullmatch(re.escape(f"{tmp_path}/data/") + name, file.path)
