@@ -15,7 +15,7 @@ from amoro_core.files.keys import comparable
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.verification import RowsDigest
-from amoro_optimizer.rewrite.engine import Run
+from amoro_optimizer.rewrite.engine import Run, cancelled_first
 from amoro_optimizer.rewrite.hashing import NULL_HASH, Hashes, key_hashes, mixed
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget
@@ -45,7 +45,7 @@ def digest_rows(
     memory_bytes = budget(memory_limit_bytes)
     run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
     digest = RowsDigest()
-    with ExitStack() as spills:
+    with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
             work,
             access,

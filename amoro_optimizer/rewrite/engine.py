@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
-from amoro_core.errors import AttemptAbandoned, CheckFailed, UnreadableFile
+from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, UnreadableFile
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import require_parquet, writer_options
@@ -60,7 +60,7 @@ def rewrite(
     options = writer_options(work.table.properties)
     memory_bytes = budget(memory_limit_bytes)
     run = Run(work, access, attempt, on_progress, is_cancelled, memory_bytes)
-    with ExitStack() as spills:
+    with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
             work,
             access,
@@ -171,6 +171,19 @@ class Run:
             if source.rows != data.record_count:
                 raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
             yield source
+
+
+@contextmanager
+def cancelled_first(run: Run) -> Iterator[None]:
+    """Whatever fails in the block once the attempt was cancelled, it fails as that.
+
+    A read that ends with its attempt is an unreadable file to Arrow's ORC reader, which hides the reason.
+    """
+    try:
+        yield
+    except AmoroError:
+        run.checkpoint()
+        raise
 
 
 def _refuse_unfit(work: RewriteInput) -> None:

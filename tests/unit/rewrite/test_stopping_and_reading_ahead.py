@@ -15,7 +15,7 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import AttemptAbandoned, DataFileMissing
 from amoro_core.files.io import FileAccess
-from amoro_core.model.files import DataFile
+from amoro_core.model.files import DataFile, FileFormat
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_optimizer.rewrite.cache import DECODED_DELETES
 from amoro_optimizer.rewrite.reading import ReadAhead
@@ -31,6 +31,7 @@ from .builders import (
     task,
     written_under,
 )
+from .test_other_formats import NAMES, TWO, avro_file, orc_col, orc_file
 
 SCHEMA = Schema(NestedField(1, "n", LongType()))
 COLUMNS = [col("n", pa.int64(), 1)]
@@ -138,6 +139,28 @@ def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path, which: str, rows: in
         access.released.set()
     if rows > 1:
         assert access.closed.wait(30)
+
+
+@pytest.mark.parametrize("kind", [FileFormat.AVRO, FileFormat.ORC])
+def test_an_attempt_ends_while_a_stream_of_another_format_hangs(tmp_path: Path, kind: FileFormat) -> None:
+    rows = [{"n": number, "s": f"row {number * 7919}"} for number in range(150_000)]
+    if kind is FileFormat.AVRO:
+        file = avro_file(tmp_path, NAMES, rows)
+    else:
+        columns = pa.schema([orc_col("n", pa.int64(), 1), orc_col("s", pa.string(), 2)])
+        file = orc_file(tmp_path, pa.Table.from_pylist(rows, schema=columns))
+    access = Hanging(tmp_path, file.path)
+    try:
+        with pytest.raises(AttemptAbandoned):
+            run(
+                task(context(tmp_path, TWO), [replace(file, size_bytes=1 << 30)]),
+                access,
+                is_cancelled=access.asked.is_set,
+            )
+        assert not access.released.is_set()
+    finally:
+        access.released.set()
+    assert access.closed.wait(30)
 
 
 def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path) -> None:
