@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,13 +43,20 @@ def _spark_is_installed() -> None:
 @pytest.fixture(scope="module")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBackend]:
     """A local application of two cores in this process, for all tests of a module."""
+    with open_backend("local[2]", tmp_path_factory.mktemp("spark")) as opened:
+        yield opened
+
+
+@contextmanager
+def open_backend(master: str, directory: Path) -> Iterator[SparkBackend]:
+    """A local application in this process, for the time of the block; there can be one at a time."""
     from amoro_optimizer.backends.spark.driver import spark_backend
 
     with pytest.MonkeyPatch.context() as patch:
         for key, value in ENVIRONMENT.items():
             patch.setenv(key, value)
-        patch.setenv("SPARK_LOCAL_DIRS", str(tmp_path_factory.mktemp("spark")))
-        with spark_backend("local[2]", SETTINGS, 256 * 2**20) as opened:
+        patch.setenv("SPARK_LOCAL_DIRS", str(directory))
+        with spark_backend(master, SETTINGS, 256 * 2**20) as opened:
             yield opened
 
 
