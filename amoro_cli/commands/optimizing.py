@@ -1,6 +1,5 @@
 """amoro plan, amoro optimize."""
 
-import shlex
 import sys
 from datetime import timedelta
 from typing import Annotated
@@ -11,7 +10,7 @@ from amoro_cli.connection import Connection
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
-from amoro_cli.views.plans import plan_document
+from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once
 from amoro_core.model.tables import OptimizingType
@@ -86,6 +85,4 @@ def _write_plan(
     connection: Connection, table: str, type_: OptimizingType | None, force: bool, explain: bool, output: OutputFormat
 ) -> None:
     planned = connection.client.plan_table(table, type_ or "", force)
-    options = [*(["--type", type_.value] if type_ else []), *(["--force"] if force else [])]
-    command_line = shlex.join(["amoro", "optimize", planned.table, *options])
-    write(plan_document(planned, command_line, explain), output)
+    write(plan_document(planned, optimize_command(planned.table, type_ or "", force), explain), output)

@@ -22,6 +22,12 @@ def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Docum
     return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
 
 
+def optimize_command(table: str, type_: str, force: bool) -> str:
+    """The command that carries out what was planned."""
+    options = [*(["--type", str(type_)] if type_ else []), *(["--force"] if force else [])]
+    return shlex.join(["amoro", "optimize", table, *options])
+
+
 def nothing_to_do(plan: "pb.Plan") -> str:
     """Why nothing is done, and when the next optimizing comes by the clock."""
     why = plan.reason.removeprefix("nothing to do")

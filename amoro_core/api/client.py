@@ -11,9 +11,9 @@ from amoro_cli.client import AdminClient
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
 from amoro_cli.launcher import Endpoint
 from amoro_cli.progress import ProgressReport
-from amoro_cli.views.plans import plan_document
+from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document, process_detail
-from amoro_cli.views.services import catalog_detail
+from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
 from amoro_cli.views.verification import verification_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
@@ -80,7 +80,7 @@ class Client:
 
     def plan(self, table: str, *, type: Kind | None = None, force: bool = False) -> Plan:
         """What optimizing would rewrite now. Nothing is changed."""
-        return _plan(self._admin.plan_table(table, type or "", force))
+        return _plan(self._admin.plan_table(table, type or "", force), type, force)
 
     def optimize(
         self,
@@ -106,7 +106,7 @@ class Client:
         return Optimizing(
             table=answer.plan.table,
             outcome=str(document.body["outcome"]),
-            plan=_plan(answer.plan),
+            plan=_plan(answer.plan, type, force),
             process=None if process is None else _process(process),
             blocks=document.blocks,
         )
@@ -150,7 +150,8 @@ class Client:
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The optimizers that are registered."""
-        return tuple(read(Optimizer, item) for item in self._admin.list_optimizers())
+        found = self._admin.list_optimizers()
+        return tuple(read(Optimizer, item, blocks=optimizer_detail(item).blocks) for item in found)
 
 
 def connect(
@@ -194,8 +195,8 @@ def duration(value: Duration) -> timedelta:
     return given
 
 
-def _plan(plan: pb.Plan) -> Plan:
-    command = f"amoro optimize {plan.table}"
+def _plan(plan: pb.Plan, type_: Kind | None, force: bool) -> Plan:
+    command = optimize_command(plan.table, type_ or "", force)
     explained = Plan.__str__(read(Plan, plan, blocks=plan_document(plan, command, explain=True).blocks))
     return read(Plan, plan, blocks=plan_document(plan, command).blocks, _explained=explained)
 

@@ -221,7 +221,7 @@ class Catalog(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Optimizer:
+class Optimizer(Shown):
     """What does the rewriting."""
 
     optimizer_id: str

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
 
-_PART = re.compile(r"`([^`]+)`|([^`.\s]+)")
+_PART = re.compile(r"`((?:[^`]|``)+)`(?!`)|([^`.\s]+)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -31,8 +31,8 @@ class TableIdentifier:
 def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifier:
     """The identifier that a text like "catalog.namespace.table" names.
 
-    A part with a dot or a space stands in backticks. Two parts are namespace and table of the
-    default catalog, where there is one. Raises InvalidArgument.
+    A part with a dot or a space stands in backticks, a backtick in it twice, as in Spark. Two parts are namespace and
+    table of the default catalog, where there is one. Raises InvalidArgument.
     """
     parts = _parts(text)
     if len(parts) == 2 and default_catalog is not None:
@@ -49,7 +49,7 @@ def _parts(text: str) -> list[str]:
     parts: list[str] = []
     position = 0
     while match := _PART.match(text, position):
-        parts.append(match[1] or match[2])
+        parts.append(match[1].replace("``", "`") if match[1] else match[2])
         position = match.end()
         if position == len(text):
             return parts
@@ -63,7 +63,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _quoted(part: str) -> str:
-    return part if re.fullmatch(r"[^`.\s]+", part) else f"`{part}`"
+    return part if re.fullmatch(r"[^`.\s]+", part) else "`" + part.replace("`", "``") + "`"
 
 
 class OptimizingType(StrEnum):

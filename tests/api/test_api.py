@@ -81,7 +81,7 @@ def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table
     with pytest.raises(FrozenInstanceError):
         planned.tasks = 3  # type: ignore[misc]
     assert "full requested: 3 fragments" in str(planned)
-    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t")
+    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
     assert "unpartitioned" in planned.explain()
     page = planned._repr_html_()
     assert page.count("<table>") == 1
@@ -101,7 +101,9 @@ def test_a_running_coordinator_of_the_state_directory_is_asked(
                 done.process.process_id if done.process else ""
             ]
             assert len(client.optimizers()) == 1
-            assert client.optimizers()[0].labels["backend"] == "standalone"
+            (hand,) = client.optimizers()
+            assert hand.labels["backend"] == "standalone"
+            assert (hand.optimizer_id in str(hand), hand.optimizer_id in hand._repr_html_()) == (True, True)
 
 
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import TableIdentifier, parse_table
 
-PARTS = st.text(min_size=1, max_size=6).filter(lambda text: "`" not in text)
+PARTS = st.text(min_size=1, max_size=6) | st.text("`.a ", min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,12 @@ def test_one_part_is_too_few_even_with_a_default_catalog() -> None:
 
 def test_parts_that_need_them_are_shown_in_backticks() -> None:
     assert str(TableIdentifier("cat", ("a.b", "c"), "my t")) == "cat.`a.b`.c.`my t`"
+
+
+def test_a_backtick_within_a_name_is_written_twice() -> None:
+    named = TableIdentifier("cat", ("a`b",), "`")
+    assert str(named) == "cat.`a``b`.````"
+    assert parse_table(str(named)) == named
 
 
 def test_catalogs_take_namespace_and_name() -> None:
