@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,12 @@ def test_everything_else_loads_without_pyspark(tmp_path: Path) -> None:
     )
     done = python(tmp_path, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_pyspark_comes_with_the_extra_alone_in_the_series_that_are_tried() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert [item for item in project["dependencies"] if "spark" in item] == []
+    assert project["optional-dependencies"]["spark"] == ["pyspark>=3.5,<4.1"]
 
 
 def test_without_pyspark_the_extra_is_named(tmp_path: Path) -> None:
