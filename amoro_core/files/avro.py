@@ -1,7 +1,10 @@
 """Reading Avro data and delete files: slow and exact, by the stored numbers and bytes instead of Python's types."""
 
+import bz2
 import decimal
 import io
+import lzma
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,11 +79,11 @@ class AvroInput:
 
     def _records(self) -> Iterator[list[Any]]:
         self.file.seek(0)
-        blocks: Any = fastavro.block_reader(self.file)
+        codec = _codec(fastavro.block_reader(self.file))
         records: list[Any] = []
-        for block in blocks:
-            stream = io.BytesIO(block.bytes_.getvalue())
-            for _ in range(block.num_records):
+        for count, stored in _blocks(self.file):
+            stream = io.BytesIO(_decompressed(stored, codec))
+            for _ in range(count):
                 records.append(fastavro.schemaless_reader(stream, self.stored))
                 if len(records) == _BATCH_ROWS:
                     yield records
@@ -97,7 +100,10 @@ def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> It
     """
     with _buffered(access.open_input(path)) if content is None else io.BytesIO(content) as file:
         with _reading(path):
-            written: Any = fastavro.block_reader(file).writer_schema
+            reader: Any = fastavro.block_reader(file)
+            written = reader.writer_schema
+            if _codec(reader) not in _CODECS:
+                raise ValueError(f"its blocks are compressed by {_codec(reader)}")
             rows = _count_rows(file)
             names: dict[str, Any] = {}
             fields = [_field(one, names) for one in written["fields"]]
@@ -108,6 +114,62 @@ def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> It
 
 def _buffered(stream: Any) -> BinaryIO:
     return io.BufferedReader(stream, _BUFFER_BYTES)
+
+
+def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Rows and bytes of each block. Raises EOFError or ValueError for a file that is cut off or damaged."""
+    first_sync = None
+    while (count := _long(file)) is not None:
+        size = _long(file) or 0
+        stored, sync = file.read(size), file.read(_SYNC_BYTES)
+        if len(sync) < _SYNC_BYTES:
+            raise EOFError("the file ends within a block")
+        first_sync = first_sync or sync
+        if sync != first_sync:
+            raise ValueError("a block does not end with the file's mark")
+        yield count, stored
+
+
+def _decompressed(stored: bytes, codec: str) -> bytes:
+    try:
+        return _CODECS[codec](stored)
+    except (OSError, zlib.error, lzma.LZMAError) as error:
+        raise ValueError(f"a block cannot be decompressed by {codec}: {error}") from error
+
+
+def _codec(reader: Any) -> str:
+    return str(reader.metadata.get("avro.codec", "null"))
+
+
+def _from_zstd(stored: bytes) -> bytes:
+    """Blocks do not say how long their content is, as frames of zstd might."""
+    with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
+        return bytes(stream.read())
+
+
+def _from_snappy(stored: bytes) -> bytes:
+    """A raw block, which begins with the length of its content, and a checksum of that."""
+    length = shift = 0
+    for byte in stored:
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    content = bytes(pa.decompress(stored[:-4], length, "snappy", asbytes=True))
+    if zlib.crc32(content) != int.from_bytes(stored[-4:], "big"):
+        raise ValueError("a block's checksum is not that of its content")
+    return content
+
+
+#: Those of Iceberg's writers first. fastavro itself would need further packages.
+_CODECS: Mapping[str, Callable[[bytes], bytes]] = {
+    "null": bytes,
+    "deflate": lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS),
+    "zstandard": _from_zstd,
+    "snappy": _from_snappy,
+    "bzip2": bz2.decompress,
+    "xz": lzma.decompress,
+}
 
 
 def _count_rows(file: BinaryIO) -> int:

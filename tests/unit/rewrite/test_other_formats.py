@@ -1,6 +1,9 @@
 """Data and delete files in Avro and ORC: read as Parquet is, written as Parquet."""
 
+import io
 import uuid
+import zlib
+from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -218,6 +221,74 @@ NAMES = {
     ],
 }
 TWO = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_avro_files_of_every_codec_are_read(tmp_path: Path, codec: str) -> None:
+    rows = [{"n": n, "s": f"row {n}"} for n in range(1000)]
+    if codec in ("zstandard", "snappy"):
+        file = recoded(avro_file(tmp_path, NAMES, rows, sync_interval=500), codec)
+    else:
+        file = avro_file(tmp_path, NAMES, rows, codec=codec, sync_interval=500)
+
+    assert rows_of(run(task(context(tmp_path, TWO), [file]))) == rows
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "zstandard", "snappy"])
+def test_a_broken_block_of_any_codec_makes_the_avro_file_unreadable(tmp_path: Path, codec: str) -> None:
+    rows = [{"n": n, "s": f"row {n}"} for n in range(1000)]
+    if codec in ("zstandard", "snappy"):
+        file = recoded(avro_file(tmp_path, NAMES, rows), codec)
+    else:
+        file = avro_file(tmp_path, NAMES, rows, codec=codec)
+    content = bytearray(Path(file.path).read_bytes())
+    content[-60:-30] = b"\xaa" * 30
+    Path(file.path).write_bytes(content)
+
+    with pytest.raises(UnreadableFile, match=f"{file.path} cannot be read as Avro"):
+        run(task(context(tmp_path, TWO), [file]))
+
+
+def test_an_avro_file_of_an_unknown_codec_is_unreadable_by_its_name(tmp_path: Path) -> None:
+    file = recoded(avro_file(tmp_path, NAMES, [{"n": 1, "s": None}]), "lz4")
+
+    with pytest.raises(UnreadableFile, match="compressed by lz4"):
+        run(task(context(tmp_path, TWO), [file]))
+
+
+def recoded(file: DataFile, codec: str) -> DataFile:
+    """An uncompressed file with its blocks compressed: fastavro would need further packages to write these."""
+    content = Path(file.path).read_bytes()
+    sync = content[-16:]
+    head, *blocks, _ = content.split(sync)
+    named = codec.encode()
+    head = head.replace(b"\x14avro.codec\x08null", b"\x14avro.codec" + bytes([2 * len(named)]) + named)
+    written = [head]
+    for block in blocks:
+        stream = io.BytesIO(block)
+        count, _size = read_long(stream), read_long(stream)
+        stored = stream.read()
+        match codec:
+            case "zstandard":
+                stored = pa.Codec("zstd").compress(stored, asbytes=True)
+            case "snappy":
+                checksum = zlib.crc32(stored).to_bytes(4, "big")
+                stored = pa.compress(stored, "snappy", asbytes=True) + checksum
+        out = io.BytesIO()
+        write_long(out, count)
+        write_long(out, len(stored))
+        written.append(out.getvalue() + stored)
+    path = Path(f"{file.path}.recoded")
+    path.write_bytes(sync.join([*written, b""]))
+    return replace(file, path=str(path), size_bytes=path.stat().st_size)
+
+
+def read_long(stream: io.BytesIO) -> int:
+    return int(fastavro.schemaless_reader(stream, "long", None))
+
+
+def write_long(stream: io.BytesIO, number: int) -> None:
+    fastavro.schemaless_writer(stream, "long", number)
 
 
 @pytest.mark.parametrize("codec", ["null", "deflate"])
