@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +38,8 @@ POSITION_SCHEMA = Schema(
     NestedField(2147483546, "file_path", StringType(), required=True),
     NestedField(2147483545, "pos", LongType(), required=True),
 )
+#: In the names of files, which are listed by them: the order in which they were written.
+_NUMBERS = itertools.count()
 FULL_METRICS = {"write.metadata.metrics.default": "full"}
 
 
@@ -312,7 +315,9 @@ def _write(
 def _new_path(metadata: TableMetadata, spec: PartitionSpec, partition: Sequence[Any], kind: FileFormat) -> str:
     base = metadata.properties.get("write.data.path", f"{metadata.location}/data").rstrip("/")
     folder = spec.partition_to_path(Record(*partition), schema_for_spec(metadata, spec)) if spec.fields else ""
-    return "/".join(part for part in (base, folder, f"engine-{uuid.uuid4()}.{kind.value.lower()}") if part)
+    return "/".join(
+        part for part in (base, folder, f"engine-{next(_NUMBERS):08}-{uuid.uuid4()}.{kind.value.lower()}") if part
+    )
 
 
 def _write_parquet(io: FileIO, path: str, rows: pa.Table, layout: Layout) -> pq.FileMetaData:
