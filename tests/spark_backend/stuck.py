@@ -44,16 +44,11 @@ class StuckTable:
         return wait_until(lambda: next(writers(self.directory, os.getpid()), None), "a worker has begun a file")
 
 
-def stuck_table(catalog: Catalog, *, deaf: bool = False) -> StuckTable:
-    """The new table `db.stuck`. `deaf`: the pipe is a delete file of its second data file.
-
-    Who waits for a data file asks now and then whether the attempt was cancelled; who waits for a delete file does not.
-    """
+def stuck_table(catalog: Catalog) -> StuckTable:
+    """The new table `db.stuck`."""
     table = writer.make_table(catalog, "db.stuck", SCHEMA)
     for first in (0, 10):
         writer.append(table, [row(first + number) for number in range(10)])
-    if deaf:
-        writer.delete_where(table, lambda record: record["id"] == 15)
     last = Path(local_path(oracle.live_files(table)[-1].path))
     kept = last.rename(last.with_suffix(".kept"))
     os.mkfifo(last)

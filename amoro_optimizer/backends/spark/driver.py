@@ -26,8 +26,8 @@ WATCH_S = 0.2
 ALIVE_EVERY_S = 2.0
 #: How long a worker that was told to stop may take before Spark kills it.
 GRACE_S = 3.0
-#: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 s.
-SETTLE_S = 5.0
+#: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 to 4 s.
+SETTLE_S = 8.0
 
 
 @dataclass(slots=True)
