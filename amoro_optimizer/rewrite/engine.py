@@ -134,13 +134,16 @@ class Run:
     def advance(self, rows: int) -> None:
         """Report rows that are done, and see to it that work goes on."""
         self.rows_done += rows
-        files = (*self.work.rewritten, *self.work.converted)
-        self.on_progress(self.rows_done, sum(file.data.record_count for file in files))
+        self.on_progress(self.rows_done, self._rows_in_all)
         self.checkpoint()
 
     def bound(self, source: RowSource) -> Projection:
         """How the file's rows become rows of the outputs."""
         return bind(self._schema, source.schema, self._mapping, self._constants, source.path)
+
+    @cached_property
+    def _rows_in_all(self) -> int:
+        return sum(file.data.record_count for file in (*self.work.rewritten, *self.work.converted))
 
     @cached_property
     def _ahead(self) -> ReadAhead:
