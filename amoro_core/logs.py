@@ -1,6 +1,7 @@
 """Logs: human on a terminal, JSON otherwise, always on stderr."""
 
 import logging
+import os
 import sys
 import threading
 from contextlib import suppress
@@ -39,13 +40,15 @@ class StderrLogger:
 def configure_logs(level: int = logging.INFO) -> None:
     """Send our events, and warnings of the libraries beneath, to stderr."""
     human = sys.stderr.isatty()
+    colours = human and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    lines = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             # Tracebacks without local variables, which hold configurations whole.
-            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback) if human else TRACEBACKS,
+            lines if human else TRACEBACKS,
             *([] if human else [structlog.processors.JSONRenderer()]),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
