@@ -1,9 +1,30 @@
-"""Who listens on a port of this machine."""
+"""Who listens on a port of this machine, and why nobody else can."""
 
 import os
+import socket
 from pathlib import Path
 
+from amoro_core.errors import AddressInUse, InvalidSettings
+
 _LISTEN = "0A"
+
+
+def unusable(host: str, port: int) -> InvalidSettings:
+    """Why it can't be listened there: AddressInUse, or that the host is none of this machine's."""
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as tried:
+                tried.bind((place[0], 0))
+    except OSError as error:
+        return InvalidSettings(
+            f"host {host} can't be listened on: {error.strerror or error}",
+            hint="Give an address of this machine, such as 127.0.0.1, with --host or in amoro.yaml.",
+        )
+    return AddressInUse(
+        f"{host}:{port} can't be listened on{holder_of(port)}",
+        hint="Stop what listens there, or choose another port with --port (0 picks a free one).",
+    )
 
 
 def holder_of(port: int) -> str:

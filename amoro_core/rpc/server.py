@@ -9,7 +9,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
-from amoro_core.errors import AddressInUse
 from amoro_core.model.trust import Certificates
 from amoro_core.protocol import admin_pb2, optimizing_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
@@ -18,7 +17,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     add_OptimizingServiceServicer_to_server,
 )
 from amoro_core.rpc.calls import Changes
-from amoro_core.rpc.ports import holder_of
+from amoro_core.rpc.ports import unusable
 from amoro_core.rpc.tls import server_credentials
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
@@ -40,7 +39,7 @@ class Server:
         changes: Sequence[Changes],
         certificates: Certificates | None = None,
     ) -> None:
-        self._host = host
+        self._host = f"[{host}]" if ":" in host and not host.startswith("[") else host  # IPv6 before a port
         self._wanted_port = port
         self._optimizing = optimizing
         self._admin = admin
@@ -62,7 +61,7 @@ class Server:
         return self.address if self._local_port is None else f"127.0.0.1:{self._local_port}"
 
     def start(self) -> None:
-        """Listen. Raises AddressInUse."""
+        """Listen. Raises AddressInUse, InvalidSettings."""
         self._thread.start()
         try:
             asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
@@ -103,10 +102,7 @@ class Server:
                 self.port = server.add_secure_port(wanted, self._credentials)
                 self._local_port = server.add_insecure_port("127.0.0.1:0")
         except RuntimeError as error:
-            raise AddressInUse(
-                f"{self._host}:{self._wanted_port} can't be listened on{holder_of(self._wanted_port)}",
-                hint="Stop what listens there, or choose another port with --port (0 picks a free one).",
-            ) from error
+            raise unusable(self._host, self._wanted_port) from error
         for change in self._changes:
             change.bind(self._loop)
         await server.start()

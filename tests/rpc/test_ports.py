@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.app import Coordinator
+from amoro_core.app import Coordinator, running
 from amoro_core.errors import AddressInUse, InvalidSettings
 from amoro_core.rpc.ports import holder_of
 from amoro_core.settings import Settings
@@ -29,6 +29,22 @@ def test_a_taken_port_is_an_error_that_names_its_holder_and_leaves_nothing_runni
     started.start()
     assert started.address == f"127.0.0.1:{port}"
     started.stop()
+
+
+@pytest.mark.parametrize("host", ["no-such-host.invalid", "192.0.2.7"])
+def test_a_host_that_is_not_this_machines_is_told_as_that(tmp_path: Path, host: str) -> None:
+    refused = Coordinator(tmp_path / "home", replace(Settings(), host=host, port=0, insecure=True), watch=False)
+    with pytest.raises(InvalidSettings, match=f"host {host} can't be listened on: ") as error:
+        refused.start()
+    assert type(error.value) is InvalidSettings
+    assert "--host" in error.value.hint
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_needs_no_brackets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with running(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False) as coordinator:
+        assert coordinator.address.startswith("[::1]:")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - refused before anything listens
