@@ -6,14 +6,14 @@ import os
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amoro_cli.launcher import Endpoint, Launcher
-from amoro_core.errors import InvalidArgument, NotAllowed
+from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 
@@ -83,39 +83,50 @@ def parse_address(text: str) -> str:
 
 @contextmanager
 def connect(
-    launcher: Launcher, place: Place, lock_wait: timedelta, note: Callable[[str], None]
+    launcher: Launcher, place: Place, lock_wait: timedelta, note: Callable[[str], None], *, lasting: bool = False
 ) -> Iterator[Connection]:
     """The named coordinator, else the one of the state directory, else one in this process, which `note` is told.
 
+    A `lasting` one is wanted for work that takes its time: not that of another command, which ends with it.
     Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
     """
-    endpoint = running_endpoint(place)
+    endpoint = running_endpoint(place, lasting=lasting)
     if endpoint is not None:
         with closing(_client(endpoint)) as client:
             yield Connection(client, embedded=False)
         return
     note(f"No coordinator runs on {place.home}: working in this process.")
-    with launcher.embedded(place.home, place.config, lock_wait) as inside, closing(_client(inside)) as client:
-        yield Connection(client, embedded=True)
+    with ExitStack() as stack:
+        try:
+            inside = stack.enter_context(launcher.embedded(place.home, place.config, timedelta(0)))
+        except StateDirectoryLocked as locked:
+            note(f"Waiting: {locked.message}")
+            inside = stack.enter_context(launcher.embedded(place.home, place.config, lock_wait))
+        yield Connection(stack.enter_context(closing(_client(inside))), embedded=True)
 
 
-def running_endpoint(place: Place) -> Endpoint | None:
-    """Where a coordinator answers that runs already; None when the state directory has none.
+def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
+    """Where a coordinator answers that runs already; None when the state directory has none, or no `lasting` one.
 
     Raises InvalidArgument and NotAllowed about the token.
     """
     if place.address is not None:
         return Endpoint(place.address, _remote_token(place, place.address), place.trust)
-    address = recorded_address(place.home)
+    address = recorded_address(place.home, lasting=lasting)
     if address is None or not _answers(address):
         return None
     return Endpoint(address, _given_token(place) or _home_token(place.home))
 
 
-def recorded_address(home: Path) -> str | None:
-    """The local address in coordinator.json; None without a file that says one, and when its process is gone."""
+def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
+    """The local address in coordinator.json; None without a file that says one, and when its process is gone.
+
+    None, too, when a `lasting` one is wanted and it only serves another command.
+    """
     try:
         record = json.loads((home / "coordinator.json").read_bytes())
+        if lasting and record.get("passing"):
+            return None
         return (
             parse_address(record.get("local_address") or record["address"]) if _is_alive(int(record["pid"])) else None
         )

@@ -179,8 +179,8 @@ class Session:
         trust = Trust(options.ca_file, options.certificate_file, options.key_file)
         return resolve_place(options.home, options.config, options.address, options.token_file, os.environ, trust)
 
-    def connect(self, lock_wait: timedelta = LOCK_WAIT) -> AbstractContextManager[Connection]:
-        return connect(self.launcher, self.place, lock_wait, _note)
+    def connect(self, lock_wait: timedelta = LOCK_WAIT, *, lasting: bool = False) -> AbstractContextManager[Connection]:
+        return connect(self.launcher, self.place, lock_wait, _note, lasting=lasting)
 
 
 def _note(text: str) -> None:

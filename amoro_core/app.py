@@ -85,12 +85,15 @@ class Coordinator:
         watch: bool = True,
         lock_wait: timedelta = timedelta(0),
         catalogs: Sequence[CatalogConfig] = (),
+        passing: bool = False,
     ) -> None:
-        """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives."""
+        """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives; `passing`: for one
+        command only."""
         certificates = settings.certificates()
         _refuse_exposure(settings)
         self.home = home
         self.settings = settings
+        self._passing = passing
         self._lock = _lock_home(home, lock_wait)
         try:
             self.admin_token = ensure_token(home / "admin.token")
@@ -273,7 +276,9 @@ class Coordinator:
         """Say in the state directory who runs and where; written whole or not at all."""
         target = self.home / "coordinator.json"
         draft = self.home / f".coordinator.{os.getpid()}"
-        record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address}
+        # What serves one command goes with it: others leave their work to somebody who stays.
+        passing = {"passing": True} if self._passing else {}
+        record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address, **passing}
         draft.write_text(json.dumps(record))
         draft.chmod(0o600)
         draft.replace(target)
@@ -296,9 +301,10 @@ def running(
     threads: int = 0,
     memory_bytes: int = 512 * 1024 * 1024,
     catalogs: Sequence[CatalogConfig] = (),
+    passing: bool = False,
 ) -> Iterator[Coordinator]:
     """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block."""
-    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait, catalogs=catalogs)
+    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait, catalogs=catalogs, passing=passing)
     coordinator.start()
     try:
         if not threads:

@@ -106,7 +106,7 @@ class LocalLauncher:
         settings = app.embedded_settings(load_settings(home, config))
         threads = os.cpu_count() or 1
         with app.running(
-            home, settings, watch=False, lock_wait=wait, threads=threads, catalogs=self._catalogs
+            home, settings, watch=False, lock_wait=wait, threads=threads, catalogs=self._catalogs, passing=True
         ) as coordinator:
             yield Endpoint(coordinator.local_address, coordinator.admin_token)
 

@@ -183,7 +183,7 @@ def run(
     named = parse_address(address) if address else place.address
     session.launcher.optimizer(
         OptimizerOptions(
-            address=named or recorded_address(place.home) or DEFAULT_ADDRESS,
+            address=named or recorded_address(place.home, lasting=True) or DEFAULT_ADDRESS,
             group=group,
             threads=threads or (None if spark else available_cores()),
             memory_bytes=memory,

@@ -65,7 +65,7 @@ def optimize(
     committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on).
     """
     deadline = Deadline(timeout)
-    with session.connect(timeout) as connection:
+    with session.connect(timeout, lasting=True) as connection:
         if dry_run:
             _write_plan(connection, table, type_, force, False, output)
             return

@@ -47,7 +47,7 @@ def verify(
 
     Exit status: 0 every row is there, or nothing to compare; 1 something differs or can't be read.
     """
-    with session.connect() as connection:
+    with session.connect(timeout, lasting=True) as connection:
         found = connection.client.verify_table(table, before or 0, after or 0, timeout)
     write(verification_document(found), output)
     if not found.sound:

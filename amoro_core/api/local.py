@@ -94,7 +94,7 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta) -> Ite
     name = str(TableIdentifier(config.name, table.name()[:-1], table.name()[-1]))
     place = resolve_place(None if home is None else Path(home), None, None, None, os.environ)
     launcher = LocalLauncher((config,), is_guest=True)
-    with connect(launcher, place, lock_wait, lambda text: None) as connection:
+    with connect(launcher, place, lock_wait, lambda text: None, lasting=True) as connection:
         known = connection.client.get_table(name)
         if known.table_uuid and known.table_uuid != str(table.metadata.table_uuid):
             raise InvalidArgument(

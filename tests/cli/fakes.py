@@ -102,6 +102,7 @@ class FakeLauncher:
     endpoint: Endpoint | None = None
     findings: list[Finding] = field(default_factory=list)
     error: BaseException | None = None
+    locked: AmoroError | None = None  # who does not wait for the state directory's lock gets this
     calls: list[Any] = field(default_factory=list)
     known: dict[Kind, list[str]] = field(default_factory=dict)
 
@@ -134,6 +135,8 @@ class FakeLauncher:
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
         self._called(("embedded", home, config, wait))
+        if self.locked is not None and not wait:
+            raise self.locked
         if self.endpoint is None:
             raise AmoroError("nothing is embedded in this test")
         try:

@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 from datetime import timedelta
@@ -11,7 +12,7 @@ from amoro_core.model.secrets import Secret
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli, record
 from tests.cli.fakes import TOKEN, Failure, FakeAdmin, FakeLauncher
-from tests.cli.messages import PROCESS, plan, process, table
+from tests.cli.messages import PROCESS, nothing, plan, process, table
 
 HINT = (
     "Hint: On the coordinator's machine the token is read from STATE_DIRECTORY/admin.token (see --home); "
@@ -134,7 +135,7 @@ def test_without_a_coordinator_the_command_works_in_its_own_process(
     result = bare_cli("table", "list", "-o", "name", "--home", str(home), "--config", "c.yaml")
     assert (result.status, result.out) == (0, "sales.db.orders\n")
     assert result.err == f"No coordinator runs on {home}: working in this process.\n"
-    assert embedded.calls == [("embedded", home, Path("c.yaml"), timedelta(seconds=10)), "embedded ended"]
+    assert embedded.calls == [("embedded", home, Path("c.yaml"), timedelta(0)), "embedded ended"]
 
 
 @pytest.mark.usefixtures("tables")
@@ -168,7 +169,7 @@ def test_a_broken_record_is_passed_over(bare_cli: Cli, embedded: FakeLauncher, h
     assert embedded.calls[-1] == "embedded ended"
 
 
-def test_optimizing_in_process_always_waits_and_waits_for_the_lock_as_long_as_it_may(
+def test_optimizing_in_process_always_waits(
     bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
 ) -> None:
     admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan()))
@@ -176,7 +177,33 @@ def test_optimizing_in_process_always_waits_and_waits_for_the_lock_as_long_as_it
     result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
     assert result.status == 0
     assert result.out.splitlines()[0] == f"{PROCESS}  committed snapshot 5120000000000000902 in 14.2 s"
-    assert embedded.calls == [("embedded", home, None, timedelta(minutes=3)), "embedded ended"]
+    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+
+
+def test_the_lock_of_the_state_directory_is_waited_for_as_long_as_it_may_and_that_is_said(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    embedded.locked = StateDirectoryLocked("another coordinator works on it (pid 7)")
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    assert result.status == 0
+    assert result.err.endswith("Waiting: another coordinator works on it (pid 7)\n")
+    at_once, later = ("embedded", home, None, timedelta(0)), ("embedded", home, None, timedelta(minutes=3))
+    assert embedded.calls == [at_once, later, "embedded ended"]
+
+
+def test_a_coordinator_that_only_serves_another_command_is_asked_but_given_no_work(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
+) -> None:
+    record(home, os.getpid(), address)
+    path = home / "coordinator.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "passing": True}))
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
+    assert embedded.calls == []
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(plan=nothing()))
+    assert bare_cli("optimize", "sales.db.orders", "--home", str(home)).status == 0
+    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
 
 
 def test_a_process_that_does_not_end_in_time_goes_on_with_the_next_coordinator(
