@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextvars import copy_context
 from itertools import pairwise
 from threading import Thread
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def begun(call: Callable[[], Result]) -> "Future[Result]":
-    """The call's result, once a thread of its own has it."""
+    """The call's result, once a thread of its own has it; the thread sees the context variables of the caller."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -33,7 +34,7 @@ def begun(call: Callable[[], Result]) -> "Future[Result]":
             future.set_exception(error)
 
     # A daemon: a read that hangs does not keep a process that was told to end.
-    Thread(target=run, name="read", daemon=True).start()
+    Thread(target=copy_context().run, args=(run,), name="read", daemon=True).start()
     return future
 
 

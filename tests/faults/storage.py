@@ -7,6 +7,7 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -74,17 +75,18 @@ class StorageFault:
         return True
 
 
-_armed = threading.local()
+#: Threads in which a task's files are read see what the task's own thread sees.
+_armed: ContextVar[StorageFault | None] = ContextVar("armed", default=None)
 
 
 @contextmanager
 def failing(fault: StorageFault) -> Iterator[StorageFault]:
-    """Let this thread's files meet the fault. Within `storage_faults` only."""
-    _armed.fault = fault
+    """Let files that this thread opens, or one that reads for it, meet the fault. Within `storage_faults` only."""
+    token = _armed.set(fault)
     try:
         yield fault
     finally:
-        _armed.fault = None
+        _armed.reset(token)
 
 
 @contextmanager
@@ -118,7 +120,7 @@ def storage_faults() -> Iterator[None]:
 
 
 def _met(operation: Operation, location: str) -> StorageFault | None:
-    fault: StorageFault | None = getattr(_armed, "fault", None)
+    fault = _armed.get()
     return fault if fault is not None and fault.meets(operation, location) else None
 
 
