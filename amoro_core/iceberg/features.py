@@ -1,6 +1,6 @@
 """The gate: tables with something that is not handled are refused by name, before any work."""
 
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import (
@@ -27,13 +27,14 @@ _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encrypti
 
 
 def refuse_table(metadata: TableMetadata) -> None:
-    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, code, the
-    format to write, and malformed properties about commits and files."""
+    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, names, code,
+    the format to write, and malformed properties about commits and files."""
     _refuse_format_version(metadata)
     _refuse_foreign_code(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
     _refuse_newer_types(metadata)
+    _refuse_what_parquet_cannot_hold(metadata.schema())
     merge_settings(metadata.properties)
     require_parquet(metadata.properties)
     writer_options(metadata.properties)
@@ -129,6 +130,21 @@ def _refuse_newer_types(metadata: TableMetadata) -> None:
             raise TableRefused(
                 f"column {schema.find_column_name(field_id)} has the type {kind}, which is not handled", reason="type"
             )
+
+
+def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
+    """Structs without fields, and names that are empty or become the same one, as Java spells them in files."""
+    for field_id in sorted(schema.field_ids):
+        kind = schema.find_type(field_id)
+        if isinstance(kind, StructType) and not kind.fields:
+            raise TableRefused(
+                f"column {schema.find_column_name(field_id)} is a struct without fields, which Parquet does not have",
+                reason="type",
+            )
+    try:
+        sanitize_column_names(schema)
+    except ValueError as error:
+        raise TableRefused(f"the columns' names cannot be written: {error}", reason="names") from error
 
 
 def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:

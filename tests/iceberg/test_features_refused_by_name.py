@@ -88,6 +88,27 @@ def test_format_3_is_refused(table: Table) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "reason", "problem"),
+    [
+        ("a_x20b", "long", "names", "multiple fields for name a_x20b"),
+        ("", "long", "names", "empty"),
+        ("s", {"type": "struct", "fields": []}, "type", "column s is a struct without fields"),
+    ],
+)
+def test_columns_that_parquet_cannot_hold_are_refused(
+    table: Table, name: str, kind: Any, reason: str, problem: str
+) -> None:
+    def add_columns(metadata: dict[str, Any]) -> None:
+        (schema,) = metadata["schemas"]
+        for number, (own, type_) in enumerate((("a b", "long"), (name, kind)), start=50):
+            schema["fields"].append({"id": number, "name": own, "required": False, "type": type_})
+
+    found, message = refusal(changed(table, add_columns))
+    assert found == reason
+    assert problem in message
+
+
 def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]) -> None:
     path = Path(table.metadata_location.removeprefix("file://"))
     metadata = json.loads(path.read_text())
