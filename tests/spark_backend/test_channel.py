@@ -11,6 +11,10 @@ from multiprocessing.connection import Connection
 import pytest
 
 from amoro_core.errors import AttemptAbandoned, OptimizerError
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.protocol import codec
+from amoro_core.protocol import optimizing_pb2 as pb
+from amoro_optimizer.backends.spark import worker
 from amoro_optimizer.backends.spark.channel import Channel, Job, WorkerLine, connected
 from tests.acceptance.processes import wait_until
 
@@ -137,3 +141,21 @@ def test_a_driver_out_of_reach_is_named() -> None:
     with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", 1):
         pass
     assert "spark.driver.host" in failed.value.hint
+
+
+def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*anything: object) -> None:
+        raise ValueError("no bucket at https://me:kanarienvogel@host/ with password=kanarienvogel")
+
+    monkeypatch.setattr(worker, "_rewrite", broken)
+    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
+    driver = (HOST, wire.channel.port)
+    assignment = worker.Assignment(attempt, b"", {}, 1, driver, wire.channel.key, wire.name)
+    result = pb.TaskResult.FromString(worker.run_assignment(assignment, 1, lambda: False))
+    said, logged = result.failure.message, capsys.readouterr().err
+    assert said.startswith("ValueError: no bucket at https://")
+    assert "Traceback" in logged
+    assert "ValueError: no bucket at" in logged
+    assert "kanarienvogel" not in said + logged

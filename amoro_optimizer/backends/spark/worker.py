@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +17,7 @@ from amoro_core.errors import AmoroError, OptimizerError
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.secrets import without_secrets
 from amoro_core.protocol import codec, rewrite_pb2
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.channel import WorkerLine, connected
@@ -88,8 +90,9 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
     except MemoryError:
         _fail(result, OptimizerError("out of memory"))
     except Exception as error:
-        traceback.print_exc()  # into the executor's log
-        _fail(result, OptimizerError(f"{type(error).__name__}: {error}"))
+        # Into the executor's log, which others may read.
+        sys.stderr.write(without_secrets(traceback.format_exc()))
+        _fail(result, OptimizerError(without_secrets(f"{type(error).__name__}: {error}")))
     return result.SerializeToString()
 
 
