@@ -44,6 +44,8 @@ _Convert = Callable[[Any], Any]
 
 #: Rows of a batch, whatever blocks the writer has made: records are Python objects until then.
 _BATCH_ROWS = 4096
+#: Encoded bytes of a batch; as Python objects they take several times as much.
+_BATCH_BYTES = 4 << 20
 #: What a large file is read by.
 _BUFFER_BYTES = 1 << 20
 _SYNC_BYTES = 16
@@ -81,13 +83,15 @@ class AvroInput:
         self.file.seek(0)
         codec = _codec(fastavro.block_reader(self.file))
         records: list[Any] = []
+        nbytes = 0
         for count, stored in _blocks(self.file):
             stream = io.BytesIO(_decompressed(stored, codec))
             for _ in range(count):
                 records.append(fastavro.schemaless_reader(stream, self.stored))
-                if len(records) == _BATCH_ROWS:
+                if len(records) == _BATCH_ROWS or nbytes + stream.tell() >= _BATCH_BYTES:
                     yield records
-                    records = []
+                    records, nbytes = [], -stream.tell()
+            nbytes += stream.tell()
         if records:
             yield records
 

@@ -10,10 +10,12 @@ from pyarrow import orc
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
-from amoro_core.files.parquet import MAX_BATCH_ROWS
+from amoro_core.files.parquet import BATCH_BYTES, MAX_BATCH_ROWS
 from amoro_core.files.schema import FIELD_ID
 
 _ORC_ID = b"iceberg.id"
+#: How many times as large as in the file rows are taken to be.
+_DECODED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,13 @@ class OrcInput:
         """Stripes may be large: the dataset reader alone decodes them piece by piece."""
         chosen = list(names) or self.schema.names[:1]
         yield from self.fragment.to_batches(
-            columns=chosen, batch_size=MAX_BATCH_ROWS, batch_readahead=0, use_threads=False
+            columns=chosen, batch_size=self._batch_rows(), batch_readahead=0, use_threads=False
         )
+
+    def _batch_rows(self) -> int:
+        """By what a row takes in the file, of which nothing tells how large it is once decoded."""
+        row_bytes = _DECODED * int(self.file.content_length) // max(1, self.rows)
+        return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // max(1, row_bytes)))
 
     def _whole_stripes(self) -> Iterator[pa.RecordBatch]:
         """All columns: Arrow takes a chosen name with a dot for a path, and reads another column or nulls."""

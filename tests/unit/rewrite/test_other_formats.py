@@ -1,6 +1,7 @@
 """Data and delete files in Avro and ORC: read as Parquet is, written as Parquet."""
 
 import io
+import random
 import uuid
 import zlib
 from dataclasses import replace
@@ -412,6 +413,16 @@ def test_avro_and_orc_files_tell_their_rows_without_columns(tmp_path: Path) -> N
     for file in (avro, other):
         with open_rows(access_to(tmp_path), file, None) as source:
             assert (source.rows, sum(batch.num_rows for _, batch in source.batches([]))) == (10, 10)
+
+
+def test_large_rows_make_small_batches(tmp_path: Path) -> None:
+    rows = [{"n": n, "s": random.Random(n).randbytes(100_000).hex()} for n in range(100)]
+    columns = pa.schema([orc_col("n", pa.int64(), 1), orc_col("s", pa.string(), 2)])
+    for file in (avro_file(tmp_path, NAMES, rows), orc_file(tmp_path, pa.Table.from_pylist(rows, schema=columns))):
+        with open_rows(access_to(tmp_path), file, None) as source:
+            found = [batch for _, batch in source.batches(["n", "s"])]
+        assert [n for batch in found for n in batch.column(0).to_pylist()] == list(range(100))
+        assert max(batch.num_rows for batch in found) <= 21  # of 200 kB each
 
 
 @pytest.mark.parametrize("wanted", ["avro", "ORC"])
