@@ -118,9 +118,13 @@ class _File:
                 raise InvalidSettings(f"settings file {config} does not exist")
             return
         try:
-            content = yaml.safe_load(path.read_text()) or {}
+            text = path.read_text(encoding="utf-8")
+            twice = _key_twice(yaml.compose(text, yaml.SafeLoader))
+            content = yaml.safe_load(text) or {}
         except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
             raise InvalidSettings(f"settings file {path} can't be read: {error}") from error
+        if twice:
+            raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
         if not isinstance(content, dict):
             raise InvalidSettings(f"settings file {path} must hold keys and values")
         for key, value in _flattened(content):
@@ -130,6 +134,15 @@ class _File:
                 hint = f"Did you mean {close[0]}?" if close else f"Known keys: {', '.join(KEYS)}."
                 raise InvalidSettings(f"settings file {path} has the unknown key {key!r}", hint=hint)
             self.found[name] = value
+
+
+def _key_twice(node: Any) -> str:
+    """A key that stands twice in the same place, of which YAML would take the last; "" when there is none."""
+    if not isinstance(node, yaml.MappingNode):
+        return ""
+    keys = [key.value.replace("_", "-") if isinstance(key.value, str) else "" for key, _ in node.value]
+    own = next((key for at, key in enumerate(keys) if key in keys[:at]), "")
+    return own or next((found for _, value in node.value if (found := _key_twice(value))), "")
 
 
 def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:

@@ -83,6 +83,20 @@ def test_an_unknown_key_of_the_file_is_an_error_with_the_nearest_one(tmp_path: P
         load_settings(tmp_path, None, {})
 
 
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("port: 1\nhost: x\nport: 2\n", "port"),
+        ("history-keep: 1d\nhistory_keep: 2d\n", "history-keep"),
+        ("refresh-external-catalogs: {interval: 1m, interval: 2m}\n", "interval"),
+    ],
+)
+def test_a_key_that_stands_twice_is_an_error(tmp_path: Path, text: str, key: str) -> None:
+    (tmp_path / "amoro.yaml").write_text(text)
+    with pytest.raises(InvalidSettings, match=f"amoro.yaml has the key '{key}' twice"):
+        load_settings(tmp_path, None, {})
+
+
 def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environment(tmp_path: Path) -> None:
     path = tmp_path / "amoro.yaml"
     path.write_text("refresh-external-catalogs:\n  interval: 30s\n  thread-count: 3\n")
