@@ -28,7 +28,8 @@ test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched lint
 	$(PYTEST) tests/spark
 	$(PYTEST) tests/spark_backend
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
-	  tests/spark_backend/test_backend.py tests/spark_backend/test_together.py
+	  tests/spark_backend/test_backend.py tests/spark_backend/test_fairness.py tests/spark_backend/test_retries.py \
+	  tests/spark_backend/test_together.py
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
 BUDGET ?= 60m
