@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import fastavro
 import pytest
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.tables import OptimizingType
+from tests.engine.parquet_rows import local_path
 
 from .catalogs import SharedCatalog
 from .optimizing import Services
@@ -32,6 +34,15 @@ def formats(spark: SparkSession, table: str) -> set[tuple[int, str]]:
     """Content and format of the live files."""
     files = spark.sql(f"SELECT DISTINCT content, file_format FROM {table}.files").collect()
     return {(file.content, file.file_format.lower()) for file in files}
+
+
+def avro_codecs(spark: SparkSession, table: str) -> set[str]:
+    """How Java has compressed the table's Avro files."""
+    found = set()
+    for file in spark.sql(f"SELECT file_path FROM {table}.files WHERE file_format = 'AVRO'").collect():
+        with open(local_path(file.file_path), "rb") as source:
+            found.add(fastavro.block_reader(source).metadata["avro.codec"])
+    return found
 
 
 def want_parquet(spark: SparkSession, table: str) -> None:
@@ -76,11 +87,14 @@ def test_files_of_all_formats_in_one_table_are_merged(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
     table = make_mixed_table(catalog, file_format="orc")
+    codecs = "'write.avro.compression-codec' = 'zstd', 'write.delete.avro.compression-codec' = 'snappy'"
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({codecs})")
     for start, file_format in ((200, "avro"), (210, "parquet")):
         spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ({written_as(file_format)})")
         spark.sql(f"INSERT INTO {table} BY NAME {MIXED_ROWS.format(start=start, end=start + 9, **AFTER)}")
         spark.sql(f"DELETE FROM {table} WHERE id = {start} OR id = {start - 100}")
     assert {kind for _, kind in formats(spark, table)} == {"avro", "orc", "parquet"}
+    assert avro_codecs(spark, table) == {"zstandard", "snappy"}
     rows = spark_rows(spark, table)
 
     services.optimize(table, OptimizingType.FULL)
