@@ -31,7 +31,7 @@ from pyiceberg.types import (
 
 from amoro_core.errors import TableRefused, UnreadableFile
 
-from .builders import col, context, data_file, equality_deletes, rows_of, run, task
+from .builders import col, context, data_file, equality_deletes, position_deletes, rows_of, run, task
 
 
 def test_columns_are_added_dropped_renamed_promoted_and_reordered(tmp_path: Path) -> None:
@@ -112,6 +112,55 @@ def test_nested_fields_are_added_dropped_renamed_promoted_and_reordered(tmp_path
         {"s": None, "l": None, "m": None},
         {"s": {"z": None, "y": None, "first": None}, "l": [], "m": []},
     ]
+
+
+def test_structs_inside_lists_inside_maps_evolve_as_columns_do(tmp_path: Path) -> None:
+    inner = StructType(
+        NestedField(9, "x", StringType()),  # another column by a name that was dropped
+        NestedField(7, "wide", LongType()),
+        NestedField(
+            8, "t", StructType(NestedField(11, "d", DecimalType(20, 2)), NestedField(10, "was c", StringType()))
+        ),
+    )
+    lists = ListType(4, inner, element_required=False)
+    schema = Schema(NestedField(1, "m", MapType(2, IntegerType(), 3, lists, value_required=False)))
+    old = pa.struct(
+        [
+            col("x", pa.int32(), 5),
+            col("narrow", pa.int32(), 7),
+            col(
+                "t",
+                pa.struct([col("c", pa.string(), 10), col("gone", pa.int8(), 12), col("d", pa.decimal128(9, 2), 11)]),
+                8,
+            ),
+        ]
+    )
+    elements = pa.list_(col("element", old, 4))
+    entries = pa.map_(col("key", pa.int32(), 2, nullable=False), col("value", elements, 3))
+    value = {"x": 1, "narrow": 2, "t": {"c": "c", "gone": 3, "d": Decimal("1.50")}}
+    rows = [[(1, [value, None, {**value, "t": None}]), (2, None), (3, [])], [], None, [(4, [value])]]
+    file = data_file(tmp_path, [col("m", entries, 1)], {"m": rows * 5}, row_group_size=3)
+    deletes = position_deletes(tmp_path, [(file.path, position) for position in range(1, 20, 4)])
+
+    output = run(task(context(tmp_path, schema), [file], [deletes]))
+
+    new = {"x": None, "wide": 2, "t": {"d": Decimal("1.50"), "was c": "c"}}
+    found = [[(1, [new, None, {**new, "t": None}]), (2, None), (3, [])], None, [(4, [new])]] * 5
+    written = [row["m"] for row in rows_of(output)]
+    assert written == [_renamed(row) for row in found]
+
+
+def _renamed(row: object) -> object:
+    """Names as Java writes them."""
+    match row:
+        case list():
+            return [_renamed(one) for one in row]
+        case tuple():
+            return tuple(_renamed(one) for one in row)
+        case dict():
+            return {key.replace(" ", "_x20"): _renamed(one) for key, one in row.items()}
+        case _:
+            return row
 
 
 def test_a_null_list_inside_a_struct_stays_null_next_to_an_empty_one(tmp_path: Path) -> None:
