@@ -18,6 +18,7 @@ from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.iceberg.guards import allow_classes
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
@@ -91,6 +92,7 @@ class Coordinator:
         command only."""
         certificates = settings.certificates()
         _refuse_exposure(settings)
+        allow_classes(settings.allowed_classes)
         self.home = home
         self.settings = settings
         self._passing = passing

@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.iceberg.guards import allow_classes
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.rpc.tls import valid_until
 from amoro_core.settings import Settings
@@ -68,6 +70,8 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     )
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
     yield from _tls(home, config)
+    with suppress(InvalidSettings):  # said already
+        allow_classes(load_settings(home, config).allowed_classes)
     if health := coordinator_health(home):
         serves, said = health
         yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")

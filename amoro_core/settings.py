@@ -31,6 +31,10 @@ class Settings:
     schedule_to_ack: timedelta = timedelta(seconds=30)
     start_to_close: timedelta = timedelta(hours=2)
     groups: tuple[str, ...] = field(default=("default",))
+    #: Classes that catalogs and tables may have imported by their -impl properties.
+    allowed_classes: tuple[str, ...] = field(
+        default=(), metadata={"pattern": r"\w+(\.\w+)+", "word": "classes, such as package.module.Class"}
+    )
     history_keep: timedelta = timedelta(days=30)
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))

@@ -201,8 +201,10 @@ def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
         ]
     if kind is str:
         return Annotated[str, BeforeValidator(_required(str, "text"))]
-    names = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-    return Annotated[tuple[str, ...], BeforeValidator(_names), WithJsonSchema(names)]
+    items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
+    names = {"type": "array", "items": items, "minItems": 1}
+    check = _names(limits.get("pattern", ".*"), limits.get("word", "names"))
+    return Annotated[tuple[str, ...], BeforeValidator(check), WithJsonSchema(names)]
 
 
 def _required(kind: type, word: str) -> Callable[[object], object]:
@@ -223,10 +225,15 @@ def _number(least: int, most: int) -> Callable[[object], object]:
     return check
 
 
-def _names(value: object) -> object:
-    if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
-        raise ValueError("expected a list of names")
-    return tuple(value)
+def _names(pattern: str, word: str) -> Callable[[object], object]:
+    fits = re.compile(pattern, re.DOTALL).fullmatch
+
+    def check(value: object) -> object:
+        if isinstance(value, list) and value and all(isinstance(one, str) and fits(one) for one in value):
+            return tuple(value)
+        raise ValueError(f"expected a list of {word}")
+
+    return check
 
 
 def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mapping[str, object]) -> InvalidSettings:

@@ -1,6 +1,6 @@
 """What pyiceberg is kept from: importing classes that a property names, and waiting for a REST server for ever."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pyiceberg import io as pyiceberg_io
@@ -23,30 +23,45 @@ LOCATION_PROVIDERS = frozenset(
     f"pyiceberg.table.locations.{name}" for name in ("SimpleLocationProvider", "ObjectStoreLocationProvider")
 )
 _AUTH_MANAGERS = frozenset(("noop", "basic", "legacyoauth2", "oauth2", "google", "entra"))
+_allowed: frozenset[str] = frozenset()
+
+
+def allow_classes(names: Iterable[str]) -> None:
+    """Let these classes be imported as a FileIO or an auth manager, too, and no others, in the whole process.
+
+    They serve catalogs and metadata. Data files are read and written by pyarrow, and named by ourselves, whatever a
+    property says.
+    """
+    global _allowed
+    _allowed = frozenset(names)
 
 
 def install_guards() -> None:
     """Bind pyiceberg's importing functions and its REST session to ours, for the whole process; once is enough."""
     if vars(pyiceberg_rest)["Session"] is _TimedSession:
         return
-    pyiceberg_io._import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO")
+    pyiceberg_io._import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
     pyiceberg_locations._import_location_provider = _only(
         LOCATION_PROVIDERS, pyiceberg_locations._import_location_provider, "location provider"
     )
-    create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager")
+    create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
     AuthManagerFactory.create = create  # type: ignore[method-assign]
     vars(pyiceberg_rest)["Session"] = _TimedSession
 
 
-def _only(names: frozenset[str], load: Callable[..., Any], what: str) -> Callable[..., Any]:
-    """The loading function, for these names only: a table's properties or a server's answer must not run code."""
+def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
+    """The loading function, for these names only: a table's properties or a server's answer must not run code.
+
+    With `allowable` for those of `allow_classes`, too.
+    """
+    way_out = "; an administrator may name it under allowed-classes in amoro.yaml" if allowable else ""
 
     def guarded(name: str, *arguments: Any) -> Any:
-        if name not in names:
+        if name not in names and not (allowable and name in _allowed):
             raise TableRefused(
                 f"{what} {name} is not one of pyiceberg's own and is not imported",
                 reason="foreign-code",
-                hint=f"Allowed are: {', '.join(sorted(names))}.",
+                hint=f"Allowed are: {', '.join(sorted(names))}{way_out}.",
             )
         return load(name, *arguments)
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, NoReturn
 
 import grpc
@@ -24,7 +25,8 @@ from amoro_core.errors import AmoroError
 from amoro_core.protocol import admin_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 
-TOKEN = "the-admin-token"
+#: Of this process alone: a client of another one, whose server went, may find this one on the same port.
+TOKEN = token_hex(8)
 
 
 @dataclass

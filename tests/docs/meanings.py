@@ -13,6 +13,8 @@ SETTINGS = {
     "schedule-to-ack": "a task that nobody acknowledged in this time is handed out again",
     "start-to-close": "an attempt that runs longer is taken back",
     "groups": "optimizer groups that are there from the start",
+    "allowed-classes": "classes, as `package.module.Class`, that a catalog or table may name as `py-io-impl` or as its REST "
+    "`auth.impl`; no others are imported but pyiceberg's own. They serve metadata only",
     "history-keep": "how long ended processes are kept",
     "blocker-timeout": "how long a blocker holds unless its taker says otherwise",
     "refresh-external-catalogs.interval": "how often catalogs are asked for their tables",

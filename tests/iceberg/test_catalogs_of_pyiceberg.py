@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from pyiceberg.io import load_file_io
@@ -407,6 +408,42 @@ def test_an_auth_manager_that_a_server_names_is_not_imported(
     uri = rest_server(lambda path: (200, f'{{"defaults": {{}}, "overrides": {{"auth": {auth}}}}}'))
     with pytest.raises((TableRefused, CatalogUnavailable)):
         open_catalog(config(type="rest", uri=uri))
+    assert not canary.was_imported()
+
+
+@pytest.fixture
+def own_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Classes of one's own that work, which an administrator has allowed."""
+    (tmp_path / "classes_of_amoro.py").write_text(
+        "from pyiceberg.catalog.rest.auth import BasicAuthManager\n"
+        "from pyiceberg.io.pyarrow import PyArrowFileIO\n\n\n"
+        "class OwnFileIO(PyArrowFileIO):\n    pass\n\n\n"
+        "class OwnAuth(BasicAuthManager):\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    guards.allow_classes(["classes_of_amoro.OwnFileIO", "classes_of_amoro.OwnAuth"])
+    yield
+    guards.allow_classes([])
+    sys.modules.pop("classes_of_amoro", None)
+
+
+@pytest.mark.usefixtures("own_classes")
+def test_what_an_administrator_allows_is_imported(sqlite: CatalogConfig, rest_server: Callable[[Answer], str]) -> None:
+    set_foreign_property(load_table(sqlite, TABLE), "py-io-impl", "classes_of_amoro.OwnFileIO")
+    assert type(load_table(sqlite, TABLE).io).__name__ == "OwnFileIO"
+    custom = {"username": "u", "password": "p"}
+    auth = json.dumps({"type": "custom", "impl": "classes_of_amoro.OwnAuth", "custom": custom})
+    uri = rest_server(lambda path: (200, '{"defaults": {}, "overrides": {}}'))
+    opened = open_catalog(CatalogConfig("own", (("type", "rest"), ("uri", uri), ("auth", auth))))
+    assert type(cast("Any", opened)._auth_manager).__name__ == "OwnAuth"
+
+
+@pytest.mark.usefixtures("own_classes")
+def test_a_location_provider_is_not_imported_even_so(sqlite: CatalogConfig, canary: Canary) -> None:
+    guards.allow_classes([canary.name])
+    set_foreign_property(load_table(sqlite, TABLE), "write.py-location-provider.impl", canary.name)
+    with pytest.raises(TableRefused, match="location provider"):
+        load_table(sqlite, TABLE).location_provider()
     assert not canary.was_imported()
 
 

@@ -26,6 +26,7 @@ DEFAULTS = (
     ("schedule-to-ack", "30s", "default"),
     ("start-to-close", "2h", "default"),
     ("groups", "default", "default"),
+    ("allowed-classes", "", "default"),
     ("history-keep", "30d", "default"),
     ("blocker-timeout", "1m", "default"),
     ("refresh-external-catalogs.interval", "3m", "default"),
@@ -58,6 +59,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
             ("schedule-to-ack", "30s", "default"),
             ("start-to-close", "2h", "default"),
             ("groups", "b, c", "environment AMORO_GROUPS"),
+            ("allowed-classes", "", "default"),
             ("history-keep", "90m", f"file {path}"),
             *DEFAULTS[-4:],
         )
@@ -66,7 +68,13 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("variable", "value"),
-    [("AMORO_PORT", "x"), ("AMORO_PORT", "70000"), ("AMORO_HISTORY_KEEP", "0s"), ("AMORO_GROUPS", " , ")],
+    [
+        ("AMORO_PORT", "x"),
+        ("AMORO_PORT", "70000"),
+        ("AMORO_HISTORY_KEEP", "0s"),
+        ("AMORO_GROUPS", " , "),
+        ("AMORO_ALLOWED_CLASSES", "Class"),
+    ],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:
     with pytest.raises(InvalidSettings, match=f"environment variable {variable}: .* has the malformed value"):
