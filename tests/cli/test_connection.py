@@ -1,6 +1,7 @@
 import json
 import os
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,11 +22,11 @@ HINT = (
 
 
 @pytest.fixture
-def free_address() -> str:
-    """An address where nobody answers."""
+def free_address() -> Iterator[str]:
+    """An address where nobody answers, and which nobody else gets meanwhile."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+        yield f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 @pytest.fixture

@@ -15,12 +15,7 @@ from amoro_core.model.metrics import METRICS, Sample
 from amoro_core.model.tokens import TokenKind
 from amoro_core.rpc.scraping import MetricsServer, exposed
 from amoro_core.settings import Settings
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+from tests.acceptance.processes import free_port
 
 
 def ask(port: int, path: str, token: str = "") -> tuple[int, str]:

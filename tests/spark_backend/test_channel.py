@@ -137,9 +137,9 @@ def test_a_driver_out_of_reach_is_named() -> None:
     with socket.socket() as closed:
         closed.bind((HOST, 0))
         port = closed.getsockname()[1]
-    told = rf"can't reach the optimizer's driver at 127\.0\.0\.1:{port}"
-    with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", 1):
-        pass
+        told = rf"can't reach the optimizer's driver at 127\.0\.0\.1:{port}"
+        with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", 1):
+            pass
     assert "spark.driver.host" in failed.value.hint
 
 
