@@ -17,6 +17,7 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import LongType, NestedField
 
+from amoro_core.app import running
 from amoro_core.errors import (
     AmoroError,
     CatalogUnavailable,
@@ -38,6 +39,7 @@ from amoro_core.iceberg.catalogs import (
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import masked
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.settings import Settings
 from tests.engine.writer import make_catalog, make_table
 
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
@@ -436,6 +438,15 @@ def test_what_an_administrator_allows_is_imported(sqlite: CatalogConfig, rest_se
     uri = rest_server(lambda path: (200, '{"defaults": {}, "overrides": {}}'))
     opened = open_catalog(CatalogConfig("own", (("type", "rest"), ("uri", uri), ("auth", auth))))
     assert type(cast("Any", opened)._auth_manager).__name__ == "OwnAuth"
+
+
+@pytest.mark.usefixtures("own_classes")
+def test_a_coordinator_allows_what_its_settings_name_and_nothing_else(tmp_path: Path) -> None:
+    wanted = {"py-io-impl": "classes_of_amoro.OwnFileIO"}
+    with running(tmp_path / "home", Settings(port=0), watch=False), pytest.raises(TableRefused):
+        load_file_io(wanted)
+    with running(tmp_path / "home", Settings(port=0, allowed_classes=(wanted["py-io-impl"],)), watch=False):
+        assert type(load_file_io(wanted)).__name__ == "OwnFileIO"
 
 
 @pytest.mark.usefixtures("own_classes")
