@@ -1,5 +1,5 @@
 # Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` also wants a JDK and
-# Maven, which it installs with apt where it runs as root.
+# Maven, and Prometheus's promtool, which it installs with apt where it runs as root.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
 OLDER_SPARK := build/pyspark-3.5
+PROMETHEUS := build/prometheus
 PYTEST := $(BIN)/python -m pytest
 DIST := dist
 
@@ -23,7 +24,7 @@ check: lint
 
 # Spark's tests share one JVM, so they run in one process, after the others; its backend has an application of its own.
 # Those of the backend that speak most to Spark run with Spark 3.5 as well, from its own directory.
-test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched lint
+test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked lint
 	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark --ignore=tests/spark_backend tests
 	$(PYTEST) tests/spark
 	$(PYTEST) tests/spark_backend
@@ -118,3 +119,11 @@ $(JARS)/.fetched: tests/java/pom.xml
 	  echo "fetching Iceberg's runtime for Spark into $(JARS)"; \
 	  rm -rf $(JARS) && mvn -B -q -Dstyle.color=never -f tests/java/pom.xml package && touch $@; \
 	fi
+
+# --- Prometheus -------------------------------------------------------------------------------------------------------
+
+# As with Java: without promtool, and no right to install it, the tests of alerts are skipped by name, or fail with CI=true.
+$(PROMETHEUS)/.unpacked: tests/prometheus/install-promtool
+	@mkdir -p $(PROMETHEUS)
+	@tests/prometheus/install-promtool $(PROMETHEUS) && touch $@ \
+	  || { [ "$(CI)" != true ] && echo "The tests of alerts will be skipped" >&2 && exit 0; exit 1; }

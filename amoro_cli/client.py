@@ -1,17 +1,22 @@
 """The admin service as the command line calls it: a deadline on each call, errors as ours."""
 
-from collections.abc import Mapping, Sequence
+import getpass
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import grpc
 
 from amoro_cli.launcher import Endpoint
+from amoro_cli.paging import Part, gather
 from amoro_cli.remote import remote_error
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WaitTimeout, WorkFailed
+from amoro_core.model.paging import ALL, Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.protocol.channels import explained, is_encrypted, open_channel
+from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel
+from amoro_core.protocol.tokens import parse_token
 
 Answer = TypeVar("Answer")
 
@@ -20,6 +25,8 @@ TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog or a container
 PLANNING = timedelta(minutes=10)  # what reads a table's manifests
 SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
 
+#: How a call ends whose coordinator has ended, before it or meanwhile.
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),  # a long list from our own coordinator is no danger
     ("grpc.enable_http_proxy", 0),
@@ -31,15 +38,30 @@ _WHERE_TOKENS_ARE = (
 )
 
 
+def _user() -> str:
+    """The name of the user who runs this, or the number where the machine knows no name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())
+
+
 class AdminClient:
     """A connection to one coordinator; every call may raise an AmoroError."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        token = endpoint.token.reveal()
-        if not (token.isascii() and token.isprintable()):
-            raise NotAllowed("The admin token holds characters that no token has", hint=_WHERE_TOKENS_ARE)
+    def __init__(self, endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None] = lambda gone: None) -> None:
+        """`after` says where to go on when the coordinator there has ended; None: nowhere."""
+        self._after = after
+        self._open(endpoint)
+
+    def _open(self, endpoint: Endpoint) -> None:
+        try:
+            token = parse_token(endpoint.token.reveal()).reveal()
+        except ValueError as error:
+            raise NotAllowed(f"The admin token can't be used: {error}", hint=_WHERE_TOKENS_ARE) from error
+        self._endpoint = endpoint
         self.address = endpoint.address
-        self._metadata = (("authorization", f"Bearer {token}"),)
+        self._metadata = (("authorization", f"Bearer {token}"), (USER_KEY, _user().encode(errors="replace")))
         self._encrypted = is_encrypted(endpoint.address, endpoint.trust)
         self._channel = open_channel(endpoint.address, endpoint.trust, _OPTIONS)
         self._stub = AdminServiceStub(self._channel)
@@ -89,14 +111,25 @@ class AdminClient:
     def remove_catalog(self, name: str) -> pb.RemoveCatalogResponse:
         return self._call(self._stub.RemoveCatalog, pb.RemoveCatalogRequest(name=name), TOUCHING)
 
-    def list_catalogs(self) -> Sequence[pb.Catalog]:
-        return self._call(self._stub.ListCatalogs, pb.ListCatalogsRequest(), QUICK).catalogs
+    def list_catalogs(self, window: Window = ALL) -> Part[pb.Catalog]:
+        def ask(limit: int, after: str) -> pb.ListCatalogsResponse:
+            return self._call(self._stub.ListCatalogs, pb.ListCatalogsRequest(limit=limit, after=after), QUICK)
 
-    def list_tables(self, catalog: str = "", status: str = "") -> Sequence[pb.Table]:
-        return self._call(self._stub.ListTables, pb.ListTablesRequest(catalog=catalog, status=status), QUICK).tables
+        return gather(window, ask, lambda answer: answer.catalogs)[1]
 
-    def get_table(self, table: str) -> pb.Table:
-        return self._call(self._stub.GetTable, pb.GetTableRequest(table=table), TOUCHING)
+    def list_tables(self, catalog: str = "", status: str = "", group: str = "", window: Window = ALL) -> Part[pb.Table]:
+        def ask(limit: int, after: str) -> pb.ListTablesResponse:
+            request = pb.ListTablesRequest(catalog=catalog, status=status, group=group, limit=limit, after=after)
+            return self._call(self._stub.ListTables, request, QUICK)
+
+        return gather(window, ask, lambda answer: answer.tables)[1]
+
+    def select_tables(self, names: Sequence[str]) -> pb.SelectTablesResponse:
+        """The tables that names and patterns mean; without names those of all catalogs."""
+        return self._call(self._stub.SelectTables, pb.SelectTablesRequest(names=names), TOUCHING)
+
+    def get_table(self, table: str, within: timedelta = TOUCHING) -> pb.Table:
+        return self._call(self._stub.GetTable, pb.GetTableRequest(table=table), within)
 
     def get_settings(self) -> Sequence[pb.Setting]:
         return self._call(self._stub.GetSettings, pb.GetSettingsRequest(), QUICK).settings
@@ -107,11 +140,26 @@ class AdminClient:
     def get_table_health(self, table: str) -> pb.TableHealth:
         return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), PLANNING)
 
-    def list_table_files(self, table: str, limit: int) -> pb.ListTableFilesResponse:
-        return self._call(self._stub.ListTableFiles, pb.ListTableFilesRequest(table=table, limit=limit), PLANNING)
+    def list_table_files(self, table: str, window: Window) -> tuple[int, Part[pb.TableFile]]:
+        """The snapshot, 0 without one, and live files of it."""
+        snapshot_id = 0
 
-    def list_snapshots(self, table: str, limit: int) -> pb.ListSnapshotsResponse:
-        return self._call(self._stub.ListSnapshots, pb.ListSnapshotsRequest(table=table, limit=limit), TOUCHING)
+        def ask(limit: int, after: str) -> pb.ListTableFilesResponse:
+            nonlocal snapshot_id
+            request = pb.ListTableFilesRequest(table=table, limit=limit, after=after, snapshot_id=snapshot_id)
+            answer = self._call(self._stub.ListTableFiles, request, PLANNING)
+            snapshot_id = answer.snapshot_id
+            return answer
+
+        first, part = gather(window, ask, lambda answer: answer.files)
+        return first.snapshot_id, part
+
+    def list_snapshots(self, table: str, window: Window) -> Part[pb.Snapshot]:
+        def ask(limit: int, after: str) -> pb.ListSnapshotsResponse:
+            request = pb.ListSnapshotsRequest(table=table, limit=limit, after=after)
+            return self._call(self._stub.ListSnapshots, request, TOUCHING)
+
+        return gather(window, ask, lambda answer: answer.snapshots)[1]
 
     def backup_state(self, path: str) -> pb.BackupStateResponse:
         return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), PLANNING)
@@ -134,26 +182,58 @@ class AdminClient:
     def release_blocker(self, blocker_id: str) -> pb.Blocker:
         return self._call(self._stub.ReleaseBlocker, pb.ReleaseBlockerRequest(blocker_id=blocker_id), QUICK)
 
-    def list_blockers(self, table: str = "") -> Sequence[pb.Blocker]:
-        return self._call(self._stub.ListBlockers, pb.ListBlockersRequest(table=table), TOUCHING).blockers
+    def list_blockers(self, table: str = "", window: Window = ALL) -> Part[pb.Blocker]:
+        def ask(limit: int, after: str) -> pb.ListBlockersResponse:
+            request = pb.ListBlockersRequest(table=table, limit=limit, after=after)
+            return self._call(self._stub.ListBlockers, request, TOUCHING)
 
-    def plan_table(self, table: str, type_: str = "", force: bool = False) -> pb.Plan:
-        request = pb.PlanTableRequest(table=table, type=type_, force=force)
-        return self._call(self._stub.PlanTable, request, PLANNING)
+        return gather(window, ask, lambda answer: answer.blockers)[1]
 
-    def optimize_table(self, table: str, type_: str, force: bool, within: timedelta) -> pb.OptimizeTableResponse:
+    def plan_table(
+        self, table: str, type_: str = "", force: bool = False, where: str = "", within: timedelta | None = None
+    ) -> pb.Plan:
+        """Raises WaitTimeout when reading the table takes longer than `within`."""
+        request = pb.PlanTableRequest(table=table, type=type_, force=force, where=where)
+        return self._call(self._stub.PlanTable, request, PLANNING if within is None else within, late=WaitTimeout)
+
+    def optimize_table(
+        self, table: str, type_: str, force: bool, within: timedelta, where: str = ""
+    ) -> pb.OptimizeTableResponse:
         """The process that was planned. Raises WaitTimeout when planning takes longer than `within`."""
-        request = pb.OptimizeTableRequest(table=table, type=type_, force=force)
+        request = pb.OptimizeTableRequest(table=table, type=type_, force=force, where=where)
         return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
 
     def verify_table(self, table: str, before: int, after: int, within: timedelta) -> pb.Verification:
-        """Raises WaitTimeout when reading the table takes longer than `within`."""
+        """Raises WaitTimeout when reading the table takes longer than `within`; it is given up then."""
         request = pb.VerifyTableRequest(table=table, before=before, after=after)
-        return self._call(self._stub.VerifyTable, request, within, late=WaitTimeout)
+        try:
+            return self._call(self._stub.VerifyTable, request, within, late=WaitTimeout)
+        except WaitTimeout as late:
+            raise WaitTimeout(
+                f"Reading both sides of {table} did not end within {within.total_seconds():g} s, and was given up",
+                hint="Nothing was changed. Give it more time with --timeout.",
+            ) from late
 
-    def list_processes(self, table: str = "", status: str = "", limit: int = 0) -> Sequence[pb.Process]:
-        request = pb.ListProcessesRequest(table=table, status=status, limit=limit)
-        return self._call(self._stub.ListProcesses, request, QUICK).processes
+    def list_processes(self, table: str = "", status: str = "", window: Window = ALL) -> Part[pb.Process]:
+        """The newest first, without their tasks."""
+
+        def ask(limit: int, after: str) -> pb.ListProcessesResponse:
+            request = pb.ListProcessesRequest(table=table, status=status, limit=limit, after=after)
+            return self._call(self._stub.ListProcesses, request, QUICK)
+
+        return gather(window, ask, lambda answer: answer.processes)[1]
+
+    def list_tasks(
+        self, process_id: str, status: str = "", window: Window = ALL
+    ) -> tuple[pb.Process, Part[pb.TaskInfo]]:
+        """The process, without its tasks, and its tasks by number."""
+
+        def ask(limit: int, after: str) -> pb.ListTasksResponse:
+            request = pb.ListTasksRequest(process_id=process_id, status=status, limit=limit, after=after)
+            return self._call(self._stub.ListTasks, request, QUICK)
+
+        first, part = gather(window, ask, lambda answer: answer.tasks)
+        return first.process, part
 
     def get_process(self, process_id: str, wait: timedelta = timedelta(0)) -> pb.Process:
         """The process, at its end or after `wait`, whichever is first."""
@@ -163,8 +243,12 @@ class AdminClient:
     def cancel_process(self, process_id: str) -> pb.Process:
         return self._call(self._stub.CancelProcess, pb.CancelProcessRequest(process_id=process_id), QUICK)
 
-    def list_optimizers(self) -> Sequence[pb.Optimizer]:
-        return self._call(self._stub.ListOptimizers, pb.ListOptimizersRequest(), QUICK).optimizers
+    def list_optimizers(self, group: str = "", window: Window = ALL) -> Part[pb.Optimizer]:
+        def ask(limit: int, after: str) -> pb.ListOptimizersResponse:
+            request = pb.ListOptimizersRequest(group=group, limit=limit, after=after)
+            return self._call(self._stub.ListOptimizers, request, QUICK)
+
+        return gather(window, ask, lambda answer: answer.optimizers)[1]
 
     def drain_optimizer(self, optimizer_id: str) -> pb.Optimizer:
         return self._call(self._stub.DrainOptimizer, pb.DrainOptimizerRequest(optimizer_id=optimizer_id), QUICK)
@@ -185,8 +269,11 @@ class AdminClient:
         request = pb.CreateGroupRequest(name=name, scheduling_policy=policy, properties=properties, container=container)
         return self._call(self._stub.CreateGroup, request, QUICK)
 
-    def list_groups(self) -> Sequence[pb.Group]:
-        return self._call(self._stub.ListGroups, pb.ListGroupsRequest(), QUICK).groups
+    def list_groups(self, window: Window = ALL) -> Part[pb.Group]:
+        def ask(limit: int, after: str) -> pb.ListGroupsResponse:
+            return self._call(self._stub.ListGroups, pb.ListGroupsRequest(limit=limit, after=after), QUICK)
+
+        return gather(window, ask, lambda answer: answer.groups)[1]
 
     def get_group(self, name: str) -> pb.Group:
         return self._call(self._stub.GetGroup, pb.GetGroupRequest(name=name), QUICK)
@@ -212,8 +299,11 @@ class AdminClient:
     def create_token(self, name: str, kind: str) -> pb.Token:
         return self._call(self._stub.CreateToken, pb.CreateTokenRequest(name=name, kind=kind), QUICK)
 
-    def list_tokens(self) -> Sequence[pb.Token]:
-        return self._call(self._stub.ListTokens, pb.ListTokensRequest(), QUICK).tokens
+    def list_tokens(self, window: Window = ALL) -> Part[pb.Token]:
+        def ask(limit: int, after: str) -> pb.ListTokensResponse:
+            return self._call(self._stub.ListTokens, pb.ListTokensRequest(limit=limit, after=after), QUICK)
+
+        return gather(window, ask, lambda answer: answer.tokens)[1]
 
     def revoke_token(self, name: str) -> pb.RevokeTokenResponse:
         return self._call(self._stub.RevokeToken, pb.RevokeTokenRequest(name=name), QUICK)
@@ -225,11 +315,28 @@ class AdminClient:
         within: timedelta,
         late: type[AmoroError] = CoordinatorUnavailable,
     ) -> Answer:
-        try:
-            return method(request, timeout=within.total_seconds(), metadata=self._metadata)
-        except grpc.RpcError as error:
-            reason = explained(self.address, error.details() or "", encrypted=self._encrypted)
-            raise reason or _translate(error, self.address, within, late) from error
+        while True:
+            try:
+                return method(request, timeout=within.total_seconds(), metadata=self._metadata)
+            except grpc.RpcError as error:
+                again = self._elsewhere(method) if error.code() in _GONE else None
+                if again is None:
+                    reason = explained(self.address, error.details() or "", encrypted=self._encrypted)
+                    raise reason or _translate(error, self.address, within, late) from error
+                method = again
+
+    def _elsewhere(
+        self, method: "grpc.UnaryUnaryMultiCallable[Any, Answer]"
+    ) -> "grpc.UnaryUnaryMultiCallable[Any, Answer] | None":
+        """The same method where to go on, once the coordinator has ended; None when there is no such place."""
+        endpoint = self._after(self._endpoint)
+        if endpoint is None:
+            return None
+        name = next(name for name, known in vars(self._stub).items() if known is method)
+        self._channel.close()
+        self._open(endpoint)
+        found: grpc.UnaryUnaryMultiCallable[Any, Answer] = getattr(self._stub, name)
+        return found
 
 
 def _translate(error: Any, address: str, within: timedelta, late: type[AmoroError]) -> AmoroError:

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from amoro_cli.launcher import Kind
-from amoro_cli.output import printable
+from amoro_core.model.texts import printable
 
 Complete = Callable[[typer.Context, str], list[str]]
 

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from amoro_cli.launcher import Endpoint, Launcher
 from amoro_core.errors import InvalidArgument, NotAllowed, StateDirectoryLocked
 from amoro_core.model.secrets import Secret
+from amoro_core.model.texts import is_text
 from amoro_core.model.trust import PLAIN, SECURE, Trust
+from amoro_core.protocol.tokens import parse_token, read_token, told
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -37,9 +39,12 @@ class Place:
     trust: Trust = PLAIN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Connection:
-    """A client, and whether its coordinator lives only for this command."""
+    """A client, and whether what it asks lives only for this command: a coordinator, or what reads its state.
+
+    A coordinator that served another command, and ended with it, may be followed by one of our own.
+    """
 
     client: "AdminClient"
     embedded: bool
@@ -76,33 +81,52 @@ def _path(environment: Mapping[str, str], name: str) -> Path | None:
 def parse_address(text: str) -> str:
     """The address as it is, if it is host:port or grpcs://host:port. Raises InvalidArgument."""
     match = _ADDRESS.fullmatch(text.strip())
-    if match is None or not 0 < int(match[2]) < 65536:
+    if match is None or not is_text(text) or not 0 < int(match[2]) < 65536:
         raise InvalidArgument(f"{text!r} is not an address", hint=f"Write host:port, such as {DEFAULT_ADDRESS}.")
     return match[0]
 
 
 @contextmanager
 def connect(
-    launcher: Launcher, place: Place, lock_wait: timedelta, note: Callable[[str], None], *, lasting: bool = False
+    launcher: Launcher,
+    place: Place,
+    lock_wait: timedelta,
+    note: Callable[[str], None],
+    *,
+    lasting: bool = False,
+    reading: bool = False,
 ) -> Iterator[Connection]:
     """The named coordinator, else the one of the state directory, else one in this process, which `note` is told.
 
-    A `lasting` one is wanted for work that takes its time: not that of another command, which ends with it.
+    A `lasting` one is wanted for work that takes its time: not that of another command, which ends with it. Who only
+    reads (`reading`) gets no coordinator in this process: its state is read, and no lock is waited for.
     Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
     """
-    endpoint = running_endpoint(place, lasting=lasting)
-    if endpoint is not None:
-        with closing(_client(endpoint)) as client:
-            yield Connection(client, embedded=False)
-        return
-    note(f"No coordinator runs on {place.home}: working in this process.")
     with ExitStack() as stack:
-        try:
-            inside = stack.enter_context(launcher.embedded(place.home, place.config, timedelta(0)))
-        except StateDirectoryLocked as locked:
-            note(f"Waiting: {locked.message}")
-            inside = stack.enter_context(launcher.embedded(place.home, place.config, lock_wait))
-        yield Connection(stack.enter_context(closing(_client(inside))), embedded=True)
+
+        def inside() -> Endpoint:
+            if reading:
+                note(f"No coordinator runs on {place.home}: reading its state without one.")
+                return stack.enter_context(launcher.reading(place.home, place.config))
+            note(f"No coordinator runs on {place.home}: working in this process.")
+            try:
+                return stack.enter_context(launcher.embedded(place.home, place.config, timedelta(0)))
+            except StateDirectoryLocked as locked:
+                note(f"Waiting: {locked.message}")
+                return stack.enter_context(launcher.embedded(place.home, place.config, lock_wait))
+
+        def after(gone: Endpoint) -> Endpoint | None:
+            """Where to go on once a coordinator that served another command does not answer any more."""
+            found = running_endpoint(place, lasting=lasting) if gone.passing else None
+            if not gone.passing or (found is not None and found.address == gone.address):
+                return None
+            connection.embedded = found is None
+            return found or inside()
+
+        found = running_endpoint(place, lasting=lasting)
+        client = stack.enter_context(closing(_client(found or inside(), after)))
+        connection = Connection(client, embedded=found is None)
+        yield connection
 
 
 def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
@@ -112,10 +136,11 @@ def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
     """
     if place.address is not None:
         return Endpoint(place.address, _remote_token(place, place.address), place.trust)
-    address = recorded_address(place.home, lasting=lasting)
-    if address is None or not _answers(address):
+    recorded = _recorded(place.home, lasting=lasting)
+    if recorded is None or not _answers(recorded[0]):
         return None
-    return Endpoint(address, _given_token(place) or _home_token(place.home))
+    address, passing = recorded
+    return Endpoint(address, _given_token(place) or _home_token(place.home), passing=passing)
 
 
 def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
@@ -123,13 +148,18 @@ def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
 
     None, too, when a `lasting` one is wanted and it only serves another command.
     """
+    recorded = _recorded(home, lasting=lasting)
+    return None if recorded is None else recorded[0]
+
+
+def _recorded(home: Path, *, lasting: bool) -> tuple[str, bool] | None:
+    """The local address in coordinator.json, and whether the coordinator there only serves another command."""
     try:
         record = json.loads((home / "coordinator.json").read_bytes())
-        if lasting and record.get("passing"):
+        passing = bool(record.get("passing"))
+        if (lasting and passing) or not _is_alive(int(record["pid"])):
             return None
-        return (
-            parse_address(record.get("local_address") or record["address"]) if _is_alive(int(record["pid"])) else None
-        )
+        return parse_address(record.get("local_address") or record["address"]), passing
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
         return None  # a file that a crash left half-written says as little as none
 
@@ -155,12 +185,15 @@ def _answers(address: str) -> bool:
 
 
 def _given_token(place: Place) -> Secret | None:
-    if place.token_file is None:
-        return Secret(place.token.reveal().strip()) if place.token else None
     try:
-        return Secret(place.token_file.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The token file {place.token_file} cannot be read: {error}") from error
+        if place.token_file is not None:
+            return read_token(place.token_file)
+        return parse_token(place.token.reveal()) if place.token else None
+    except (OSError, ValueError) as error:
+        said = "AMORO_TOKEN" if place.token_file is None else f"The token file {place.token_file}"
+        raise InvalidArgument(
+            f"{said} can't be used: {told(error)}", hint="It must hold the admin token and nothing else."
+        ) from error
 
 
 def _remote_token(place: Place, address: str) -> Secret:
@@ -168,30 +201,29 @@ def _remote_token(place: Place, address: str) -> Secret:
     given = _given_token(place)
     if given:
         return given
-    if (
-        address.removeprefix(SECURE).rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
-        and (place.home / "admin.token").exists()
+    if address.removeprefix(SECURE).rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]") and os.path.exists(
+        place.home / "admin.token"
     ):
         return _home_token(place.home)
     raise NotAllowed(
         f"There is no token for the coordinator at {address}",
-        hint="Give its admin token with --token-file or AMORO_TOKEN; it stands in admin.token of its state directory.",
+        hint="Give its admin token with --token-file or AMORO_TOKEN; it is in admin.token in its state directory.",
     )
 
 
 def _home_token(home: Path) -> Secret:
     path = home / "admin.token"
     try:
-        return Secret(path.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
+        return read_token(path)
+    except (OSError, ValueError) as error:
         raise NotAllowed(
-            f"The admin token cannot be read: {error}",
-            hint=f"Be the user who owns {home}, or give the token with --token-file or AMORO_TOKEN.",
+            f"The admin token {path} can't be used: {told(error)}",
+            hint=f"Run this as the user who owns {home}, or give the token with --token-file or AMORO_TOKEN.",
         ) from error
 
 
-def _client(endpoint: Endpoint) -> "AdminClient":
+def _client(endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None]) -> "AdminClient":
     # Loaded here so that --help and wrong usage do not pay for gRPC, whose own log says less than the errors do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint)
+    client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint, after)
     return client

@@ -93,6 +93,11 @@ def _list(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Ca
     return lambda: {key: {"type": "array", "items": _object(_message(descriptor, without))}}
 
 
+def _page(key: str, descriptor: Descriptor, without: tuple[str, ...] = ()) -> Callable[[], dict[str, Schema]]:
+    """A list that may have more on other pages."""
+    return lambda: {**_list(key, descriptor, without)(), "total": _NUMBER, "next": _nullable(_TEXT)}
+
+
 def _one(descriptor: Descriptor, **before: Schema) -> Callable[[], dict[str, Schema]]:
     return lambda: {**before, **_message(descriptor)}
 
@@ -112,6 +117,36 @@ def _optimize() -> dict[str, Schema]:
         "plan": _object(_message(pb.Plan.DESCRIPTOR)),
         "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
     }
+
+
+def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:
+    """Several tables, each with its outcome and `more`."""
+
+    def made() -> dict[str, Schema]:
+        words = {
+            "table": _TEXT,
+            "outcome": _TEXT,
+            "exit_status": _NUMBER,
+            "code": _TEXT,
+            "message": _TEXT,
+            "hint": _TEXT,
+        }
+        return {"tables": {"type": "array", "items": _object({**words, **more()})}, "exit_status": _NUMBER}
+
+    return made
+
+
+def _optimized() -> dict[str, Schema]:
+    return {
+        "process_id": _nullable(_TEXT),
+        "plan": _nullable(_object(_message(pb.Plan.DESCRIPTOR))),
+        "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
+    }
+
+
+def _ranked() -> dict[str, Schema]:
+    plan = _nullable(_object(_message(pb.Plan.DESCRIPTOR)))
+    return {"gain_files": _NUMBER, "cost_bytes": _NUMBER, "plan": plan}
 
 
 def _findings() -> dict[str, Schema]:
@@ -136,34 +171,37 @@ _OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
 _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.backup/v1": _one(pb.BackupStateResponse.DESCRIPTOR),
     "amoro.blocker/v1": _one(pb.Blocker.DESCRIPTOR),
-    "amoro.blockers/v1": _list("blockers", pb.Blocker.DESCRIPTOR),
+    "amoro.blockers/v1": _page("blockers", pb.Blocker.DESCRIPTOR),
     "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
-    "amoro.catalogs/v1": _list("catalogs", pb.Catalog.DESCRIPTOR),
+    "amoro.catalogs/v1": _page("catalogs", pb.Catalog.DESCRIPTOR),
     "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
     "amoro.files/v1": _one(pb.ListTableFilesResponse.DESCRIPTOR, table=_TEXT),
     "amoro.findings/v1": _findings,
     "amoro.group/v1": _group,
-    "amoro.groups/v1": _list("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
+    "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
     "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
     "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
     "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
     "amoro.optimize/v1": _optimize,
+    "amoro.optimized/v1": _outcomes(_optimized),
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
-    "amoro.optimizers/v1": _list("optimizers", pb.Optimizer.DESCRIPTOR),
+    "amoro.optimizers/v1": _page("optimizers", pb.Optimizer.DESCRIPTOR),
     "amoro.package/v1": _package,
     "amoro.plan/v1": _one(pb.Plan.DESCRIPTOR),
+    "amoro.plans/v1": _outcomes(_ranked),
     "amoro.process/v1": _one(pb.Process.DESCRIPTOR),
-    "amoro.processes/v1": _list("processes", pb.Process.DESCRIPTOR),
+    "amoro.processes/v1": _page("processes", pb.Process.DESCRIPTOR),
     "amoro.properties/v1": _one(pb.GetTablePropertiesResponse.DESCRIPTOR),
     "amoro.released/v1": _one(pb.ReleaseOptimizerResponse.DESCRIPTOR),
     "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
+    "amoro.selected/v1": _outcomes(lambda: {"result": _nullable(_object(_message(pb.Table.DESCRIPTOR)))}),
     "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
     "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
     "amoro.table/v1": _one(pb.Table.DESCRIPTOR),
-    "amoro.tables/v1": _list("tables", pb.Table.DESCRIPTOR),
+    "amoro.tables/v1": _page("tables", pb.Table.DESCRIPTOR),
     "amoro.task/v1": _one(pb.TaskInfo.DESCRIPTOR, process_id=_TEXT, table=_TEXT),
-    "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_list("tasks", pb.TaskInfo.DESCRIPTOR)()},
+    "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)()},
     "amoro.token/v1": _one(pb.Token.DESCRIPTOR),
-    "amoro.tokens/v1": _list("tokens", pb.Token.DESCRIPTOR, without=("token",)),
+    "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
     "amoro.verification/v1": _one(pb.Verification.DESCRIPTOR),
 }

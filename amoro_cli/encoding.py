@@ -13,7 +13,7 @@ from amoro_cli.quantities import iso_time
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-_EMPTY_IS_NULL = {"process_id", "optimizer_id", "type", "snapshot_id", "base_snapshot_id", "parent_snapshot_id"}
+_EMPTY_IS_NULL = {"process_id", "optimizer_id", "type", "snapshot_id", "base_snapshot_id", "parent_snapshot_id", "next"}
 _DURATIONS = {"duration_ms"}
 _SCORE = "health_score"  # −1: not known
 

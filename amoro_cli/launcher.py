@@ -85,6 +85,7 @@ class Endpoint:
     address: str
     token: Secret = field(repr=False)
     trust: Trust = PLAIN
+    passing: bool = False  # it serves one command, and ends with that
 
 
 class Kind(StrEnum):
@@ -117,6 +118,12 @@ class Launcher(Protocol):
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:
         """The names of that kind in the state directory, at once; none where they can't be read."""
+
+    def reading(self, home: Path, config: Path | None) -> AbstractContextManager[Endpoint]:
+        """What answers the calls that change nothing, in this process, from the state directory and the catalogs.
+
+        It waits for no lock, and makes and changes nothing, the state directory included.
+        """
 
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> AbstractContextManager[Endpoint]:
         """A coordinator with one optimizer in this process, under the state directory's lock.

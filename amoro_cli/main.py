@@ -1,7 +1,5 @@
 """The command line: all commands, and how errors end them."""
 
-import io
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -24,8 +22,9 @@ from amoro_cli.commands import (
     tokens,
     verifying,
 )
+from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
 from amoro_cli.launcher import Launcher
-from amoro_cli.output import printable
+from amoro_cli.mistakes import as_ours, refuse_undecodable
 from amoro_cli.session import (
     AddressOption,
     CaFileOption,
@@ -39,12 +38,16 @@ from amoro_cli.session import (
     TokenFileOption,
     with_example,
 )
-from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_cli.streams import Streams, tell
+from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable
 from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import cut, printable
 
 #: What typer raises for wrong arguments; it exports only this child of it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
+#: Of a message and of a hint, in bytes: what a coordinator says was cut by itself.
+_LONGEST = 4_000
 
 
 def _register_table(app: typer.Typer) -> None:
@@ -56,8 +59,8 @@ _GROUPS = (
     ("table", _register_table, "Tables: their health, and whether they are optimized."),
     ("process", processes.register, "Optimizing processes: what runs and what ran."),
     ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
-    ("optimizer", optimizers.register, "Optimizers: what does the rewriting."),
-    ("group", groups.register, "Optimizer groups: who works for which tables."),
+    ("optimizer", optimizers.register, "Optimizers: the processes that rewrite files."),
+    ("group", groups.register, "Optimizer groups: which optimizers work for which tables."),
     ("catalog", catalogs.register, "Catalogs: where tables come from."),
     ("config", config.register, "Settings of the coordinator."),
     ("token", tokens.register, "Tokens that let people and optimizers in."),
@@ -109,12 +112,18 @@ def build(launcher: Launcher) -> typer.Typer:
 
 def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status; errors are told on stderr."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    _open_streams()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal without ✓ shows \u2713 and does not fail
+    streams = Streams()
     try:
+        status = _ended(launcher, list(sys.argv[1:] if argv is None else argv))
+    except (OutputUnwritable, BrokenPipeError):
+        status = OutputUnwritable.exit_status  # told when the streams are settled
+    return streams.settle(status)
+
+
+def _ended(launcher: Launcher, arguments: list[str]) -> int:
+    """The exit status of the command, whose error was told. Raises what writing to stdout does."""
+    try:
+        refuse_undecodable(arguments)
         status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
         if status == _INTERRUPTED:  # typer's own way of telling of Ctrl-C
             raise KeyboardInterrupt
@@ -122,32 +131,18 @@ def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("Interrupted.\n")
+        tell("Interrupted.")
         return _INTERRUPTED
     except _UsageError as error:
         return _refuse_usage(error, arguments)
-    except AmoroError as error:
-        if "--debug" in arguments:
-            _trace(error)
-        _explain(error)
-        return error.exit_status
+    except (OutputUnwritable, BrokenPipeError):
+        raise
     except Exception as error:
         if "--debug" in arguments:
-            _trace(error)
-        unexpected = AmoroError(
-            f"This should not have happened: {type(error).__name__}: {error}",
-            hint="Run it again with --debug for the traceback, and report it.",
-        )
-        _explain(unexpected)
-        return unexpected.exit_status
-    return 0
-
-
-def _open_streams() -> None:
-    """Who closes a stream does not want what is written there: the command runs on without it."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
+            tell(without_secrets("".join(traceback.format_exception(error)).rstrip("\n")))
+        known = error if isinstance(error, AmoroError) else as_ours(error)
+        _explain(known)
+        return known.exit_status
 
 
 def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:
@@ -156,44 +151,40 @@ def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:
         help=with_example(text, example),
         rich_markup_mode=None,  # plain text: it is the same everywhere, and rich would double the time to --help
         pretty_exceptions_enable=False,
+        cls=HelpfulGroup,
         no_args_is_help=True,
-        context_settings={"obj": session},
+        context_settings={"obj": session, **CONTEXT_SETTINGS},
     )
 
 
 def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:
-    """Tell what is wrong with the command's arguments; a group without command shows its help."""
+    """Tell what is wrong with the command's arguments; a group without command shows its help, as was meant."""
     message = error.format_message().replace(": Value error, ", ": ")
+    if error.ctx is not None and message == error.ctx.get_help():
+        sys.stdout.write(f"{message}\n")
+        return 0
     value = _value_of(getattr(getattr(error, "param", None), "opts", ()), arguments)
     if value and value not in message:
         message = message.replace("': ", f"': {value!r}: ", 1)
-    if error.ctx is not None and message == error.ctx.get_help():
-        sys.stderr.write(f"{message}\n")
-    else:
-        if error.ctx is not None:
-            path = error.ctx.command_path
-            sys.stderr.write(f"{error.ctx.get_usage()}\nTry '{path} --help' for help.\n\n")
-        _explain(InvalidArgument(message))
+    if error.ctx is not None:
+        tell(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n")
+    _explain(InvalidArgument(message))
     return InvalidArgument.exit_status
 
 
 def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
     """What was given for an option, "" for anything else."""
-    for option, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, _, value = option.partition("=")
+    for at, option in enumerate(arguments):
+        name, equals, value = option.partition("=")
         if name.startswith("-") and name in options:
-            return value or following
+            return value if equals else next(iter(arguments[at + 1 :]), "")
     return ""
 
 
-def _trace(error: Exception) -> None:
-    sys.stderr.write(without_secrets("".join(traceback.format_exception(error))))
-
-
 def _explain(error: AmoroError) -> None:
-    lines = [f"Error: {error.message} [{error.code}]", f"Hint: {error.hint or error.remedy}"]
-    sys.stderr.write("".join(f"{printable(line)}\n" for text in lines for line in text.split("\n")))
-    sys.stderr.flush()
+    message, hint = cut(error.message, _LONGEST), cut(error.hint or error.remedy, _LONGEST)
+    lines = [f"Error: {message} [{error.code}]", f"Hint: {hint}"]
+    tell("\n".join(map(printable, lines)))
 
 
 def _print_version(asked: bool) -> None:

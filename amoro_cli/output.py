@@ -4,12 +4,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from shutil import get_terminal_size
 from typing import Any, TextIO
 from unicodedata import east_asian_width
 
-from amoro_core.errors import WorkFailed
+from amoro_core.model.texts import printable
 
 _STYLES = {
     "success": "green",
@@ -23,6 +24,7 @@ _STYLES = {
 
 
 _GAP = "  "
+_LEAST_CELL = 12  # of what is cut
 
 
 class OutputFormat(StrEnum):
@@ -30,16 +32,22 @@ class OutputFormat(StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+    WIDE = "wide"
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows under a header; columns whose title is in `right` are flush right."""
+    """Rows under a header; columns whose title is in `right` are flush right.
+
+    Where a terminal is too narrow, `spare` columns are left out, the first ones first; then `elastic` is cut.
+    """
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     right: frozenset[str] = frozenset()
     indent: int = 0
+    spare: tuple[str, ...] = ()
+    elastic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,7 @@ class Document:
 
 def write(document: Document, form: OutputFormat, stream: TextIO | None = None) -> None:
     """Print the document on the stream (stdout), flushed."""
-    try:
-        _write(document, form, stream or sys.stdout)
-    except BrokenPipeError:
-        raise  # nobody reads on, as behind `| head`
-    except OSError as error:
-        raise WorkFailed(f"the output can't be written: {error.strerror}", hint="Look where stdout goes.") from error
-
-
-def _write(document: Document, form: OutputFormat, out: TextIO) -> None:
+    out = stream or sys.stdout
     match form:
         case OutputFormat.JSON:
             # ASCII only, so that neither the terminal's encoding nor control characters in names matter.
@@ -84,10 +84,12 @@ def _write(document: Document, form: OutputFormat, out: TextIO) -> None:
             yaml.safe_dump(_with_schema(document), out, sort_keys=False, default_flow_style=False, width=10_000)
         case OutputFormat.NAME:
             out.writelines(f"{printable(name)}\n" for name in document.names)
-        case OutputFormat.TABLE if is_live(out) and not os.environ.get("NO_COLOR"):
-            _write_rich(document.blocks, out)
-        case OutputFormat.TABLE:
-            out.writelines(f"{line}\n" for block in document.blocks for line in plain_lines(block))
+        case OutputFormat.TABLE | OutputFormat.WIDE:
+            blocks = document.blocks if form is OutputFormat.WIDE else _fitted(document.blocks, out)
+            if is_live(out) and not os.environ.get("NO_COLOR"):
+                _write_rich(blocks, out)
+            else:
+                out.writelines(f"{line}\n" for block in blocks for line in plain_lines(block))
     out.flush()
 
 
@@ -99,13 +101,8 @@ def is_live(out: TextIO) -> bool:
 def plain_lines(block: Block) -> list[str]:
     """The block as lines of aligned columns; nothing is cut off."""
     if isinstance(block, str):
-        return [printable(line) for line in block.split("\n")]
+        return [printable(block)]
     return [(" " * block.indent + _GAP.join(row)).rstrip() for row in _aligned(block)]
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped, so that a name or a message cannot steer the terminal."""
-    return "".join(char if char >= " " and not "\x7f" <= char <= "\x9f" else repr(char)[1:-1] for char in text)
 
 
 def _with_schema(document: Document) -> dict[str, Any]:
@@ -117,12 +114,65 @@ def _aligned(block: Grid | Pairs) -> list[tuple[str, ...]]:
     rows = block.pairs if isinstance(block, Pairs) else (block.header, *block.rows)
     right = frozenset[str]() if isinstance(block, Pairs) else block.right
     titles = ("", "") if isinstance(block, Pairs) else block.header
-    cells = [tuple(printable(" ".join(cell.split("\n"))) for cell in row) for row in rows]
+    cells = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     return [
         tuple(_filled(cell, width, title in right) for cell, width, title in zip(row, widths, titles, strict=True))
         for row in cells
     ]
+
+
+def _fitted(blocks: Sequence[Block], out: TextIO) -> tuple[Block, ...]:
+    """The blocks as a terminal has room for them, and a line that says what it has none for; elsewhere as they are."""
+    if not out.isatty():
+        return tuple(blocks)
+    room = get_terminal_size().columns
+    fitted = tuple(fit(block, room) if isinstance(block, Grid) else block for block in blocks)
+    left_out = [
+        title
+        for before, after in zip(blocks, fitted, strict=True)
+        if isinstance(before, Grid) and isinstance(after, Grid)
+        for title in before.header
+        if title not in after.header
+    ]
+    if left_out:
+        return (*fitted, f"Not shown for lack of room: {', '.join(left_out).lower()}; -o wide shows all columns.")
+    return fitted if fitted == tuple(blocks) else (*fitted, "Texts that end with … are cut; -o wide shows all of them.")
+
+
+def fit(grid: Grid, room: int) -> Grid:
+    """The grid in so many columns of a terminal, as far as it can be made to fit."""
+    for title in grid.spare:
+        if _overhang(grid, room) <= 0:
+            return grid
+        grid = _without(grid, title)
+    over = _overhang(grid, room)
+    if over <= 0 or grid.elastic not in grid.header:
+        return grid
+    at = grid.header.index(grid.elastic)
+    most = max(_LEAST_CELL, max(_width(printable(row[at])) for row in (grid.header, *grid.rows)) - over)
+    return replace(grid, rows=tuple((*row[:at], _shortened(row[at], most), *row[at + 1 :]) for row in grid.rows))
+
+
+def _overhang(grid: Grid, room: int) -> int:
+    return max(_width(line) for line in plain_lines(grid)) - room
+
+
+def _without(grid: Grid, title: str) -> Grid:
+    at = grid.header.index(title)
+    header, *rows = ((*row[:at], *row[at + 1 :]) for row in (grid.header, *grid.rows))
+    return replace(grid, header=header, rows=tuple(rows))
+
+
+def _shortened(cell: str, most: int) -> str:
+    """The beginning of a text, or the end of a path."""
+    shown = printable(cell)
+    if _width(shown) <= most:
+        return cell
+    is_path = "/" in shown and " " not in shown
+    while _width(shown) > most - 1:
+        shown = shown[1:] if is_path else shown[:-1]
+    return f"…{shown}" if is_path else f"{shown.rstrip()}…"
 
 
 def _filled(cell: str, width: int, right: bool) -> str:
@@ -143,7 +193,7 @@ def _write_rich(blocks: Sequence[Block], out: TextIO) -> None:
     console = Console(file=out, highlight=False, soft_wrap=True)
     for block in blocks:
         if isinstance(block, str):
-            console.print(Text("\n".join(plain_lines(block))))
+            console.print(Text(printable(block)))
             continue
         for number, row in enumerate(_aligned(block)):
             header = isinstance(block, Grid) and number == 0

@@ -2,13 +2,16 @@
 
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from amoro_cli.output import is_live, printable
+from amoro_cli.output import is_live
 from amoro_cli.quantities import format_bytes, format_count, format_duration
+from amoro_cli.streams import tell
+from amoro_core.model.texts import printable
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -16,7 +19,9 @@ if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 _BETWEEN_LINES = 10.0  # seconds
-_NARROW = 76  # columns that everything but the bar takes
+_OTHERS = 59  # columns that everything but the bar takes, where the sizes are left to the bar
+_WITH_SIZES = 110  # columns of a terminal from which on they are told, too
+_WITH_HANDS = 117  # and how many optimizers are busy
 
 
 class ProgressReport(Protocol):
@@ -28,8 +33,25 @@ class ProgressReport(Protocol):
 
     def note(self, text: str) -> None: ...
 
+    def remark(self, waiting: str) -> None:
+        """Note what is waited for, unless that was the last remark; "" ends it."""
 
-class PlainProgress:
+
+class _Remarks(ABC):
+    """Keeps what was remarked last."""
+
+    _remarked = ""
+
+    def remark(self, waiting: str) -> None:
+        if waiting and waiting != self._remarked:
+            self.note(f"Waiting: {waiting}")
+        self._remarked = waiting
+
+    @abstractmethod
+    def note(self, text: str) -> None: ...
+
+
+class PlainProgress(_Remarks):
     """A line at the start, at each change of status, and else every ten seconds."""
 
     pace = timedelta(seconds=_BETWEEN_LINES)
@@ -49,8 +71,7 @@ class PlainProgress:
             )
 
     def note(self, text: str) -> None:
-        self._stream.write(f"{printable(text)}\n")
-        self._stream.flush()
+        tell(printable(text), self._stream)
 
 
 class Bars:
@@ -61,14 +82,15 @@ class Bars:
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
         console = Console(file=stream)
-        # What is cut off last is the rate and the time left: a narrow terminal has a short bar and fewer words.
-        self._spare = console.width - _NARROW
+        # A narrow terminal has fewer words, so that there is room for the bar.
+        self._width = console.width
+        spare = self._width - _OTHERS
         columns = (
             TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=min(24, max(6, self._spare))),
+            BarColumn(bar_width=min(24, max(10, spare))),
             TextColumn("{task.fields[detail]}", markup=False),
             TransferSpeedColumn(),
-            *((TextColumn("ETA"),) if self._spare > 10 else ()),
+            *((TextColumn("ETA"),) if spare > 30 else ()),
             TimeRemainingColumn(),
         )
         self.progress: Progress = Progress(*columns, console=console, transient=True)
@@ -83,8 +105,8 @@ class Bars:
             key = process.process_id
             if key not in self._tasks:
                 self._tasks[key] = self.progress.add_task(self._name(process), detail="")
-            done, total = _bytes_done(process), sum(task.input_bytes for task in process.tasks)
-            detail = describe(process, busy=self._spare > 40)
+            done, total = process.input_bytes_done, process.input_bytes
+            detail = describe(process, sizes=self._width >= _WITH_SIZES, busy=self._width >= _WITH_HANDS)
             self.progress.update(self._tasks[key], detail=detail, completed=done, total=total or None)
 
     def draw(self, processes: "Sequence[pb.Process]") -> None:
@@ -97,11 +119,11 @@ class Bars:
         """The table's, its end at least; else as much of the id as tells processes of one minute apart."""
         if not self._named:
             return process.process_id[:13]
-        name, most = printable(process.table), max(13, self._spare // 2)
+        name, most = printable(process.table), max(13, (self._width - _WITH_SIZES) // 2)
         return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
-class LiveProgress:
+class LiveProgress(_Remarks):
     """One line with a bar, redrawn in place."""
 
     pace = timedelta(milliseconds=500)
@@ -128,22 +150,10 @@ def progress_report(stream: TextIO | None = None) -> Iterator[ProgressReport]:
         yield LiveProgress(bars)
 
 
-def describe(process: "pb.Process", *, busy: bool = True) -> str:
-    """The stage, tasks and bytes in one phrase, and how many optimizers are busy with it."""
+def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) -> str:
+    """The stage and tasks in one phrase; `sizes`: the bytes, too; `busy`: how many optimizers are busy with it."""
     words = f"{process.status.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
-    total = sum(task.input_bytes for task in process.tasks)
-    if total:
-        words += f", {format_bytes(_bytes_done(process))} of {format_bytes(total)}"
-    hands = len({task.optimizer_id for task in process.tasks if task.optimizer_id and not task.finished_ms})
+    if process.input_bytes and sizes:
+        words += f", {format_bytes(process.input_bytes_done)} of {format_bytes(process.input_bytes)}"
+    hands = process.busy_optimizers
     return f"{words}, {format_count(hands)} optimizer{'' if hands == 1 else 's'}" if busy and hands else words
-
-
-def _bytes_done(process: "pb.Process") -> int:
-    """Input bytes dealt with; of a running task as many as its share of rows."""
-    done = 0
-    for task in process.tasks:
-        if task.status == "success":
-            done += task.input_bytes
-        elif task.rows_total > 0:
-            done += task.input_bytes * min(task.rows_done, task.rows_total) // task.rows_total
-    return done

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -14,11 +13,15 @@ import typer
 
 from amoro_cli.completing import names_of
 from amoro_cli.connection import Connection, Place, connect, resolve_place
+from amoro_cli.helping import CONNECTION, HelpfulCommand
 from amoro_cli.launcher import Kind, Launcher
 from amoro_cli.output import OutputFormat
+from amoro_cli.streams import tell
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.patterns import is_pattern, parse_pattern
 from amoro_core.model.quantities import parse_duration, parse_memory
 from amoro_core.model.tables import parse_table
+from amoro_core.model.texts import printable
 from amoro_core.model.trust import Trust
 
 Value = TypeVar("Value")
@@ -47,10 +50,21 @@ def _table_name(text: str) -> str:
     return text
 
 
+def _table_names(text: str) -> str:
+    if is_pattern(text):
+        parse_pattern(text)
+        return text
+    return _table_name(text)
+
+
 HomeOption = Annotated[
     Path | None,
     typer.Option(
-        "--home", metavar="DIR", help="The state directory [default: $AMORO_HOME, else ~/.amoro].", show_default=False
+        "--home",
+        metavar="DIR",
+        help="The state directory [default: $AMORO_HOME, else ~/.amoro].",
+        rich_help_panel=CONNECTION,
+        show_default=False,
     ),
 ]
 ConfigOption = Annotated[
@@ -59,6 +73,7 @@ ConfigOption = Annotated[
         "--config",
         metavar="FILE",
         help="The settings [default: amoro.yaml in the state directory].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
@@ -68,6 +83,7 @@ AddressOption = Annotated[
         "--address",
         metavar="HOST:PORT",
         help="The coordinator to ask [default: $AMORO_ADDRESS, else the one of the state directory].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
@@ -77,6 +93,7 @@ TokenFileOption = Annotated[
         "--token-file",
         metavar="FILE",
         help="The admin token [default: $AMORO_TOKEN, else the state directory's].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
@@ -85,8 +102,9 @@ CaFileOption = Annotated[
     typer.Option(
         "--ca-file",
         metavar="FILE",
-        help="Whose certificate vouches for the coordinator; with it the connection is encrypted "
+        help="The certificate of the authority that vouches for the coordinator; it makes the connection encrypted "
         "[default: $AMORO_CA_FILE].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
@@ -96,6 +114,7 @@ CertificateFileOption = Annotated[
         "--certificate-file",
         metavar="FILE",
         help="This client's certificate, where the coordinator asks for one [default: $AMORO_CERTIFICATE_FILE].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
@@ -105,14 +124,30 @@ KeyFileOption = Annotated[
         "--key-file",
         metavar="FILE",
         help="The key of this client's certificate [default: $AMORO_KEY_FILE].",
+        rich_help_panel=CONNECTION,
         show_default=False,
     ),
 ]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
 OutputOption = Annotated[
     OutputFormat,
-    typer.Option("--output", "-o", help="How to print it; json and yaml are stable and exact.", case_sensitive=False),
+    typer.Option(
+        "--output",
+        "-o",
+        help="How to print it: json and yaml are stable and exact; wide has all columns, however narrow the terminal.",
+        case_sensitive=False,
+    ),
 ]
+_TABLES = typer.Argument(
+    metavar="TABLE",
+    parser=option_parser(_table_names),
+    autocompletion=names_of(Kind.TABLE),
+    help="catalog.namespace.table, several, or patterns such as 'shop.*'; the catalog may be left out where only one "
+    "is known.",
+    show_default=False,
+)
+TablesArgument = Annotated[list[str], _TABLES]
+OptionalTablesArgument = Annotated[list[str] | None, _TABLES]
 TableArgument = Annotated[
     str,
     typer.Argument(
@@ -180,11 +215,16 @@ class Session:
         return resolve_place(options.home, options.config, options.address, options.token_file, os.environ, trust)
 
     def connect(self, lock_wait: timedelta = LOCK_WAIT, *, lasting: bool = False) -> AbstractContextManager[Connection]:
+        """Where a command does what changes something."""
         return connect(self.launcher, self.place, lock_wait, _note, lasting=lasting)
+
+    def reading(self, *, lasting: bool = False) -> AbstractContextManager[Connection]:
+        """Where a command looks, which changes nothing and waits for nobody."""
+        return connect(self.launcher, self.place, LOCK_WAIT, _note, lasting=lasting, reading=True)
 
 
 def _note(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201
+    tell(printable(text))
 
 
 _GLOBAL_OPTIONS = {
@@ -224,7 +264,7 @@ def command(
         parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
-        app.command(name, help=with_example(inspect.getdoc(function) or "", example))(run)
+        app.command(name, cls=HelpfulCommand, help=with_example(inspect.getdoc(function) or "", example))(run)
 
     return register
 

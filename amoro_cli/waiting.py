@@ -21,6 +21,7 @@ _AGAIN = timedelta(milliseconds=200)  # at least between two questions, should t
 _RESTART = timedelta(seconds=30)  # a coordinator that comes back within it is not missed
 _CALLING_OFF = timedelta(minutes=1)  # a commit that has begun takes seconds
 _LONGEST_POLL = timedelta(seconds=20)
+_ANSWER = timedelta(seconds=5)  # an answer's way, on top of the time that there was for the work itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +46,29 @@ def optimize_once(
     report: ProgressReport,
     *,
     wait: bool,
+    where: str = "",
+    patient: bool = True,
 ) -> "tuple[pb.OptimizeTableResponse, pb.Process | None]":
     """Plan a process, and have its end where that is waited for, as always when it runs in this process.
 
     The process is None when there is nothing to do, and when it goes on unwatched. Ctrl-C cancels what runs in this
-    process, and leaves alone what runs in another.
+    process, and leaves alone what runs in another. Raises WaitTimeout when planning does not end in time, TableBusy for
+    a table that is busy still, or at all where nobody is `patient`.
     """
     client, process_id = connection.client, ""
     try:
-        answer = plan_process(client, table, type_, force, deadline, report)
+        answer = plan_process(client, table, type_, force, deadline, report, where, patient=patient)
         process_id = answer.process_id
-        if not process_id or not (wait or connection.embedded):
+        if not process_id:
+            return answer, None
+        if not (wait or connection.embedded):
+            report.remark(answer.no_optimizer)
             return answer, None
         report.note(planned_line(answer.plan, process_id))
+        report.remark(answer.no_optimizer)
         return answer, wait_for_end(client, process_id, deadline, report)
+    except WaitTimeout as late:
+        raise _unplanned(client, table, connection.embedded) from late
     except PlanningInterrupted:
         if connection.embedded:
             _call_off(client, _planned_meanwhile(client, table), report)
@@ -73,6 +83,19 @@ def optimize_once(
 
 class PlanningInterrupted(KeyboardInterrupt):
     """Ctrl-C while the coordinator was planning what was asked for."""
+
+
+def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
+    """What planning that took too long has come to, as far as the coordinator says so at once."""
+    try:
+        process_id = client.get_table(table, _ANSWER).process_id
+        failure = failure_of(client.get_process(process_id), embedded) if process_id else None
+    except AmoroError:
+        failure = None
+    return failure or WaitTimeout(
+        f"The planning of {table} did not end in time, and goes on{_later(embedded)}",
+        hint=f"See: amoro table show {table}",
+    )
 
 
 def _planned_meanwhile(client: "AdminClient", table: str) -> str:
@@ -97,20 +120,28 @@ def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) ->
 
 
 def plan_process(
-    client: "AdminClient", table: str, type_: str, force: bool, deadline: Deadline, report: ProgressReport
+    client: "AdminClient",
+    table: str,
+    type_: str,
+    force: bool,
+    deadline: Deadline,
+    report: ProgressReport,
+    where: str = "",
+    *,
+    patient: bool = True,
 ) -> "pb.OptimizeTableResponse":
-    """The answer of OptimizeTable; a table that is busy is waited for.
+    """The answer of OptimizeTable; a table that is busy is waited for by who is `patient`.
 
     Raises TableBusy (as the coordinator says it) when the table is still busy at the deadline.
     """
     noted = False
     while True:
         try:
-            return client.optimize_table(table, type_, force, deadline.left or _AGAIN)
+            return client.optimize_table(table, type_, force, deadline.left + _ANSWER, where)
         except KeyboardInterrupt as interrupt:
             raise PlanningInterrupted from interrupt
         except TableBusy as error:
-            if not deadline.left:
+            if not (deadline.left and patient):
                 raise
             if not noted:
                 report.note(f"Waiting: {error.message}")
@@ -124,6 +155,7 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
     Raises CoordinatorUnavailable when the coordinator has been gone for half a minute.
     """
     gone: Deadline | None = None
+    waiting = ""
     while True:
         asked = time.monotonic()
         try:
@@ -139,7 +171,11 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
             gone = None
             if not is_active(process):
                 return process
+            report.remark(process.no_optimizer)
             report.show(process)
+            if process.waiting not in ("", waiting):
+                waiting = process.waiting
+                report.note(f"{process_id}  {waiting}")
             if not deadline.left:
                 return process
         _pause(asked)
@@ -152,21 +188,26 @@ def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
     """
     show = f"amoro process show {process.process_id}"
     if process.status == ProcessStatus.COMMIT_UNKNOWN:
-        because = f": {process.failure}" if process.failure else ""
+        because = f": {process.waiting or process.failure}" if process.waiting or process.failure else ""
         return CommitUnknown(
             f"It is not known whether the commit of {process.process_id} was applied{because}",
             hint=f"It is reconciled before anything else is done with {process.table}. See: {show}",
         )
     if is_active(process):
-        later = " with the next coordinator or command on this state directory" if embedded else ""
+        stands = f"{process.status}, {process.waiting}" if process.waiting else process.status
         return WaitTimeout(
-            f"Process {process.process_id} did not end in time: it is {process.status}, and goes on{later}",
-            hint=f"See: {show}",
+            f"Process {process.process_id} did not end in time: it is {stands}, and goes on{_later(embedded)}",
+            hint=f"It waits: {process.no_optimizer}." if process.no_optimizer else f"See: {show}",
         )
     if process.status == ProcessStatus.SUCCESS:
         return None
     message = process.failure or f"Process {process.process_id} ended as {process.status}"
     return remote_error(process.failure_code, process.exit_status, message, f"See: {show}")
+
+
+def _later(embedded: bool) -> str:
+    """Who goes on with what is not waited for any more."""
+    return " with the next coordinator or command on this state directory" if embedded else ""
 
 
 def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 IntervalOption = Annotated[timedelta, duration_option("--interval", help_="How often --watch looks.")]
 
+_FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)
 _CLEAR = "\x1b[H\x1b[2J"  # the screen, not what was scrolled off it
 
 
@@ -44,15 +45,15 @@ def show_watched(
     On a terminal each takes the place of the one before, and what runs has a bar. Without a running coordinator nothing
     changes: it is shown once.
     """
-    with session.connect() as connection:
+    with session.reading() as connection:
         look = ask(connection.client)
         if not watch or connection.embedded:
             write(look.document, output)
             return
         screen = Screen(output)
-        screen.show(look)
         try:
-            while not look.ended:
+            screen.show(look)
+            while not (look.ended or connection.embedded):
                 time.sleep(interval.total_seconds())
                 look = ask(connection.client)
                 screen.show(look)
@@ -65,7 +66,7 @@ class Screen:
 
     def __init__(self, output: OutputFormat) -> None:
         self._output = output
-        self._bars = Bars(sys.stdout) if output is OutputFormat.TABLE and is_live(sys.stdout) else None
+        self._bars = Bars(sys.stdout) if output in _FOR_PEOPLE and is_live(sys.stdout) else None
         self._shown: Document | None = None
 
     def show(self, look: Look) -> None:

@@ -1,7 +1,12 @@
 """The command `amoro`."""
 
+import os
 import signal
 import sys
+import threading
+
+#: Threads that were told to end do so in less.
+_LAST_S = 3.0
 
 
 def main() -> None:
@@ -14,7 +19,16 @@ def main() -> None:
 
     if heard:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(amoro())
+    _leave(amoro())
+
+
+def _leave(status: int) -> None:
+    """End the program, now: a thread that waits for a catalog which does not answer would be waited for."""
+    # What was written to stdout and stderr was flushed as the command ended.
+    last = threading.Timer(_LAST_S, os._exit, (status,))
+    last.daemon = True
+    last.start()
+    sys.exit(status)
 
 
 if __name__ == "__main__":

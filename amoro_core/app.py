@@ -3,76 +3,45 @@
 import json
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from importlib.metadata import version
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
-from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_core.files.io import FileAccess
-from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
+from amoro_core.events import get_logger
 from amoro_core.iceberg.guards import allow_classes
+from amoro_core.iceberg.limits import limit_requests
 from amoro_core.loops.coordinator import CoordinatorLoops
-from amoro_core.model.containers import RESOURCE_LABEL
+from amoro_core.loops.loop import Loop
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
-from amoro_core.model.rewrite import RewriteInput
-from amoro_core.model.secrets import masked
-from amoro_core.model.tokens import TokenKind, hash_token
+from amoro_core.model.tokens import Role, hash_token
 from amoro_core.model.trust import Certificates
-from amoro_core.model.verification import RowsDigest
-from amoro_core.plugins import containers, scheduling_policies
-from amoro_core.rpc.admin import AdminServicer
-from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.optimizing import OptimizingServicer
-from amoro_core.rpc.server import Server
-from amoro_core.scheduling.scaling import Hand
-from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.committing import CommittingService
-from amoro_core.services.containers import ContainerService
-from amoro_core.services.groups import GroupService
-from amoro_core.services.history import HistoryService
-from amoro_core.services.inspecting import InspectionService
-from amoro_core.services.keeping import StateService
-from amoro_core.services.metering import MeteringService
-from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import OptimizingService, Signals
-from amoro_core.services.planning import PlanningService
-from amoro_core.services.tables import TableService
-from amoro_core.services.tokens import TokenService
-from amoro_core.services.verifying import VerifyingService
+from amoro_core.rpc.server import STOP_GRACE_S, Server
 from amoro_core.settings import Settings
 from amoro_core.store import groups, tokens
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 from amoro_core.store.lock import StateLock
 from amoro_core.tokens import ensure_token
-from amoro_optimizer.backends.standalone import in_process
-from amoro_optimizer.rewrite.digesting import digest_rows
+from amoro_core.wiring import Around, Services
+from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 if TYPE_CHECKING:
     from amoro_core.rpc.scraping import MetricsServer
 
-log = structlog.get_logger("amoro.app")
+log = get_logger("amoro.app")
 
 RPC_THREADS = 16
-#: Of each verification that runs: delete keys beyond it wait on disk.
-VERIFYING_BYTES = 512 * 1024 * 1024
+PASSING_GRACE_S = 10.0
+#: Together with what the process itself takes to end, these are less than five seconds.
+GUARD_INTERVAL_S = 0.5
+LOST_PATIENCE = timedelta(seconds=1)
 _LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-
-
-def utc_now() -> datetime:
-    """The wall clock, in whole milliseconds, as everything is stored."""
-    now = datetime.now(UTC)
-    return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 class Coordinator:
@@ -87,16 +56,23 @@ class Coordinator:
         lock_wait: timedelta = timedelta(0),
         catalogs: Sequence[CatalogConfig] = (),
         passing: bool = False,
+        lock: StateLock | None = None,
+        when_lost: Callable[[Fenced], None] = lambda why: None,
     ) -> None:
         """`catalogs` are known beside those of the store and of pyiceberg, as long as this lives; `passing`: for one
-        command only."""
+        command only; `lock`: that of the state directory, where it is held already; `when_lost` is told once that the
+        state directory is not this coordinator's any more: it reads, writes and commits nothing from then on."""
         certificates = settings.certificates()
         _refuse_exposure(settings)
         allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
         self.home = home
         self.settings = settings
         self._passing = passing
-        self._lock = _lock_home(home, lock_wait)
+        self.lost: Fenced | None = None
+        self._when_lost = when_lost
+        self._guard = Loop("guard", self._look_after, GUARD_INTERVAL_S)
+        self._lock = lock or lock_home(home, lock_wait, passing=passing)
         try:
             self.admin_token = ensure_token(home / "admin.token")
             self.enrolment_token = ensure_token(home / "enrolment.token")
@@ -107,7 +83,6 @@ class Coordinator:
         self._given_catalogs = tuple(catalogs)
         self._metrics: MetricsServer | None = None
         self._store.write(self._prepare)
-        self._work, self._changes = Changes(), Changes()
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
         try:
             self._wire(watch, certificates)
@@ -125,14 +100,16 @@ class Coordinator:
         return self._server.local_address
 
     def start(self) -> None:
-        """Recover, listen, and begin to work. Raises AddressInUse; nothing is left running then."""
+        """Recover, listen, and begin to work. Raises AddressInUse, InvalidSettings; nothing is left running then."""
         try:
             self.optimizing.recover()
             self._server.start()
+            self._announce()
         except BaseException:
+            self._server.stop()
             self._close()
             raise
-        self._announce()
+        self._guard.start()
         self._loops.start()
         if self._metrics:
             self._metrics.start()
@@ -140,61 +117,55 @@ class Coordinator:
 
     def stop(self) -> None:
         """Stop listening, finish what has begun, and let go of the state directory."""
-        self._server.stop()
+        _withdraw(self.home)  # first: nobody is to come any more
+        self._guard.stop()
+        # Who asks while a command ends is answered, and not sent away to ask again.
+        self._server.stop(PASSING_GRACE_S if self._passing else STOP_GRACE_S)
         self._loops.stop()
-        (self.home / "coordinator.json").unlink(missing_ok=True)
         self._close()
         log.info("coordinator.stopped")
 
+    def _look_after(self) -> None:
+        """See whether the state directory still is this coordinator's."""
+        if self.lost is not None:
+            return
+        try:
+            self._lock.require_own(self.home)
+            self._store.require_own()
+        except Fenced as error:
+            self.lost = error
+            log.critical("coordinator.lost", home=str(self.home), code=error.code, why=error.message)
+            self._store.fence(error)
+            self.services.changes.fire()  # who waits is told
+            self._when_lost(error)
+        except StoreFailed:
+            return  # whoever needs the database says so
+
     def _wire(self, watch: bool, certificates: Certificates | None) -> None:
-        store, settings = self._store, self.settings
-        tables_of = IcebergFormat()
-        self.catalogs = CatalogService(store, tables_of, lambda: [*pyiceberg_catalogs(), *self._given_catalogs], masked)
-        find = self.catalogs.get
-        self.tables = TableService(store, tables_of, find, utc_now)
-        signals = Signals(
-            work_planned=self._work.fire,
+        settings = self.settings
+        around = Around(
             commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
-            changed=self._changes.fire,
+            explore=lambda: self._loops.explore_now(),
+            address=lambda: self.address,
+            local_address=lambda: self.local_address,
         )
-        self.planning = PlanningService(
-            store, tables_of, find, utc_now, work_planned=self._work.fire, changed=self._changes.fire
-        )
-        self.optimizing = OptimizingService(store, tables_of, find, utc_now, signals)
-        self.optimizers = OptimizerService(
-            store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
-        )
-        self.inspection = InspectionService(store, tables_of, find, utc_now)
-        self.state = StateService(store)
-        self.verifying = VerifyingService(tables_of, find, _digest)
-        own_tokens = {TokenKind.ADMIN: self.admin_token, TokenKind.ENROLMENT: self.enrolment_token}
-        self.tokens = TokenService(store, utc_now, own_tokens)
-        self.containers = ContainerService(
-            store,
-            utc_now,
-            containers(self.home),
-            address=lambda: self.local_address,
-            token_file=self.home.absolute() / "enrolment.token",
-            heartbeat_interval=settings.heartbeat_interval,
-            hands=self._hands,
-            drain=self.optimizers.drain,
-            dismiss=self._dismiss,
-        )
-        self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
-        self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
-        self.committing = CommittingService(store, tables_of, find, utc_now, self._changes.fire)
+        own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
+        made = self.services = Services(self._store, self.home, settings, own_tokens, self._given_catalogs, around)
+        self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
+        self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
+        self.tokens, self.blockers, self.verifying = made.tokens, made.blockers, made.verifying
         self._loops = CoordinatorLoops(
-            self.catalogs,
-            self.tables,
-            self.planning,
-            self.optimizing,
-            self.committing,
-            self.optimizers,
-            self.groups,
-            HistoryService(store, utc_now, settings.history_keep),
-            self.blockers,
-            self.containers,
+            made.catalogs,
+            made.tables,
+            made.planning,
+            made.optimizing,
+            made.committing,
+            made.optimizers,
+            made.groups,
+            made.history,
+            made.blockers,
+            made.containers,
             ack_timeout=settings.schedule_to_ack,
             start_to_close=settings.start_to_close,
             explore_interval=settings.explore_interval,
@@ -206,69 +177,32 @@ class Coordinator:
         self._server = Server(
             settings.host,
             settings.port,
+            lambda: made.admin_servicer(settings, self._pool),
             self._optimizing_servicer,
-            self._admin_servicer,
-            (self._work, self._changes),
-            certificates,
+            changes=(made.work, made.changes),
+            certificates=certificates,
         )
 
     def _open_metrics(self) -> "MetricsServer":
         # Prometheus's client is loaded where somebody wants it.
         from amoro_core.rpc.scraping import MetricsServer
 
-        metering = MeteringService(self._store, utc_now, version("amoro"))
-        return MetricsServer(
-            self.settings.metrics_port, metering.read, lambda token: self.tokens.holds(TokenKind.ADMIN, token)
-        )
+        read = self.services.metering.read
+        return MetricsServer(self.settings.metrics_port, read, lambda token: self.tokens.holds(Role.VIEWER, token))
 
     def _optimizing_servicer(self) -> OptimizingServicer:
         return OptimizingServicer(
             self.optimizing,
             self.optimizers,
-            may_enrol=lambda token: self.tokens.holds(TokenKind.ENROLMENT, token),
+            may_enrol=lambda token: self.tokens.holds(Role.ENROLMENT, token),
             heartbeat_interval=self.settings.heartbeat_interval,
             heartbeat_timeout=self.settings.heartbeat_timeout,
             start_to_close=self.settings.start_to_close,
-            work=self._work,
+            work=self.services.work,
             pool=self._pool,
         )
 
-    def _admin_servicer(self) -> AdminServicer:
-        return AdminServicer(
-            self.catalogs,
-            self.tables,
-            self.planning,
-            self.optimizing,
-            self.optimizers,
-            self.groups,
-            self.inspection,
-            self.state,
-            self.verifying,
-            self.blockers,
-            self.containers,
-            tokens=self.tokens,
-            settings=self.settings.described(),
-            version=version("amoro"),
-            started=utc_now(),
-            address=lambda: self.address,
-            explore=self._loops.explore_now,
-            changes=self._changes,
-            pool=self._pool,
-        )
-
-    def _hands(self) -> list[Hand]:
-        """Registered optimizers that were started as a resource."""
-        return [
-            Hand(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
-            for optimizer, life in self.optimizers.list_optimizers()
-            if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
-        ]
-
-    def _dismiss(self, optimizer_id: str) -> None:
-        self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
-        self.optimizers.forget(optimizer_id)
-
-    def _prepare(self, db: Database) -> None:
+    def _prepare(self, db: Connection) -> None:
         for name in self.settings.groups:
             groups.add(db, ResourceGroup(name))
         tokens.save(db, "admin", hash_token(self.admin_token.reveal()))
@@ -281,9 +215,13 @@ class Coordinator:
         # What serves one command goes with it: others leave their work to somebody who stays.
         passing = {"passing": True} if self._passing else {}
         record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address, **passing}
-        draft.write_text(json.dumps(record))
-        draft.chmod(0o600)
-        draft.replace(target)
+        try:
+            draft.write_text(json.dumps(record))
+            draft.chmod(0o600)
+            draft.replace(target)
+        except OSError as error:
+            draft.unlink(missing_ok=True)
+            raise _unusable(self.home, f"{target.name}: {error.strerror}") from error
 
     def _close(self) -> None:
         if self._metrics:
@@ -304,18 +242,69 @@ def running(
     memory_bytes: int = 512 * 1024 * 1024,
     catalogs: Sequence[CatalogConfig] = (),
     passing: bool = False,
+    lock: StateLock | None = None,
+    patience: timedelta | None = None,
+    when_lost: Callable[[Fenced], None] = lambda why: None,
 ) -> Iterator[Coordinator]:
-    """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block."""
-    coordinator = Coordinator(home, settings, watch=watch, lock_wait=lock_wait, catalogs=catalogs, passing=passing)
+    """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block.
+
+    What has begun is finished at the end, for as long as `patience` (None: however long it takes): what takes longer
+    goes on in threads that nobody waits for, and ends with the process. The state is such that a restart resumes it.
+    Where the state directory was lost (`when_lost`, as the coordinator has it) hardly anything is waited for.
+    """
+    coordinator = Coordinator(
+        home,
+        settings,
+        watch=watch,
+        lock_wait=lock_wait,
+        catalogs=catalogs,
+        passing=passing,
+        lock=lock,
+        when_lost=when_lost,
+    )
     coordinator.start()
+    ending = ExitStack()
+    ending.callback(coordinator.stop)
     try:
-        if not threads:
-            yield coordinator
-            return
-        with optimizer_beside(coordinator, threads, memory_bytes):
-            yield coordinator
+        if threads:
+            ending.enter_context(optimizer_beside(coordinator, threads, memory_bytes))
+        yield coordinator
     finally:
-        coordinator.stop()
+        _end(ending.close, home, patience if coordinator.lost is None else LOST_PATIENCE)
+
+
+def _end(end: Callable[[], None], home: Path, patience: timedelta | None) -> None:
+    """End what runs on the state directory; after `patience` it is left to itself, and nobody is to find it."""
+    if patience is None:
+        end()
+        return
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            end()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="ending", daemon=True)
+    thread.start()
+    thread.join(patience.total_seconds())
+    if thread.is_alive():
+        _withdraw(home)
+        busy = sorted({other.name for other in threading.enumerate()} - {"MainThread", "ending"})
+        log.warning("coordinator.cut", after_s=patience.total_seconds(), threads=busy)
+    elif failed:
+        raise failed[0]
+
+
+def _withdraw(home: Path) -> None:
+    """Take back what `_announce` said; another coordinator's word stays."""
+    announced = home / "coordinator.json"
+    try:
+        if json.loads(announced.read_text(encoding="utf-8")).get("pid") == os.getpid():
+            announced.unlink()
+    except (OSError, ValueError, AttributeError):
+        return
 
 
 @contextmanager
@@ -330,8 +319,9 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
         # So that who watches sees a process move: a heartbeat within this process costs next to nothing.
         heartbeat_interval_s=min(coordinator.settings.heartbeat_interval.total_seconds(), 1.0),
         labels={"pid": str(os.getpid()), "backend": "standalone", "beside": "coordinator"},
+        is_beside=True,
     )
-    runner = Runner(config, in_process(memory_bytes))
+    runner = Runner(config, InProcess())
     ready = threading.Event()
     failed: list[AmoroError] = []
 
@@ -351,21 +341,17 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
             raise failed[0]
         yield runner
     finally:
-        runner.stop()
+        runner.stop(at_once=coordinator.lost is not None)
         thread.join()
 
 
 def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> None:
     """Run an optimizer on its own; `until` is told how to stop it. Raises what makes registering hopeless."""
-    runner = Runner(config, in_process(config.memory_bytes))
+    runner = Runner(config, InProcess())
     until(runner)
     # Resident memory stays below this base plus threads times the limit.
     log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
     runner.run()
-
-
-def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
-    return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled)
 
 
 def _refuse_exposure(settings: Settings) -> None:
@@ -385,14 +371,19 @@ def embedded_settings(settings: Settings) -> Settings:
     return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
 
 
-def _lock_home(home: Path, wait: timedelta) -> StateLock:
+def lock_home(home: Path, wait: timedelta, *, passing: bool = False) -> StateLock:
     """The lock on the state directory, which is made if need be. Raises InvalidSettings, StateDirectoryLocked."""
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         home.chmod(0o700)
-        return StateLock.acquire(home, wait)
+        return StateLock.acquire(home, wait, passing=passing)
     except OSError as error:
-        raise InvalidSettings(
-            f"the state directory {home} can't be used: {error.strerror}",
-            hint="Make it writable, or name another with --home or AMORO_HOME.",
-        ) from error
+        why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror
+        raise _unusable(home, str(why)) from error
+
+
+def _unusable(home: Path, why: str) -> InvalidSettings:
+    return InvalidSettings(
+        f"the state directory {home} can't be used: {why}",
+        hint="Make it writable, or name another with --home or AMORO_HOME.",
+    )

@@ -22,8 +22,8 @@ from amoro_cli.launcher import (
     UpOptions,
 )
 from amoro_cli.main import run
-from amoro_core.naming import names_in
 from amoro_core.store.lock import StateLock
+from amoro_core.store.naming import names_in
 
 
 class LazyLauncher:
@@ -49,17 +49,25 @@ class LazyLauncher:
         return names_in(home, kind)
 
     @contextmanager
-    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        # pyarrow loads pandas wherever it is installed, for what no command does: a fifth of a second.
-        with _absent("pandas"):
-            launcher = _local()
-        with launcher.embedded(home, config, wait) as endpoint:
+    def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
+        with _lean().reading(home, config) as endpoint:
             yield endpoint
+
+    @contextmanager
+    def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
+        with _lean().embedded(home, config, wait) as endpoint:
+            yield endpoint
+
+
+def _lean() -> Launcher:
+    """The launcher, without pandas, which pyarrow loads wherever it is installed, for what no command does."""
+    with _absent("pandas"):
+        return _local()
 
 
 def _refuse_second(home: Path) -> None:
     """Say at once that a coordinator runs there, before the seconds that loading takes. Raises StateDirectoryLocked."""
-    if recorded_address(home) is not None:
+    if recorded_address(home, lasting=True) is not None:
         StateLock.acquire(home).release()
 
 

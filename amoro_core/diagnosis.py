@@ -1,31 +1,38 @@
 """What `amoro doctor` looks at."""
 
+import errno
 import os
 import shutil
 import socket
-import sqlite3
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import Place, running_endpoint
 from amoro_core.errors import AmoroError, InvalidSettings
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.guards import allow_classes
+from amoro_core.iceberg.limits import limit_requests, limits
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.rpc.tls import valid_until
 from amoro_core.settings import Settings
 from amoro_core.settings_sources import load_settings
 from amoro_core.store import catalogs
-from amoro_core.store.database import Store
-from amoro_core.store.lock import StateLock
+from amoro_core.store.connection import ENGINE_VERSION
+from amoro_core.store.reading import ReadingStore
 
 FREE_BYTES = 1024**3
+#: What a catalog may take beside its requests, such as loading its client.
+LOADING_S = 30.0
 #: A certificate that is not renewed by then was forgotten.
 RENEWED_BEFORE = timedelta(days=14)
 #: From here on a rare corruption of a write-ahead log that two connections reset at once is mended in SQLite.
@@ -54,34 +61,59 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
         sys.version.split()[0],
         "Install Python 3.11 or newer.",
     )
-    sqlite = sqlite3.sqlite_version_info
-    detail = sqlite3.sqlite_version
+    sqlite = ENGINE_VERSION
+    detail = ".".join(map(str, sqlite))
     if sqlite < SQLITE_SAFE:
         detail += " (older than 3.51.3: only safe with one writer, which is how it is used here)"
     yield Diagnosis("sqlite", sqlite >= (3, 38), detail, "STRICT tables and JSON need SQLite 3.38 or newer.")
-    yield _guarded("settings", lambda: _said(load_settings(home, config)), "Mend the settings file.")
+    yield _guarded("settings", lambda: _said(load_settings(home, config)), "Fix the settings file.")
     yield _guarded("state directory", lambda: _writable(home), "Choose another directory with --home.")
     free = shutil.disk_usage(_nearest(home)).free
     yield Diagnosis(
         "disk",
         free >= FREE_BYTES,
         f"{free / 1024**3:.1f} GB free",
-        "Free some space: outputs are written before inputs go.",
+        "Free some space: outputs are written before inputs are removed.",
     )
     yield _guarded("loopback", _loopback, "gRPC needs to listen on 127.0.0.1.")
     yield from _tls(home, config)
     with suppress(InvalidSettings):  # said already
-        allow_classes(load_settings(home, config).allowed_classes)
+        settings = load_settings(home, config)
+        allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
     if health := coordinator_health(home):
         serves, said = health
         yield Diagnosis("coordinator", serves, said, "Its log says more; amoro up starts it anew once it has ended.")
-    found = _known_catalogs(home)
+        if serves:
+            yield from _optimizers(home)
+    try:
+        found = _known_catalogs(home)
+    except AmoroError as error:
+        yield Diagnosis("catalogs", False, error.message, error.hint or error.remedy)
+        return
     if not found:
         yield Diagnosis(
             "catalogs", False, "none is known", "Run `amoro catalog add NAME type=… uri=…` or write ~/.pyiceberg.yaml."
         )
-    for item in found:
-        yield _catalog(item)
+    yield from _in_time(found)
+
+
+def _optimizers(home: Path) -> Iterator[Diagnosis]:
+    """Whether somebody works for each group that has tables; for every group where none has."""
+    fix = "Start an optimizer for the group; until then its tables are evaluated, and nothing more."
+    try:
+        endpoint = running_endpoint(Place(home), lasting=True)
+        if endpoint is None:
+            return
+        with closing(AdminClient(endpoint)) as client:
+            groups = client.list_groups().items
+    except AmoroError as error:
+        yield Diagnosis("optimizers", False, error.message, error.hint or error.remedy)
+        return
+    needed = [group for group in groups if group.tables] or list(groups)
+    missing = [group.no_optimizer for group in needed if group.no_optimizer]
+    here = ", ".join(f"{group.optimizers} in group {group.name}" for group in needed if group.optimizers)
+    yield Diagnosis("optimizers", not missing, "; ".join(missing) or here, fix)
 
 
 def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
@@ -102,9 +134,34 @@ def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
     yield Diagnosis("tls", end - datetime.now(UTC) >= RENEWED_BEFORE, f"valid until {end:%F %T} UTC", fix)
 
 
+def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
+    """Each catalog, all asked at once; one that neither answers nor fails, as by its requests' limit, is given up."""
+    answers: dict[str, Diagnosis] = {}
+
+    def ask(item: CatalogConfig) -> None:
+        answers[item.name] = _catalog(item)
+
+    deadline = time.monotonic() + limits().whole_s + LOADING_S
+    asked = [threading.Thread(target=ask, args=(item,), name=f"ask-{item.name}", daemon=True) for item in catalogs]
+    for thread in asked:
+        thread.start()
+    for item, thread in zip(catalogs, asked, strict=True):
+        thread.join(max(0.0, deadline - time.monotonic()))
+        yield answers.get(item.name) or Diagnosis(
+            _name(item),
+            False,
+            f"hangs: there was no answer within {limits().whole_s + LOADING_S:g} s",
+            "Check that its server runs and can be reached from here.",
+        )
+
+
+def _name(item: CatalogConfig) -> str:
+    return f"catalog {item.name}"
+
+
 def _catalog(item: CatalogConfig) -> Diagnosis:
     tables = IcebergFormat()
-    name = f"catalog {item.name}"
+    name = _name(item)
     try:
         tables.check(item)
     except AmoroError as error:
@@ -116,22 +173,20 @@ def _catalog(item: CatalogConfig) -> Diagnosis:
 
 
 def _known_catalogs(home: Path) -> list[CatalogConfig]:
+    """Those of pyiceberg's configuration and those that somebody added. Raises InvalidSettings, StoreFailed."""
     known = {item.name: item for item in pyiceberg_catalogs()}
-    if (home / "amoro.db").exists():
-        try:
-            with StateLock.acquire(home), Store.open(home / "amoro.db") as store:
-                known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
-        except AmoroError:
-            # A running coordinator owns the directory; its catalogs are listed by `amoro catalog list`.
-            return list(known.values())
-    return list(known.values())
+    with closing(ReadingStore.open(home / "amoro.db")) as store:
+        known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
+    return [known[name] for name in sorted(known)]
 
 
 def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
     try:
         return Diagnosis(name, True, look())
-    except (AmoroError, OSError) as error:
-        return Diagnosis(name, False, str(error), fix)
+    except OSError as error:
+        return Diagnosis(name, False, f"{error.filename}: {error.strerror}", fix)
+    except AmoroError as error:
+        return Diagnosis(name, False, error.message, error.hint or fix)
 
 
 def _said(settings: Settings) -> str:
@@ -141,6 +196,12 @@ def _said(settings: Settings) -> str:
 
 
 def _writable(home: Path) -> str:
+    """The directory, where it can be written, or made; raises OSError."""
+    with suppress(FileNotFoundError):
+        home.stat()
+    for name in ("amoro.lock", "amoro.db", "admin.token", "enrolment.token"):
+        if _is_seen(home / name) and not os.access(home / name, os.R_OK | os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(home / name))
     with tempfile.TemporaryFile(dir=_nearest(home)) as file:
         file.write(b"amoro")
         os.fsync(file.fileno())
@@ -149,7 +210,12 @@ def _writable(home: Path) -> str:
 
 def _nearest(home: Path) -> Path:
     """The directory, or where it would be made."""
-    return next(place for place in (home, *home.parents) if place.exists())
+    return next(place for place in (home, *home.parents) if _is_seen(place))
+
+
+def _is_seen(path: Path) -> bool:
+    """Whether the path exists as far as may be known: a Path's own question raises where one may not look."""
+    return os.path.exists(path)
 
 
 def _loopback() -> str:

@@ -33,7 +33,7 @@ class WorkFailed(AmoroError):
     """The work could not be done; the message has the reason."""
 
     code = "AMORO-1001"
-    remedy = "Mend what the message names, then run it again; a process: amoro process show ID."
+    remedy = "Fix what the message names, then run it again. For a process see: amoro process show ID."
 
 
 class DataFileMissing(WorkFailed):
@@ -47,7 +47,7 @@ class StorageFull(WorkFailed):
     """A disk or quota is full."""
 
     code = "AMORO-1003"
-    remedy = "Free some space: outputs are written before inputs go. Then run it again."
+    remedy = "Free some space: outputs are written before inputs are removed. Then run it again."
 
 
 class UnreadableFile(WorkFailed):
@@ -99,15 +99,29 @@ class CatalogUnavailable(WorkFailed):
     remedy = "Check the catalog's settings and that it runs: amoro catalog show NAME, amoro doctor."
 
 
+class AccessDenied(CatalogUnavailable):
+    """Storage or a catalog said that this may not be done; nothing was."""
+
+    code = "AMORO-1013"
+    remedy = "Give the coordinator (or the optimizer) the right that the message names, then run it again."
+
+
 class VerificationFailed(WorkFailed):
     """Rows of a table differ before and after a rewrite, or its files are not what the metadata says."""
 
     code = "AMORO-1011"
-    remedy = "Don't expire the table's snapshots; set it back and report this: amoro table snapshots TABLE."
+    remedy = "Don't expire the table's snapshots; roll it back and report this: amoro table snapshots TABLE."
 
     def __init__(self, message: str, *, hint: str = "", verification: object = None) -> None:
         super().__init__(message, hint=hint)
         self.verification = verification  # what was found, where it is raised by the Python API
+
+
+class OutputUnwritable(WorkFailed):
+    """What a command had to say could not be written where its stdout goes; what it did, it did."""
+
+    code = "AMORO-1012"
+    remedy = "Look where stdout goes: a full disk, or a stream that is closed. What was done is not undone."
 
 
 class OptimizerError(WorkFailed):
@@ -124,6 +138,13 @@ class AttemptAbandoned(OptimizerError):
     remedy = "Nothing: the work was cancelled, or is done by another attempt."
 
 
+class UnknownWork(OptimizerError):
+    """The optimizer does not know this kind of work; the task is not touched, and others may do it."""
+
+    code = "AMORO-1102"
+    remedy = "Install the package that plugs the kind in where the optimizer runs, or update the optimizer."
+
+
 class InvalidArgument(AmoroError):
     """A value given by the user is wrong."""
 
@@ -136,7 +157,7 @@ class InvalidSettings(AmoroError):
     """Our own configuration is wrong."""
 
     code = "AMORO-2002"
-    remedy = "Mend the setting that the message names: amoro config show --origin says where each one stands."
+    remedy = "Fix the setting that the message names: amoro config show --origin says where each one is set."
     exit_status = 2
 
 
@@ -151,7 +172,7 @@ class CatalogMisconfigured(CatalogUnavailable, InvalidSettings):
     """What a catalog's properties say can't be: nobody needs to be asked to know that it will not work."""
 
     code = "AMORO-2004"
-    remedy = "Mend the property that the message names: amoro catalog update NAME, or pyiceberg's own configuration."
+    remedy = "Fix the property that the message names: amoro catalog update NAME, or pyiceberg's own configuration."
     exit_status = 2
 
 
@@ -280,6 +301,10 @@ class StateDirectoryLocked(Conflict):
     code = "AMORO-5003"
     remedy = "Stop the other coordinator, wait for its end, or name another directory with --home."
 
+    def __init__(self, message: str, *, hint: str = "", passing: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.passing = passing  # it is held for one command, and soon free
+
 
 class TableBusy(Conflict):
     """Another process is active on the table."""
@@ -326,6 +351,11 @@ class TableRefused(AmoroError):
     def __init__(self, message: str, *, reason: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.reason = reason
+
+    @property
+    def told(self) -> str:
+        """The message, with the way out where there is one."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class CommitUnknown(AmoroError):

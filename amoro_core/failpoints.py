@@ -2,7 +2,8 @@
 
 AMORO_FAILPOINTS holds `name=action` pairs parted by commas, each for the first time the place is reached:
 `kill` (SIGKILL to this process), `fail` (raises InjectedFault), or `hold:PATH` (makes the file PATH, so that the
-test knows, and goes on when somebody has removed it).
+test knows, and goes on when somebody has removed it). `allow` belongs to a check, which lets pass what it refuses
+otherwise, each time.
 """
 
 import os
@@ -71,6 +72,11 @@ def failpoint(name: str) -> None:
             raise InjectedFault(name)
         case str() as action if action.startswith("hold:"):
             _hold(Path(action.removeprefix("hold:")))
+
+
+def allowed(check: str) -> bool:
+    """Whether a test has switched this check off: "file.pipe", with which a file can be made that is stuck."""
+    return _actions.get(check) == "allow"
 
 
 def _hold(mark: Path) -> None:

@@ -23,25 +23,35 @@ from amoro_cli.launcher import (
     SparkOptions,
     UpOptions,
 )
-from amoro_core import app
+from amoro_cli.streams import tell
+from amoro_core import app, reader
 from amoro_core.diagnosis import diagnose
-from amoro_core.errors import InvalidArgument, InvalidSettings, OptimizerError
-from amoro_core.logs import configure_logs, quieten_logs
+from amoro_core.errors import Fenced, InvalidArgument, InvalidSettings, OptimizerError, StateDirectoryLocked
+from amoro_core.logs import configure_logs
 from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import Secret
-from amoro_core.naming import names_in
+from amoro_core.model.texts import printable
+from amoro_core.protocol import tokens
 from amoro_core.settings_sources import load_settings
+from amoro_core.store.lock import StateLock
+from amoro_core.store.naming import names_in
 from amoro_core.tokens import read_token
+from amoro_core.wiring import Services
 from amoro_optimizer.packaging import default_name, make_archive
 from amoro_optimizer.runner import OptimizerConfig, Runner
+
+#: How long `amoro up` waits for a command that works on its state directory.
+COMMAND_WAIT = timedelta(seconds=30)
+#: How long what has begun may take to end: a catalog or a store that does not answer is not waited for any longer.
+ENDING = timedelta(seconds=10)
 
 
 class LocalLauncher:
     """Starts everything in this process.
 
     `catalogs` are known to embedded coordinators beside all others. A guest in another program leaves the logging
-    as it is, but for our own events below warnings where that has not set up structlog.
+    as it is.
     """
 
     def __init__(self, catalogs: Sequence[CatalogConfig] = (), *, is_guest: bool = False) -> None:
@@ -55,15 +65,34 @@ class LocalLauncher:
             settings = settings.with_values("flag --host", host=options.host)
         if options.port is not None:
             settings = settings.with_values("flag --port", port=options.port)
+        settings = settings.checked()
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
-        stop = threading.Event()
+        stop, lost = threading.Event(), list[Fenced]()
+
+        def when_lost(why: Fenced) -> None:
+            lost.append(why)
+            stop.set()
+
         with (
+            _lock_after_commands(options.home) as lock,  # before the signals are ours: they end the waiting
             _on_signals(lambda again: stop.set()),
-            app.running(options.home, settings, threads=threads, memory_bytes=options.memory_bytes) as coordinator,
+            app.running(
+                options.home,
+                settings,
+                threads=threads,
+                memory_bytes=options.memory_bytes,
+                lock=lock,
+                patience=ENDING,
+                when_lost=when_lost,
+            ) as coordinator,
         ):
             sys.stdout.write(f"amoro listens on {coordinator.address}, state in {options.home}\n")
+            for reason in _unstaffed(coordinator.services):
+                sys.stdout.write(f"Tables wait: {reason}\n")
             sys.stdout.flush()
             stop.wait()
+            if lost:
+                raise lost[0]
 
     def optimizer(self, options: OptimizerOptions) -> None:
         configure_logs()
@@ -98,34 +127,80 @@ class LocalLauncher:
         return names_in(home, kind)
 
     @contextmanager
+    def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
+        self._quieten()
+        with reader.reading(home, load_settings(home, config), self._catalogs) as answering:
+            yield Endpoint(answering.address, answering.token)
+
+    @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:
-        if self._is_guest:
-            quieten_logs()
-        else:
-            configure_logs(level=logging.ERROR)
+        self._quieten()
         settings = app.embedded_settings(load_settings(home, config))
         threads = os.cpu_count() or 1
         with app.running(
-            home, settings, watch=False, lock_wait=wait, threads=threads, catalogs=self._catalogs, passing=True
+            home,
+            settings,
+            watch=False,
+            lock_wait=wait,
+            threads=threads,
+            catalogs=self._catalogs,
+            passing=True,
+            patience=ENDING,
         ) as coordinator:
             yield Endpoint(coordinator.local_address, coordinator.admin_token)
 
+    def _quieten(self) -> None:
+        if not self._is_guest:
+            configure_logs(level=logging.ERROR)
+
+
+def _lock_after_commands(home: Path) -> StateLock:
+    """The lock on the state directory; a command that holds it is waited for, and that is said.
+
+    Raises StateDirectoryLocked at once for another coordinator, after half a minute for a command.
+    """
+    try:
+        return app.lock_home(home, timedelta(0))
+    except StateDirectoryLocked as locked:
+        if not locked.passing:
+            raise
+        tell(f"Waiting up to {COMMAND_WAIT.total_seconds():g} s: {printable(locked.message)}")
+        return app.lock_home(home, COMMAND_WAIT)
+
 
 def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
-    token = Secret(os.environ.get("AMORO_TOKEN", "")) if options.token_file is None else None
-    if options.token_file is not None and not options.token_file.is_file():
-        raise InvalidArgument(f"The token file {options.token_file} does not exist")
     return OptimizerConfig(
         address=options.address,
         group=options.group,
         threads=threads,
         memory_bytes=options.memory_bytes,
-        enrolment_token=token or read_token(options.token_file or options.home / "enrolment.token"),
+        enrolment_token=_enrolment_token(options),
         heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
         labels={"pid": str(os.getpid()), **labels}
         | ({RESOURCE_LABEL: options.resource_id} if options.resource_id else {}),
         trust=options.trust,
     )
+
+
+def _unstaffed(services: Services) -> list[str]:
+    """For each group that has tables and no optimizer why nobody works, and what to do; for all where none has."""
+    groups = services.groups.list_groups()
+    needed = [group for group in groups if group.tables] or groups
+    return [services.nobody_works(group.group.name) for group in needed if not group.optimizers]
+
+
+def _enrolment_token(options: OptimizerOptions) -> Secret:
+    """The token of the file that was named, else the environment's, else the state directory's."""
+    said = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
+    try:
+        if options.token_file is not None:
+            return tokens.read_token(options.token_file)
+        if given := os.environ.get("AMORO_TOKEN"):
+            return tokens.parse_token(given)
+    except (OSError, ValueError) as error:
+        why = f"{said} can't be used: {tokens.told(error)}"
+        raise InvalidArgument(why, hint="It must hold the enrolment token and nothing else.") from error
+    return read_token(options.home / "enrolment.token")
 
 
 def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
@@ -141,10 +216,10 @@ def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
         ) from error
     config = _optimizer_config(options, options.threads or 1, {"backend": "spark"})
     # Entered before the signals are ours: PySpark takes SIGINT when it starts.
-    with spark_backend(spark.master, dict(spark.settings), options.memory_bytes) as backend:
+    with spark_backend(spark.master, dict(spark.settings)) as backend:
         labels = {**config.labels, "application": backend.application, "master": backend.master}
         config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
-        runner = Runner(config, backend.execute, None if options.threads else backend.slots)
+        runner = Runner(config, backend, None if options.threads else backend.slots)
         backend.when_lost(lambda: runner.stop(at_once=True))
         with _on_signals(lambda again: runner.stop(at_once=again)):
             runner.run()

@@ -5,11 +5,14 @@ import os
 import sys
 import threading
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
+from amoro_core.events import FIELDS, ROOT
 from amoro_core.model.secrets import without_secrets
 
+_STAMP = structlog.processors.TimeStamper(fmt="iso", utc=True)
 TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.ExceptionDictTransformer(show_locals=False))
 
 
@@ -37,33 +40,44 @@ class StderrLogger:
     log = debug = info = warn = warning = error = exception = critical = fatal = failure = err = msg
 
 
+class EventFormatter(logging.Formatter):
+    """Our events: for people on a terminal, as JSON elsewhere; tracebacks without local variables."""
+
+    def __init__(self, *, human: bool, colours: bool) -> None:
+        super().__init__()
+        lines = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
+        # Tracebacks without local variables, which hold configurations whole.
+        self._render: tuple[structlog.typing.Processor, ...] = (
+            (_STAMP, lines) if human else (_STAMP, TRACEBACKS, structlog.processors.JSONRenderer())
+        )
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: Any = {**getattr(record, FIELDS, {"event": record.getMessage()}), "level": record.levelname.lower()}
+        if record.exc_info:
+            line["exc_info"] = record.exc_info
+        for step in self._render:
+            line = step(None, record.levelname.lower(), line)
+        return str(line)
+
+
+class StderrHandler(logging.Handler):
+    """Writes each record as a line by a StderrLogger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        StderrLogger().msg(self.format(record))
+
+
 def configure_logs(level: int = logging.INFO) -> None:
-    """Send our events, and warnings of the libraries beneath, to stderr."""
+    """Send our events from that level, and warnings of the libraries beneath, to stderr."""
     human = sys.stderr.isatty()
     colours = human and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    lines = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            # Tracebacks without local variables, which hold configurations whole.
-            lines if human else TRACEBACKS,
-            *([] if human else [structlog.processors.JSONRenderer()]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *names: StderrLogger(),
-        cache_logger_on_first_use=False,
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(logging.BASIC_FORMAT))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-
-
-def quieten_logs() -> None:
-    """Keep our events to warnings on stderr in a program that is not ours, unless it has set up structlog itself."""
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=lambda *names: StderrLogger(),
-        )
+    ours = StderrHandler()
+    ours.setFormatter(EventFormatter(human=human, colours=colours))
+    root = logging.getLogger(ROOT)
+    root.handlers = [ours]
+    root.propagate = False
+    root.setLevel(level)
+    theirs = logging.StreamHandler(sys.stderr)
+    theirs.setFormatter(LineFormatter(logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.WARNING, handlers=[theirs], force=True)
+    logging.getLogger("thrift").setLevel(logging.CRITICAL)  # it raises what it logs, and that is told

@@ -65,8 +65,8 @@ def _index(deletes: Iterable[DeleteFile], unpartitioned_specs: frozenset[int]) -
                 everywhere.append(delete)
             else:
                 equality.setdefault(_place(delete), []).append(delete)
-        elif (path := _only_path(delete)) is not None:
-            single.setdefault(path, []).append(delete)
+        elif (named := delete.named_file) is not None:
+            single.setdefault(normalise(named), []).append(delete)
         else:
             position.setdefault(_place(delete), []).append(delete)
     return _Index(
@@ -83,11 +83,6 @@ def _ordered(deletes: Sequence[DeleteFile]) -> _Ordered:
 
 def _place(file: DataFile | DeleteFile) -> _Place:
     return file.spec_id, file.partition
-
-
-def _only_path(delete: DeleteFile) -> str | None:
-    bounds = delete.path_bounds
-    return normalise(bounds[0]) if bounds is not None and bounds[0] == bounds[1] else None
 
 
 def _applicable(file: DataFile, index: _Index) -> tuple[DeleteFile, ...]:

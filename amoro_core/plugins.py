@@ -6,12 +6,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import structlog
-
 from amoro_core.containers.contract import Container, ContainerFactory
 from amoro_core.containers.external import ExternalContainer
 from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
+from amoro_core.events import get_logger
 from amoro_core.model.containers import EXTERNAL
 from amoro_core.scheduling.policy import POLICIES, Policy
 
@@ -25,7 +24,7 @@ CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
     {EXTERNAL: ExternalContainer, "local": LocalContainer, "spark": SparkContainer}
 )
 
-log = structlog.get_logger("amoro.plugins")
+log = get_logger("amoro.plugins")
 
 
 def scheduling_policies() -> Mapping[str, Policy]:

@@ -1,12 +1,14 @@
 """Settings of a coordinator, with who said each."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.model.blockers import LONGEST_HOLD
+from amoro_core.model.processes import CatalogRules
 from amoro_core.model.trust import Certificates
 
 
@@ -30,13 +32,18 @@ class Settings:
     heartbeat_timeout: timedelta = timedelta(seconds=60)
     schedule_to_ack: timedelta = timedelta(seconds=30)
     start_to_close: timedelta = timedelta(hours=2)
-    groups: tuple[str, ...] = field(default=("default",))
+    groups: tuple[str, ...] = field(
+        default=("default",), metadata={"pattern": r"\S{1,255}", "word": "names of 1 to 255 characters without spaces"}
+    )
     #: Classes that catalogs and tables may have imported by their -impl properties.
     allowed_classes: tuple[str, ...] = field(
         default=(), metadata={"pattern": r"\w+(\.\w+)+", "word": "classes, such as package.module.Class"}
     )
+    strict_locations: bool = False  # in every catalog
+    catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
+    catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
     explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))
     explore_threads: int = _dotted("refresh-external-catalogs.thread-count", 10, least=1, most=1000)
     explore_queue: int = _dotted("refresh-external-catalogs.queue-size", 1_000_000, least=1, most=2**31)
@@ -51,8 +58,40 @@ class Settings:
     def described(self) -> tuple[tuple[str, str, str], ...]:
         """Each key as it stands in `amoro.yaml`, its value as it is written there, and where that comes from."""
         return tuple(
-            (key, written(getattr(self, name)), self.origins.get(name, "default")) for key, name in KEYS.items()
+            (inner, value, self.origins.get(name, "default"))
+            for key, name in KEYS.items()
+            for inner, value in _written_below(key, getattr(self, name))
         )
+
+    def checked(self) -> "Settings":
+        """These settings. Raises InvalidSettings for two that can't both hold, with their values and origins."""
+        if self.heartbeat_interval >= self.heartbeat_timeout:
+            raise InvalidSettings(
+                f"{self._said('heartbeat-interval')} is not below {self._said('heartbeat-timeout')}",
+                hint="An optimizer that reports less often is taken for lost: lower the first or raise the second.",
+            )
+        if self.port == self.metrics_port != 0:
+            raise InvalidSettings(
+                f"{self._said('metrics-port')} is the same as {self._said('port')}", hint="Each needs its own."
+            )
+        if self.blocker_timeout > LONGEST_HOLD:
+            raise InvalidSettings(
+                f"{self._said('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
+                hint="Lower it; a blocker that is needed for longer is renewed.",
+            )
+        repeated = [name for at, name in enumerate(self.groups) if name in self.groups[:at]]
+        if repeated:
+            raise InvalidSettings(f"{self._said('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
+        return self
+
+    def _said(self, key: str) -> str:
+        name = KEYS[key]
+        return f"{key} {written(getattr(self, name))} ({self.origins.get(name, 'default')})"
+
+    def rules_of(self, catalog: str) -> CatalogRules:
+        """What is said about that catalog, and about every one."""
+        own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
+        return replace(own, strict_locations=own.strict_locations or self.strict_locations)
 
     def certificates(self) -> Certificates | None:
         """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""
@@ -74,6 +113,16 @@ KEYS = {
     for item in fields(Settings)
     if item.name != "origins"
 }
+
+
+def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
+    """The key with its value; of catalogs, the keys below it with theirs."""
+    if not isinstance(value, tuple) or not any(isinstance(one, CatalogRules) for one in value):
+        yield key, written(value)
+        return
+    for rules in value:
+        yield f"{key}.{rules.name}.allow-locations", written(rules.allow_locations)
+        yield f"{key}.{rules.name}.strict-locations", written(rules.strict_locations)
 
 
 def written(value: object) -> str:

@@ -15,16 +15,22 @@ from pydantic import BeforeValidator, Field, ValidationError, WithJsonSchema, cr
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.model.paths import flaw_of_prefix
+from amoro_core.model.processes import CatalogRules
 from amoro_core.model.quantities import parse_duration
 from amoro_core.settings import KEYS, Settings, written
 
+_CATALOGS = "catalogs"
+_RULES = tuple[CatalogRules, ...]
+_MOST_DIGITS = 19  # Python refuses to read thousands of them
 _DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
 
 
 def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a state directory: the environment's AMORO_KEY over `amoro.yaml` in it, or the file named.
 
-    Raises InvalidSettings that names where the wrong value stands, key and value; an unknown key is an error.
+    Raises InvalidSettings that names where the wrong value stands, key and value, or two values that contradict each
+    other; an unknown key is an error.
     """
     file, path = _File(home, config), config or home / "amoro.yaml"
     said = _Environment(environment)
@@ -32,12 +38,15 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
         **{KEYS[key]: f"file {path}" for key in file.found},
         **{KEYS[key]: f"environment {variable_of(key)}" for key in said.found},
     }
+    # Values with keys of their own would be mixed.
+    file.found = {key: value for key, value in file.found.items() if key not in said.found}
     sources: dict[str, Any] = {"environment": said, "file": file}
     try:
         model = _model()(**sources)
     except ValidationError as error:
         raise _malformed(error, origins, {**file.found, **said.found}) from error
-    return replace(Settings(), **{name: getattr(model, name) for name in origins}, origins=origins)
+    said_values = {name: getattr(model, name) for name in origins}
+    return replace(Settings(), **said_values, origins=origins).checked()
 
 
 def variable_of(key: str) -> str:
@@ -100,7 +109,7 @@ class _Said(PydanticBaseSettingsSource):
 
 
 class _Environment:
-    """The variables AMORO_KEY, as a file would say them: a number, names between commas, or text."""
+    """The variables AMORO_KEY, as a file would say them: a number, names between commas, catalogs in YAML, or text."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         named = {key: environment[variable_of(key)] for key in KEYS if variable_of(key) in environment}
@@ -113,16 +122,16 @@ class _File:
     def __init__(self, home: Path, config: Path | None) -> None:
         path = config or home / "amoro.yaml"
         self.found: dict[str, Any] = {}
-        if not path.exists():
-            if config is not None:
-                raise InvalidSettings(f"settings file {config} does not exist")
-            return
         try:
             text = path.read_text(encoding="utf-8")
             twice = _key_twice(yaml.compose(text, yaml.SafeLoader))
             content = yaml.safe_load(text) or {}
-        except (yaml.YAMLError, OSError, UnicodeDecodeError) as error:
-            raise InvalidSettings(f"settings file {path} can't be read: {error}") from error
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if config is None:
+                return
+            raise InvalidSettings(f"settings file {config} does not exist") from error
+        except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:  # ValueError: a day that is none
+            raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}") from error
         if twice:
             raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
         if not isinstance(content, dict):
@@ -136,19 +145,35 @@ class _File:
             self.found[name] = value
 
 
-def _key_twice(node: Any) -> str:
-    """A key that stands twice in the same place, of which YAML would take the last; "" when there is none."""
+def _unreadable(error: Exception) -> str:
+    """Why, in a few words: a parser says where, and shows no line of the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or 'it is not YAML'}"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else "it is not YAML of keys and values"
+
+
+def _key_twice(node: Any, are_names: bool = False) -> str:
+    """A key that stands twice in the same place, of which YAML would take the last; "" when there is none.
+
+    `are_names`: the node's keys are names of catalogs, of which a_b and a-b are two.
+    """
     if not isinstance(node, yaml.MappingNode):
         return ""
-    keys = [key.value.replace("_", "-") if isinstance(key.value, str) else "" for key, _ in node.value]
+    keys = [key.value if isinstance(key.value, str) else "" for key, _ in node.value]
+    if not are_names:
+        keys = [key.replace("_", "-") for key in keys]
     own = next((key for at, key in enumerate(keys) if key in keys[:at]), "")
-    return own or next((found for _, value in node.value if (found := _key_twice(value))), "")
+    inner = zip(keys, (value for _, value in node.value), strict=True)
+    return own or next((found for key, value in inner if (found := _key_twice(value, key == _CATALOGS))), "")
 
 
 def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     """Keys and values; what stands below another key has both, with a dot between."""
     for key, value in content.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value and key != _CATALOGS:
             yield from ((f"{key}.{name}", inner) for name, inner in value.items())
         else:
             yield str(key), value
@@ -156,11 +181,16 @@ def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 def _plain(text: str, kind: object) -> object:
     if kind is int:
-        return int(text) if text.strip().isdecimal() else text
+        return int(text) if text.strip().isdecimal() and len(text) < _MOST_DIGITS else text
     if kind is bool:
         return {"true": True, "false": False}.get(text.strip().lower(), text)
     if kind in (str, timedelta):
         return text
+    if kind == _RULES:
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError:
+            return text
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
@@ -201,6 +231,8 @@ def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
         ]
     if kind is str:
         return Annotated[str, BeforeValidator(_required(str, "text"))]
+    if kind == _RULES:
+        return Annotated[_RULES, BeforeValidator(_catalog_rules), WithJsonSchema(_RULES_SCHEMA)]
     items = {"type": "string", **({"pattern": f"^{limits['pattern']}$"} if "pattern" in limits else {})}
     names = {"type": "array", "items": items, "minItems": 1}
     check = _names(limits.get("pattern", ".*"), limits.get("word", "names"))
@@ -234,6 +266,42 @@ def _names(pattern: str, word: str) -> Callable[[object], object]:
         raise ValueError(f"expected a list of {word}")
 
     return check
+
+
+_RULES_SCHEMA = {
+    "type": "object",
+    "additionalProperties": {
+        "type": "object",
+        "properties": {
+            "allow-locations": {"type": "array", "items": {"type": "string"}},
+            "strict-locations": {"type": "boolean"},
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def _catalog_rules(value: object) -> object:
+    if not isinstance(value, dict):
+        raise ValueError("expected names of catalogs, each with allow-locations or strict-locations below it")
+    return tuple(_rules_of(str(name), said) for name, said in value.items())
+
+
+def _rules_of(name: str, said: object) -> CatalogRules:
+    if not isinstance(said, dict):
+        raise ValueError(f"expected allow-locations or strict-locations below {name}")
+    found = {str(key).replace("_", "-"): value for key, value in said.items()}
+    if unknown := sorted(found.keys() - {"allow-locations", "strict-locations"}):
+        raise ValueError(f"{name} has the unknown key {unknown[0]!r}; known are allow-locations and strict-locations")
+    prefixes, strict = found.get("allow-locations", []), found.get("strict-locations", False)
+    if not isinstance(prefixes, list) or not all(isinstance(one, str) for one in prefixes):
+        raise ValueError(f"expected a list of locations as allow-locations of {name}")
+    for prefix in prefixes:
+        if flaw := flaw_of_prefix(prefix):
+            raise ValueError(f"{prefix!r} among the allow-locations of {name} is not a location: {flaw}")
+    if not isinstance(strict, bool):
+        raise ValueError(f"expected true or false as strict-locations of {name}")
+    return CatalogRules(name, tuple(prefixes), strict)
 
 
 def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mapping[str, object]) -> InvalidSettings:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from amoro_core.errors import InvalidSettings, NotAllowed
 from amoro_core.model.secrets import Secret
+from amoro_core.protocol import tokens
 
 
 def ensure_token(path: Path) -> Secret:
-    """The token in the file, made at first start, readable by its owner alone."""
+    """The token in the file, made at first start, readable by its owner alone. Raises NotAllowed, InvalidSettings."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -21,15 +22,16 @@ def ensure_token(path: Path) -> Secret:
 
 
 def read_token(path: Path) -> Secret:
-    """The token in the file. Raises NotAllowed."""
+    """The token in the file. Raises NotAllowed, InvalidSettings."""
     try:
-        token = path.read_text().strip()
-    except FileNotFoundError as error:
+        return tokens.read_token(path)
+    except OSError as error:
         raise NotAllowed(
-            f"token file {path} does not exist", hint="It is made by `amoro up`; name it with --token-file."
+            f"token file {path} can't be read: {tokens.told(error)}",
+            hint="`amoro up` makes it, for its own user to read; name another with --token-file.",
         ) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise NotAllowed(f"token file {path} can't be read: {error}") from error
-    if not token:
-        raise InvalidSettings(f"token file {path} is empty", hint="Remove it: a new one is made at the next start.")
-    return Secret(token)
+    except ValueError as error:
+        raise InvalidSettings(
+            f"token file {path} can't be used: {tokens.told(error)}",
+            hint="Remove it: a new one is made at the next start of a coordinator.",
+        ) from error

@@ -54,7 +54,7 @@ def _between(chain: list[SnapshotFacts], before: int, end: int) -> Selection:
     steps = [item.snapshot_id for item in chain]
     if before not in steps[1:]:
         raise InvalidArgument(
-            f"snapshot {before} is no ancestor of snapshot {end}",
+            f"snapshot {before} is not an ancestor of snapshot {end}",
             hint="Name the older one with --before. See: amoro table snapshots TABLE",
         )
     made = chain[: steps.index(before)]

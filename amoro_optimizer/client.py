@@ -14,11 +14,12 @@ from amoro_core.errors import (
     InvalidSettings,
     NotAllowed,
     UnknownToken,
+    UnknownWork,
 )
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
+from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.channels import explained, is_encrypted, open_channel
@@ -41,7 +42,7 @@ class Handed:
     attempt: Attempt
     thread_id: int
     table: str
-    work: RewriteInput
+    work: Work
 
 
 class Client:
@@ -79,6 +80,7 @@ class Client:
         heartbeat_interval_s: float,
         running: Iterable[Attempt],
         previous_optimizer_id: str,
+        work_kinds: Sequence[str],
     ) -> tuple[Registration, tuple[Attempt, ...]]:
         """Enter a group; returns the registration and the adopted attempts.
 
@@ -93,6 +95,7 @@ class Client:
             heartbeat_interval_ms=round(heartbeat_interval_s * 1000),
             running=[codec.encode_attempt(attempt) for attempt in running],
             previous_optimizer_id=previous_optimizer_id,
+            work_kinds=work_kinds,
         )
         try:
             answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))
@@ -139,7 +142,7 @@ class Client:
             with self._lock:
                 self._polls.discard(call)
         return tuple(
-            Handed(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.decode_input(task.rewrite))
+            Handed(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.work_of(task))
             for task in answer.tasks
         )
 
@@ -157,13 +160,21 @@ class Client:
         (result,) = answer.results
         return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
 
-    def complete(self, token: Secret, attempt: Attempt, result: RewriteOutput | AmoroError) -> bool:
+    def refuse(self, token: Secret, attempt: Attempt, kind: str, error: UnknownWork) -> None:
+        """Give an attempt back whose kind of work is not known here: it has neither begun nor failed."""
+        refusal = pb.WorkRefusal(kind=kind, message=_told(error))
+        self._report(token, pb.TaskResult(attempt=codec.encode_attempt(attempt), refusal=refusal))
+
+    def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError) -> bool:
         """Report a result; returns whether it was accepted (a repetition is). False: stale, absorbed."""
         message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
-        if isinstance(result, RewriteOutput):
-            message.rewrite.CopyFrom(codec.encode_output(result))
+        if isinstance(result, WorkResult):
+            codec.put_result(message, result)
         else:
             message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_told(result)))
+        return self._report(token, message)
+
+    def _report(self, token: Secret, message: pb.TaskResult) -> bool:
         request = pb.CompleteTaskRequest(results=[message])
         answer = self._once(lambda: self._stub.CompleteTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
         (answered,) = answer.results

@@ -1,11 +1,11 @@
 """Threads that poll, run and report: the life of an optimizer process."""
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-
-import structlog
+from typing import Protocol
 
 from amoro_core.errors import (
     AmoroError,
@@ -13,27 +13,37 @@ from amoro_core.errors import (
     CoordinatorUnavailable,
     OptimizerError,
     UnknownToken,
+    UnknownWork,
 )
+from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.secrets import Secret
+from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, Trust
+from amoro_core.model.work import Work, WorkResult
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, Handed
+from amoro_optimizer.kinds import Run
 from amoro_optimizer.session import Session
 
-log = structlog.get_logger("amoro.optimizer")
+log = get_logger("amoro.optimizer")
 
 POLL_WAIT_S = 20.0
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 #: How long a result is still offered to a silent coordinator once the optimizer was told to stop.
 DELIVERY_WINDOW_S = 30.0
 
-#: Runs one attempt: work, vended storage properties, attempt, progress, cancellation.
-Execute = Callable[
-    [RewriteInput, Mapping[str, str], Attempt, Callable[[int, int], None], Callable[[], bool]], RewriteOutput
-]
+
+class Backend(Protocol):
+    """Where work runs."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that it can execute."""
+
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        """Do the work. Raises UnknownWork before anything has begun, AttemptAbandoned when cancelled, AmoroError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class OptimizerConfig:
     labels: Mapping[str, str]
     drain_timeout_s: float = 600.0
     trust: Trust = PLAIN
+    is_beside: bool = False  # in the coordinator's process
 
 
 class Runner:
@@ -57,9 +68,9 @@ class Runner:
     With `capacity` N is what that answers at each heartbeat; without, what the configuration says.
     """
 
-    def __init__(self, config: OptimizerConfig, execute: Execute, capacity: Callable[[], int] | None = None) -> None:
+    def __init__(self, config: OptimizerConfig, backend: Backend, capacity: Callable[[], int] | None = None) -> None:
         self._config = config
-        self._execute = execute
+        self._backend = backend
         self._capacity = capacity
         self._threads = config.threads
         self._workers: list[threading.Thread] = []
@@ -144,17 +155,24 @@ class Runner:
             heartbeat_interval_s=self._config.heartbeat_interval_s,
             running=running,
             previous_optimizer_id=self._previous_id,
+            work_kinds=self._backend.kinds,
         )
         with self._lock:
             self._session = sessions.registered(self._session, registration, adopted)
         self._previous_id = registration.optimizer_id
-        log.info(
+        self._log_if_apart(
+            logging.INFO,
             "optimizer.registered",
             optimizer=registration.optimizer_id,
             group=self._config.group,
             threads=self._threads,
             adopted=len(adopted),
         )
+
+    def _log_if_apart(self, level: int, event: str, **fields: object) -> None:
+        """Log what the coordinator logs, too, unless that goes to the same log."""
+        if not self._config.is_beside:
+            log.log(level, event, **fields)
 
     def _leave(self) -> None:
         registration = self._snapshot().registration
@@ -248,9 +266,13 @@ class Runner:
             self._session = sessions.started(self._session, task.attempt, task.thread_id)
         try:
             failpoint("task.before_ack")
+            if task.work.kind not in self._backend.kinds:
+                self._refuse(task)
+                return
             vended = self._ack(task.attempt)
             if vended is None:
-                log.warning("task.dropped", attempt=str(task.attempt), reason="stale before it was acknowledged")
+                reason = "stale before it was acknowledged"
+                self._log_if_apart(logging.WARNING, "task.dropped", attempt=str(task.attempt), reason=reason)
                 return
             result = self._attempt(task, vended)
             if result is not None:
@@ -260,6 +282,22 @@ class Runner:
         finally:
             with self._lock:
                 self._session = sessions.finished(self._session, task.attempt)
+
+    def _refuse(self, task: Handed) -> None:
+        """Give back work of a kind that is not known here, so that an optimizer that knows it gets it."""
+        kind = task.work.kind
+        error = UnknownWork(
+            f"work of the kind {kind!r} is not known to this optimizer, which knows {', '.join(self._backend.kinds)}",
+        )
+        log.error("task.refused", attempt=str(task.attempt), kind=kind, known=list(self._backend.kinds))
+        session = self._snapshot()
+        if session.registration is None:
+            return
+        try:
+            self._client.refuse(session.registration.token, task.attempt, kind, error)
+        except AmoroError as failed:
+            # The attempt is reset by its time-out or by this thread's next poll.
+            log.warning("refusal.failed", attempt=str(task.attempt), error=failed.message)
 
     def _ack(self, attempt: Attempt) -> Mapping[str, str] | None:
         """The vended properties; None when the attempt is not ours (any more)."""
@@ -274,18 +312,19 @@ class Runner:
             log.warning("ack.failed", attempt=str(attempt), error=error.message)
             return None
 
-    def _attempt(self, task: Handed, vended: Mapping[str, str]) -> RewriteOutput | AmoroError | None:
+    def _attempt(self, task: Handed, vended: Mapping[str, str]) -> WorkResult | AmoroError | None:
         """The result to report; None when the attempt was abandoned."""
         started = time.monotonic()
-        log.info("task.started", attempt=str(task.attempt), table=task.table, files=len(task.work.rewritten))
+        log.info("task.started", attempt=str(task.attempt), table=task.table, kind=task.work.kind)
+        run = Run(
+            task.attempt,
+            vended,
+            self._config.memory_bytes,
+            lambda done, total: self._progress(task.attempt, done, total),
+            lambda: self._is_cancelled(task.attempt),
+        )
         try:
-            output = self._execute(
-                task.work,
-                vended,
-                task.attempt,
-                lambda done, total: self._progress(task.attempt, done, total),
-                lambda: self._is_cancelled(task.attempt),
-            )
+            output = self._backend.execute(task.work, task.table, run)
         except AttemptAbandoned:
             log.info("task.abandoned", attempt=str(task.attempt))
             return None
@@ -296,11 +335,11 @@ class Runner:
             return OptimizerError("out of memory")
         except Exception as error:
             log.exception("task.failed", attempt=str(task.attempt))
-            return OptimizerError(f"{type(error).__name__}: {error}")
+            return OptimizerError(briefly(f"{type(error).__name__}: {error}", 1000))
         log.info("task.executed", attempt=str(task.attempt), seconds=round(time.monotonic() - started, 2))
         return output
 
-    def _deliver(self, attempt: Attempt, result: RewriteOutput | AmoroError) -> None:
+    def _deliver(self, attempt: Attempt, result: WorkResult | AmoroError) -> None:
         """Report until somebody has heard it; a result is not lost because a coordinator restarts."""
         tries = 0
         give_up: float | None = None
@@ -319,7 +358,7 @@ class Runner:
                 return
             else:
                 if not accepted:
-                    log.warning("result.stale", attempt=str(attempt))
+                    self._log_if_apart(logging.WARNING, "result.stale", attempt=str(attempt))
                 return
             if self._stopping.is_set():
                 give_up = give_up or time.monotonic() + DELIVERY_WINDOW_S

@@ -1,5 +1,6 @@
 """Generate the stubs of `proto/amoro/v1` into a directory (default: `amoro_core/protocol`)."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ def generate(target: Path) -> None:
     """Write modules and type stubs for every .proto file into the target directory."""
     sources = sorted((ROOT / "amoro" / "v1").glob("*.proto"))
     well_known = Path(protoc.__file__).parent / "_proto"
+    # protoc looks for its plugins there; they stand beside the interpreter.
+    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     status = protoc.main(
         [
             "protoc",

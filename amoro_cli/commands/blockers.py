@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
-from amoro_cli.views.blockers import blocker_detail, blocker_list, blocker_released
+from amoro_cli.views.blockers import BLOCKERS, blocker_detail, blocker_list, blocker_released
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.blockers import BlockedOperation
 
@@ -20,7 +23,7 @@ BlockerArgument = Annotated[
 ]
 HoldOption = Annotated[
     timedelta | None,
-    duration_option("--for", help_="How long it holds from now, at most 1d; then it ends by itself."),
+    duration_option("--for", help_="How long it lasts from now on, at most 1d; then it expires by itself."),
 ]
 
 
@@ -44,10 +47,10 @@ def block(
         ),
     ] = None,
     hold: HoldOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="Shown to whoever is held off.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Shown to whoever is blocked.", show_default=False)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Keep optimizing, or other batch writers that ask, off a table for a while.
+    """Block optimizing, or batch writers that ask, on a table for a while.
 
     It is refused while a process is active on the table (5), and while another blocker holds the same (5).
     """
@@ -59,7 +62,7 @@ def block(
 def renew(
     session: Session, blocker: BlockerArgument, hold: HoldOption = None, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Let a blocker hold on, from now as long as it was taken for. One that has expired is not found (3)."""
+    """Renew a blocker for as long as it was taken for, from now on. One that has expired is not found (3)."""
     with session.connect() as connection:
         write(blocker_detail(connection.client.renew_blocker(blocker, hold)), output)
 
@@ -76,6 +79,10 @@ def blockers(
         str,
         typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
     ] = "",
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("BLOCKER")] = "",
+    sort_by: Annotated[str, sort_option(BLOCKERS)] = "",
+    columns: Annotated[str, columns_option(BLOCKERS)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
@@ -83,6 +90,6 @@ def blockers(
     """List the blockers that hold now."""
 
     def ask(client: "AdminClient") -> Look:
-        return Look(blocker_list(client.list_blockers(table)))
+        return Look(blocker_list(client.list_blockers(table, window(limit, after)), Arrangement(sort_by, columns)))
 
     show_watched(session, ask, output, watch, interval)

@@ -6,11 +6,14 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.services import catalog_detail, catalog_list, catalog_removed
+from amoro_cli.views.services import CATALOGS, catalog_detail, catalog_list, catalog_removed
 from amoro_core.errors import InvalidArgument
 
 
@@ -30,7 +33,7 @@ NameArgument = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="What the catalog is called here.",
+        help="The catalog's name here.",
         show_default=False,
         autocompletion=names_of(Kind.CATALOG),
     ),
@@ -57,7 +60,7 @@ AllowOption = Annotated[
     typer.Option(
         "--allow-location",
         metavar="PREFIX",
-        help="Files may also be read under this location; may be repeated.",
+        help="Files of its tables may lie under this location, too; may be repeated.",
         show_default=False,
     ),
 ]
@@ -72,22 +75,31 @@ def add(
     allow_location: AllowOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Add a catalog. Its tables are observed at first, and optimized only where somebody says so."""
+    """Add a catalog. Its tables are only observed until somebody enables them."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
     files = read_sites(site or ())
     with session.connect() as connection:
         write(catalog_detail(connection.client.add_catalog(name, parsed, allow_location or (), files)), output)
 
 
-def list_catalogs(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+def list_catalogs(
+    session: Session,
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("NAME")] = "",
+    sort_by: Annotated[str, sort_option(CATALOGS)] = "",
+    columns: Annotated[str, columns_option(CATALOGS)] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
     """List the catalogs: those added here, and those of pyiceberg's configuration."""
-    with session.connect() as connection:
-        write(catalog_list(connection.client.list_catalogs()), output)
+    with session.reading() as connection:
+        write(
+            catalog_list(connection.client.list_catalogs(window(limit, after)), Arrangement(sort_by, columns)), output
+        )
 
 
 def show(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Show one catalog with its properties; secrets are masked."""
-    with session.connect() as connection:
+    with session.reading() as connection:
         write(catalog_detail(connection.client.get_catalog(name)), output)
 
 
@@ -113,20 +125,20 @@ def update(
         typer.Option(
             "--forbid-location",
             metavar="PREFIX",
-            help="This location is not allowed any more; may be repeated.",
+            help="Stop allowing this location; may be repeated.",
             show_default=False,
         ),
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Change a catalog that was added here. What is not named stays; the connection is tried before it is kept."""
+    """Change a catalog that was added here. What is not named stays as it is; the connection is tested first."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
     files = read_sites(site or ())
     if not (parsed or unset or allow_location or forbid_location or files or remove_site):
-        raise InvalidArgument("Nothing is to be changed", hint="Give key=value, --unset, --site, or a location.")
+        raise InvalidArgument("Nothing to change", hint="Give key=value, --unset, --site, or a location.")
     for key in unset or ():
         if key in parsed:
-            raise InvalidArgument(f"The property {key!r} is both given and unset", hint="Decide for one of the two.")
+            raise InvalidArgument(f"The property {key!r} is both given and unset", hint="Choose one of the two.")
     with session.connect() as connection:
         updated = connection.client.update_catalog(
             name, parsed, unset or (), allow_location or (), forbid_location or (), files, remove_site or ()
@@ -161,7 +173,7 @@ def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
         key = key.strip()
         if not key or not equals:
             raise InvalidArgument(
-                f"{key!r} is not a property" if not equals else "A property lacks its key",
+                f"{key!r} is not a property" if not equals else "A property has no key",
                 hint="Write key=value, such as type=rest.",
             )
         if key in properties:

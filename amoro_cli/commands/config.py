@@ -21,5 +21,5 @@ def show(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the settings that the coordinator runs with."""
-    with session.connect() as connection:
+    with session.reading(lasting=True) as connection:
         write(settings_document(connection.client.get_settings(), origin), output)

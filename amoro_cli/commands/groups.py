@@ -4,12 +4,15 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.commands.catalogs import parse_properties
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command, memory_option
-from amoro_cli.views.groups import group_detail, group_list, group_removed
+from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_removed
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.groups import MEMORY
@@ -38,15 +41,15 @@ PropertyOption = Annotated[
 ]
 MemoryOption = Annotated[
     int | None,
-    memory_option("--memory", help_="What each thread of its optimizers must have at least; the property memory."),
+    memory_option("--memory", help_="The least memory for each thread of its optimizers; sets the property memory."),
 ]
 _CONTAINER = (
-    "Who starts its optimizers: external, you; local, the coordinator, on its machine; spark, spark-submit; "
-    "or one that is plugged in."
+    "What starts its optimizers. external: you do; local: the coordinator, on its machine; spark: spark-submit; "
+    "others can be plugged in."
 )
 _POLICY = (
-    "Who is planned first: quota, who used the least of its share lately; balanced, who waits longest; "
-    "or one that is plugged in."
+    "Which tables are planned first. quota: those that used the least of their share lately; balanced: those that "
+    "have waited longest; others can be plugged in."
 )
 
 
@@ -67,12 +70,22 @@ def create(
 
 def list_groups(
     session: Session,
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("NAME")] = "",
+    sort_by: Annotated[str, sort_option(GROUPS)] = "",
+    columns: Annotated[str, columns_option(GROUPS)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizer groups with their threads and tables."""
-    show_watched(session, lambda client: Look(group_list(client.list_groups())), output, watch, interval)
+    show_watched(
+        session,
+        lambda client: Look(group_list(client.list_groups(window(limit, after)), Arrangement(sort_by, columns))),
+        output,
+        watch,
+        interval,
+    )
 
 
 def show(
@@ -101,12 +114,10 @@ def update(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Change a group. What is not named stays."""
+    """Change a group. What is not named stays as it is."""
     parsed = _properties(properties, memory)
     if policy is None and container is None and not parsed and not unset:
-        raise InvalidArgument(
-            "Nothing is to be changed", hint="Give --policy, --container, --memory, --property or --unset."
-        )
+        raise InvalidArgument("Nothing to change", hint="Give --policy, --container, --memory, --property or --unset.")
     with session.connect() as connection:
         updated = connection.client.update_group(name, policy or "", parsed, unset or (), container or "")
         write(group_detail(updated), output)
@@ -116,7 +127,10 @@ def scale(
     session: Session,
     name: NameArgument,
     instances: Annotated[
-        int, typer.Argument(metavar="N", help="How many optimizers its container keeps.", min=0, show_default=False)
+        int,
+        typer.Argument(
+            metavar="N", help="How many optimizers its container keeps.", min=0, max=10_000, show_default=False
+        ),
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.completing import names_of
 from amoro_cli.connection import DEFAULT_ADDRESS, parse_address, recorded_address
+from amoro_cli.helping import CONNECTION
 from amoro_cli.launcher import Kind, OptimizerOptions, PackageOptions, SparkOptions
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import (
     LOCAL,
     MOST_THREADS,
@@ -23,6 +27,7 @@ from amoro_cli.session import (
     option_parser,
 )
 from amoro_cli.views.services import (
+    OPTIMIZERS,
     instance_logs,
     instance_status,
     optimizer_detail,
@@ -42,7 +47,7 @@ OptimizerArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The optimizer, or six characters or more that only its id begins with.",
+        help="The optimizer's id, or a unique prefix of six characters or more.",
         show_default=False,
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
@@ -53,7 +58,7 @@ InstanceArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The optimizer, or its instance in its group, or six characters or more that only its id begins with.",
+        help="The id of the optimizer or of its instance, or a unique prefix of six characters or more.",
         show_default=False,
         autocompletion=names_of(Kind.OPTIMIZER),
     ),
@@ -113,6 +118,7 @@ def run(
             "-a",
             metavar="HOST:PORT",
             help=f"The coordinator [default: $AMORO_ADDRESS, else the state directory's, else {DEFAULT_ADDRESS}].",
+            rich_help_panel=CONNECTION,
             show_default=False,
         ),
     ] = None,
@@ -124,7 +130,7 @@ def run(
             "-p",
             min=1,
             max=MOST_THREADS,
-            help="Tasks at a time [default: one for each core, of this machine or of the Spark cluster].",
+            help="Tasks that it runs at a time [default: one for each core, also of a Spark cluster].",
             show_default=False,
         ),
     ] = None,
@@ -135,6 +141,7 @@ def run(
             "--token-file",
             metavar="FILE",
             help="The enrolment token [default: enrolment.token in the state directory].",
+            rich_help_panel=CONNECTION,
             show_default=False,
         ),
     ] = None,
@@ -145,13 +152,17 @@ def run(
             "-hb",
             metavar="DURATION",
             parser=option_parser(_heartbeat),
-            help="How often it reports; a bare number is in milliseconds.",
+            help="How often it reports; a bare number means milliseconds.",
         ),
     ] = "10s",  # type: ignore[assignment]
     resource_id: Annotated[
         str | None,
         typer.Option(
-            "--resource-id", "-id", metavar="ID", help="The resource that it was started as.", show_default=False
+            "--resource-id",
+            "-id",
+            metavar="ID",
+            help="The id of the resource that it was started as.",
+            show_default=False,
         ),
     ] = None,
     backend: Annotated[
@@ -200,6 +211,10 @@ def run(
 def list_optimizers(
     session: Session,
     group: Annotated[str, typer.Option("--group", help="Only those of this group.", show_default=False)] = "",
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("ID")] = "",
+    sort_by: Annotated[str, sort_option(OPTIMIZERS)] = "",
+    columns: Annotated[str, columns_option(OPTIMIZERS)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
@@ -207,7 +222,8 @@ def list_optimizers(
     """List the optimizers that are registered with the coordinator."""
 
     def ask(client: "AdminClient") -> Look:
-        return Look(optimizer_list([item for item in client.list_optimizers() if group in ("", item.group)]))
+        found = client.list_optimizers(group, window(limit, after))
+        return Look(optimizer_list(found, Arrangement(sort_by, columns)))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -223,30 +239,35 @@ def drain(
 
 
 def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Forget an optimizer at once: its tasks are planned again, its results count no more; if it lives, it leaves."""
+    """Forget an optimizer at once: its tasks are planned again, its results no longer count.
+
+    If it still runs, it leaves.
+    """
     with session.connect() as connection:
         write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)
 
 
 def status(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Ask the container that started an optimizer how it stands."""
-    with session.connect() as connection:
+    """Ask the container that started an optimizer for its state."""
+    with session.reading() as connection:
         write(instance_status(connection.client.get_instance(instance)), output)
 
 
 def logs(
     session: Session,
     instance: InstanceArgument,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of its last lines.")] = 100,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=100_000, help="How many of its last lines to show.")
+    ] = 100,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what an optimizer said that a container started; of one that has ended by its instance's whole id."""
-    with session.connect() as connection:
+    """Show the log of an optimizer that a container started; for one that has ended give its instance's whole id."""
+    with session.reading() as connection:
         write(instance_logs(connection.client.get_instance_logs(instance, lines)), output)
 
 
 def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """End an optimizer at once that a container started: its tasks go to others, its group gets another instead."""
+    """End an optimizer that a container started, at once: its tasks go to others, its group gets a new one."""
     with session.connect() as connection:
         write(instance_status(connection.client.kill_instance(instance)), output)
 
@@ -258,7 +279,7 @@ def package(
         typer.Option(
             "--file",
             metavar="FILE",
-            help="The archive to make [default: a name that tells where it runs].",
+            help="The archive to write [default: a name that says where it can run].",
             show_default=False,
         ),
     ] = None,

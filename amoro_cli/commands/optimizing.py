@@ -1,19 +1,34 @@
 """amoro plan, amoro optimize."""
 
-import sys
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amoro_cli.connection import Connection
+from amoro_cli.outcomes import failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
-from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
+from amoro_cli.ranking import ranked
+from amoro_cli.session import (
+    OptionalTablesArgument,
+    OutputOption,
+    Session,
+    TablesArgument,
+    command,
+    duration_option,
+)
+from amoro_cli.several import Several, plan_each
+from amoro_cli.streams import tell
+from amoro_cli.views.outcomes import optimized_document, plans_document
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once
 from amoro_core.model.tables import OptimizingType
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
 
 TypeOption = Annotated[
     OptimizingType | None,
@@ -24,7 +39,29 @@ TypeOption = Annotated[
         show_default=False,
     ),
 ]
+WhereOption = Annotated[
+    str,
+    typer.Option(
+        "--where",
+        metavar="CONDITION",
+        help="Only partitions that can hold such rows, by partition columns, as \"dt >= '2026-01-31'\".",
+        show_default=False,
+    ),
+]
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be rewritten."""
+
+    kind: OptimizingType | None
+    force: bool
+    where: str
+
+    @property
+    def type(self) -> str:
+        return self.kind or ""
 
 
 def register(app: typer.Typer) -> None:
@@ -34,55 +71,116 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     session: Session,
-    table: TableArgument,
+    tables: OptionalTablesArgument = None,
     type_: TypeOption = None,
     explain: Annotated[bool, typer.Option("--explain", help="List every partition, with the reason.")] = False,
     force: ForceOption = False,
+    where: WhereOption = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show what optimizing would rewrite now, and why. Nothing is changed."""
-    with session.connect() as connection:
-        _write_plan(connection, table, type_, force, explain, output)
+    """Show what optimizing would rewrite now, and why. Nothing is changed.
+
+    Of several tables, and of those of all catalogs when none is named, those come first that have work and are
+    optimized by themselves, then those with work that are only observed: each by how many files there would be less for
+    what must be read.
+    """
+    wish = Wish(type_, force, where)
+    with session.reading(lasting=True) as connection:
+        _write_plans(connection, tables or [], wish, explain, output)
 
 
 def optimize(
     session: Session,
-    table: TableArgument,
+    tables: TablesArgument,
     type_: TypeOption = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the commit and print the receipt.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     force: ForceOption = False,
+    where: WhereOption = "",
     timeout: Annotated[
-        timedelta, duration_option("--timeout", help_="How long to wait at most: for the lock, a busy table, the end.")
+        timedelta,
+        duration_option(
+            "--timeout", help_="How long to wait at most, for the lock, a busy table and the end together."
+        ),
     ] = "10m",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Optimize one table once.
+    """Optimize a table, or each of several, once.
 
-    Where no coordinator runs it is done in this process, and waited for.
+    Without a running coordinator it is done in this process, which waits for the end.
 
     Exit status: 0 committed or nothing to do, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 conflict or partly
-    committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on).
+    committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). Of several
+    tables the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
     """
-    deadline = Deadline(timeout)
+    wish, deadline = Wish(type_, force, where), Deadline(timeout)
+    if dry_run:
+        with session.reading(lasting=True) as connection:
+            _write_plans(connection, tables, wish, False, output, deadline)
+        return
     with session.connect(timeout, lasting=True) as connection:
-        if dry_run:
-            _write_plan(connection, table, type_, force, False, output)
-            return
-        with progress_report() as report:
-            answer, process = optimize_once(connection, table, type_ or "", force, deadline, report, wait=wait)
-        write(optimize_document(answer.plan, answer.process_id, process), output)
-        if process is None:
-            if answer.process_id:
-                print(f"Follow it with: amoro process show {answer.process_id}", file=sys.stderr)  # noqa: T201
-            return
-        failure = failure_of(process, connection.embedded)
-        if failure is not None:
-            raise failure
+        if is_one(tables):
+            _optimize_one(connection, tables[0], wish, deadline, wait, output)
+        else:
+            _optimize_several(connection, tables, wish, deadline, wait, output)
 
 
-def _write_plan(
-    connection: Connection, table: str, type_: OptimizingType | None, force: bool, explain: bool, output: OutputFormat
+def _optimize_one(
+    connection: Connection, table: str, wish: Wish, deadline: Deadline, wait: bool, output: OutputFormat
 ) -> None:
-    planned = connection.client.plan_table(table, type_ or "", force)
-    write(plan_document(planned, optimize_command(planned.table, type_ or "", force), explain), output)
+    with progress_report() as report:
+        answer, process = optimize_once(
+            connection, table, wish.type, wish.force, deadline, report, wait=wait, where=wish.where
+        )
+    write(optimize_document(answer.plan, answer.process_id, process), output)
+    if process is None:
+        if answer.process_id:
+            tell(f"Follow it with: amoro process show {answer.process_id}")
+        return
+    failure = failure_of(process, connection.embedded)
+    if failure is not None:
+        raise failure
+
+
+def _optimize_several(
+    connection: Connection, names: list[str], wish: Wish, deadline: Deadline, wait: bool, output: OutputFormat
+) -> None:
+    meant, unlisted = select(connection.client, names)
+    with progress_report() as report:
+        several = Several(connection, (wish.type, wish.force, wish.where), deadline, report, wait=wait)
+        try:
+            several.optimize(meant)
+        except KeyboardInterrupt:
+            if several.outcomes:
+                write(optimized_document(several.outcomes), output)
+            raise
+    outcomes = [*several.outcomes, *unlisted]
+    write(optimized_document(outcomes), output)
+    failure = failure_of_all(outcomes)
+    if failure is not None:
+        raise failure
+
+
+def _write_plans(
+    connection: Connection,
+    names: list[str],
+    wish: Wish,
+    explain: bool,
+    output: OutputFormat,
+    deadline: Deadline | None = None,
+) -> None:
+    def plan_one(table: str) -> "pb.Plan":
+        within = deadline.left if deadline else None
+        return connection.client.plan_table(table, wish.type, wish.force, wish.where, within)
+
+    if is_one(names):
+        planned = plan_one(names[0])
+        again = optimize_command(planned.table, wish.type, wish.force, wish.where)
+        write(plan_document(planned, again, explain), output)
+        return
+    meant, unlisted = select(connection.client, names)
+    outcomes = ranked([*plan_each(meant, plan_one), *unlisted])
+    write(plans_document(outcomes, wish.type, wish.force, wish.where, explain), output)
+    failure = failure_of_all(outcomes)
+    if failure is not None:
+        raise failure

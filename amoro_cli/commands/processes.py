@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import after_option, window
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.processes import is_active, process_detail, process_list
+from amoro_cli.views.processes import PROCESSES, is_active, process_detail, process_list
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
@@ -40,7 +43,10 @@ def list_processes(
         ProcessStatus | None,
         typer.Option(help="Only processes in this status.", case_sensitive=False, show_default=False),
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, the newest first.", min=1, max=10_000)] = 20,
+    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
+    after: Annotated[str, after_option("PROCESS")] = "",
+    sort_by: Annotated[str, sort_option(PROCESSES)] = "",
+    columns: Annotated[str, columns_option(PROCESSES)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
@@ -48,8 +54,11 @@ def list_processes(
     """List optimizing processes, the newest first."""
 
     def ask(client: "AdminClient") -> Look:
-        found = client.list_processes(table, status or "", limit)
-        return Look(process_list(found), running=[process for process in found if is_active(process)])
+        found = client.list_processes(table, status or "", window(limit, after))
+        return Look(
+            process_list(found, Arrangement(sort_by, columns)),
+            running=[process for process in found.items if is_active(process)],
+        )
 
     show_watched(session, ask, output, watch, interval)
 
@@ -58,7 +67,7 @@ ProcessArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The process, or six characters or more that only its id begins with.",
+        help="The process's id, or a unique prefix of six characters or more.",
         autocompletion=names_of(Kind.PROCESS),
     ),
 ]

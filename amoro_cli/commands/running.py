@@ -37,7 +37,7 @@ def up(
     ] = None,
     memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = "512MB",  # type: ignore[assignment]
     without_optimizer: Annotated[
-        bool, typer.Option("--without-optimizer", help="Only the coordinator: optimizers come from elsewhere.")
+        bool, typer.Option("--without-optimizer", help="Run the coordinator alone; optimizers are started elsewhere.")
     ] = False,
 ) -> None:
     """Run a coordinator and one optimizer until Ctrl-C."""
@@ -47,15 +47,18 @@ def up(
 
 def demo(
     session: Session,
-    seconds: Annotated[int, typer.Option(help="How long the writer goes on.", min=1)] = 45,
+    seconds: Annotated[int, typer.Option(help="How long the writer goes on.", min=1, max=86_400)] = 45,
     directory: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where the warehouse is made and kept [default: a temporary one].", show_default=False
+            metavar="DIR",
+            help="Where to create and keep the warehouse [default: a temporary directory].",
+            show_default=False,
         ),
     ] = None,
     plain: Annotated[
-        bool, typer.Option("--plain", help="Lines instead of a live display; so it is off a terminal.")
+        bool,
+        typer.Option("--plain", help="Plain lines instead of a live display, as always when stdout is not a terminal."),
     ] = False,
 ) -> None:
     """Show the main job: a table that is written to all the time is kept healthy, and every row is accounted for."""
@@ -63,7 +66,7 @@ def demo(
 
 
 def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Check what must be in order, and say how to mend what is not. Exit status 1 when something is not."""
+    """Check the installation, and say how to fix what is wrong. Exit status 1 when something is."""
     place = session.place
     findings = session.launcher.doctor(place.home, place.config)
     write(findings_document(findings), output)

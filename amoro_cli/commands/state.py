@@ -23,21 +23,21 @@ def backup(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Copy the state database while it is in use. To restore it, put the copy in the place of amoro.db.
+    """Copy the state database while it is in use. To restore it, replace amoro.db with the copy.
 
     The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
     """
-    with session.connect() as connection:
+    with session.reading() as connection:
         write(backup_document(connection.client.backup_state(str(file.expanduser().absolute()))), output)
 
 
 def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
     """Check the state database. Ends with 1 when something is wrong with it."""
-    with session.connect() as connection:
+    with session.reading() as connection:
         problems = connection.client.check_state()
     write(check_document(problems), output)
     if problems:
         raise StoreFailed(
             "the state database is damaged",
-            hint="Stop the coordinator and put a backup in the place of amoro.db; tables are not concerned.",
+            hint="Stop the coordinator and replace amoro.db with a backup; the tables are not affected.",
         )

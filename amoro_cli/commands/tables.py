@@ -1,20 +1,36 @@
 """amoro table."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.completing import names_of
 from amoro_cli.launcher import Kind
+from amoro_cli.listing import Arrangement
+from amoro_cli.outcomes import Outcome, each, failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.session import OutputOption, Session, TableArgument, command
+from amoro_cli.paging import LimitOption, after_option, window
+from amoro_cli.session import OutputOption, Session, TableArgument, TablesArgument, command
+from amoro_cli.views.outcomes import selected_document
 from amoro_cli.views.settings import properties_document
-from amoro_cli.views.tables import table_detail, table_files, table_health, table_list, table_snapshots
+from amoro_cli.views.tables import (
+    FILES,
+    SNAPSHOTS,
+    TABLES,
+    table_detail,
+    table_files,
+    table_health,
+    table_list,
+    table_snapshots,
+)
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
+    from amoro_core.protocol import admin_pb2 as pb
 
 
 def register(app: typer.Typer) -> None:
@@ -39,6 +55,10 @@ def list_tables(
         typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),
     ] = None,
     group: Annotated[str, typer.Option(help="Only tables of this optimizer group.", show_default=False)] = "",
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("TABLE")] = "",
+    sort_by: Annotated[str, sort_option(TABLES)] = "",
+    columns: Annotated[str, columns_option(TABLES)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
@@ -46,67 +66,101 @@ def list_tables(
     """List the tables with their status and health."""
 
     def ask(client: "AdminClient") -> Look:
-        found = client.list_tables(catalog, status or "")
-        return Look(table_list([item for item in found if group in ("", item.group)]))
+        found = client.list_tables(catalog, status or "", group, window(limit, after))
+        return Look(table_list(found, Arrangement(sort_by, columns)))
 
     show_watched(session, ask, output, watch, interval)
 
 
 def show(
     session: Session,
-    table: TableArgument,
+    tables: TablesArgument,
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one table: status, health, files, and who decides whether it is optimized."""
-    show_watched(session, lambda client: Look(table_detail(client.get_table(table))), output, watch, interval)
+    """Show tables: status, health, files, and who decides whether they are optimized."""
+    found: list[Outcome[pb.Table]] = []
+
+    def ask(client: "AdminClient") -> Look:
+        if is_one(tables):
+            return Look(table_detail(client.get_table(tables[0])))
+        found[:] = _each(client, tables, client.get_table)
+        return Look(selected_document(found, detailed=True))
+
+    show_watched(session, ask, output, watch, interval)
+    _end(found)
 
 
-def enable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Let the coordinator optimize a table by itself, unless the table's own property says no."""
-    _set_enabled(session, table, True, output)
+def enable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Let the coordinator optimize tables by itself, unless a table's own property says no."""
+    _set_enabled(session, tables, True, output)
 
 
-def disable(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Keep the coordinator from optimizing a table. The table itself is not touched."""
-    _set_enabled(session, table, False, output)
+def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Keep the coordinator from optimizing tables. The tables themselves are not touched."""
+    _set_enabled(session, tables, False, output)
 
 
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show every property that steers the optimizing of a table, its value, and who said it."""
-    with session.connect() as connection:
+    """Show every property that steers the optimizing of a table, its value, and where it comes from."""
+    with session.reading() as connection:
         write(properties_document(connection.client.get_table_properties(table)), output)
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Evaluate a table now and show its health score by its parts. Nothing is planned."""
-    with session.connect() as connection:
+    """Evaluate a table now and show its health score by its parts, and how fragmented it is. Nothing is planned."""
+    with session.reading() as connection:
         write(table_health(connection.client.get_table_health(table)), output)
 
 
 def files(
     session: Session,
     table: TableArgument,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=10_000)] = 100,
+    limit: Annotated[int, typer.Option(help="How many to list at most.", min=1, max=1_000_000)] = 100,
+    after: Annotated[str, after_option("PATH")] = "",
+    sort_by: Annotated[str, sort_option(FILES)] = "",
+    columns: Annotated[str, columns_option(FILES)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the live data and delete files of a table, by partition."""
-    with session.connect() as connection:
-        write(table_files(table, connection.client.list_table_files(table, limit)), output)
+    with session.reading() as connection:
+        snapshot_id, found = connection.client.list_table_files(table, window(limit, after))
+        write(table_files(table, snapshot_id, found, Arrangement(sort_by, columns)), output)
 
 
 def snapshots(
     session: Session,
     table: TableArgument,
-    limit: Annotated[int, typer.Option(help="At most so many, the newest first.", min=1, max=10_000)] = 20,
+    limit: Annotated[int, typer.Option(help="How many to list at most, newest first.", min=1, max=1_000_000)] = 20,
+    after: Annotated[str, after_option("SNAPSHOT")] = "",
+    sort_by: Annotated[str, sort_option(SNAPSHOTS)] = "",
+    columns: Annotated[str, columns_option(SNAPSHOTS)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the snapshots that a table still has, the newest first, and which of them our commits made."""
-    with session.connect() as connection:
-        write(table_snapshots(table, connection.client.list_snapshots(table, limit)), output)
+    with session.reading() as connection:
+        found = connection.client.list_snapshots(table, window(limit, after))
+        write(table_snapshots(table, found, Arrangement(sort_by, columns)), output)
 
 
-def _set_enabled(session: Session, table: str, enabled: bool, output: OutputFormat) -> None:
+def _set_enabled(session: Session, tables: list[str], enabled: bool, output: OutputFormat) -> None:
     with session.connect() as connection:
-        write(table_detail(connection.client.set_table_enabled(table, enabled)), output)
+        client = connection.client
+        if is_one(tables):
+            write(table_detail(client.set_table_enabled(tables[0], enabled)), output)
+            return
+        found = _each(client, tables, lambda table: client.set_table_enabled(table, enabled))
+        write(selected_document(found, detailed=False), output)
+    _end(found)
+
+
+def _each(client: "AdminClient", names: list[str], act: "Callable[[str], pb.Table]") -> "list[Outcome[pb.Table]]":
+    meant, unlisted = select(client, names)
+    return [*each(meant, act, lambda table: str(table.status)), *unlisted]
+
+
+def _end(found: "list[Outcome[pb.Table]]") -> None:
+    failure = failure_of_all(found)
+    if failure is not None:
+        raise failure

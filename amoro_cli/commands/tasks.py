@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.commands.processes import ProcessArgument, refuse_short
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import is_active
-from amoro_cli.views.tasks import task_detail, task_list
+from amoro_cli.views.tasks import TASKS, task_detail, task_list
 from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.processes import TaskStatus
@@ -29,6 +32,10 @@ def list_tasks(
         TaskStatus | None,
         typer.Option(help="Only tasks in this status.", case_sensitive=False, show_default=False),
     ] = None,
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("N")] = "",
+    sort_by: Annotated[str, sort_option(TASKS)] = "",
+    columns: Annotated[str, columns_option(TASKS)] = "",
     watch: WatchOption = False,
     interval: IntervalOption = "2s",  # type: ignore[assignment]
     output: OutputOption = OutputFormat.TABLE,
@@ -37,9 +44,8 @@ def list_tasks(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        process = client.get_process(process_id)
-        wanted = [task for task in process.tasks if status is None or task.status == status.value]
-        return Look(task_list(process.process_id, wanted), ended=not is_active(process))
+        process, found = client.list_tasks(process_id, status or "", window(limit, after))
+        return Look(task_list(process.process_id, found, Arrangement(sort_by, columns)), ended=not is_active(process))
 
     show_watched(session, ask, output, watch, interval)
 
@@ -50,7 +56,7 @@ def show(
         str,
         typer.Argument(
             metavar="PROCESS-N",
-            help="The process, or six characters or more that only its id begins with, and the task's number.",
+            help="The process's id or a unique prefix of six characters or more, a dash, and the task's number.",
             show_default=False,
         ),
     ],
@@ -62,8 +68,8 @@ def show(
     process_id, number = parse_task(task_id)
 
     def ask(client: "AdminClient") -> Look:
-        process = client.get_process(process_id)
-        for task in process.tasks:
+        process, found = client.list_tasks(process_id, window=window(1, str(number - 1)))
+        for task in found.items:
             if task.task_id == number:
                 return Look(task_detail(process, task), ended=not is_active(process))
         raise TaskNotFound(
@@ -77,7 +83,12 @@ def show(
 def parse_task(text: str) -> tuple[str, int]:
     """The process and the number that a text like "01997a-3" names. Raises InvalidArgument."""
     process_id, dash, number = text.rpartition("-")
-    if not dash or not (number.isascii() and number.isdecimal()) or int(number) < 1:
+    if not dash or not _is_number(number):
         raise InvalidArgument(f"{text!r} is not a task", hint="Write PROCESS-N, such as 01997a-3.")
     refuse_short(process_id)
     return process_id, int(number)
+
+
+def _is_number(text: str) -> bool:
+    """Whether a task may have that number."""
+    return text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0

@@ -3,34 +3,35 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
-from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Document, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_time
+from amoro_cli.views.lists import list_document
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-def blocker_list(blockers: "Sequence[pb.Blocker]") -> Document:
-    """Schema amoro.blockers/v1: `blockers`. The names are ids."""
-    names = tuple(blocker.blocker_id for blocker in blockers)
-    body = {"blockers": encode_all(blockers)}
-    if not blockers:
-        return Document("amoro.blockers/v1", body, names, ("Nothing is blocked.",))
-    grid = Grid(
-        ("BLOCKER", "TABLE", "BLOCKS", "EXPIRES", "REASON"),
-        tuple(
-            (
-                blocker.blocker_id,
-                blocker.table,
-                ", ".join(blocker.operations),
-                format_time(blocker.expires_ms),
-                blocker.reason or "-",
-            )
-            for blocker in blockers
-        ),
+BLOCKERS: "Listing[pb.Blocker]" = Listing(
+    (
+        Column("BLOCKER", lambda blocker: blocker.blocker_id),
+        Column("TABLE", lambda blocker: blocker.table),
+        Column("BLOCKS", lambda blocker: ", ".join(blocker.operations)),
+        Column("EXPIRES", lambda blocker: format_time(blocker.expires_ms), lambda blocker: blocker.expires_ms),
+        Column("REASON", lambda blocker: blocker.reason or "-"),
+    ),
+    spare=("BLOCKS",),
+    elastic="REASON",
+)
+
+
+def blocker_list(part: "Part[pb.Blocker]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.blockers/v1: `blockers`, `total`, `next`. The names are ids."""
+    return list_document(
+        "amoro.blockers/v1", BLOCKERS, part, arrangement, lambda blocker: blocker.blocker_id, "Nothing is blocked."
     )
-    return Document("amoro.blockers/v1", body, names, (grid,))
 
 
 def blocker_detail(blocker: "pb.Blocker") -> Document:
@@ -42,7 +43,7 @@ def blocker_detail(blocker: "pb.Blocker") -> Document:
         ("expires", format_time(blocker.expires_ms)),
         *((("reason", blocker.reason),) if blocker.reason else ()),
     )
-    hold_on = f"It ends by itself. Renew it in time with: amoro table renew {blocker.blocker_id}"
+    hold_on = f"It expires by itself. To keep it, renew it in time: amoro table renew {blocker.blocker_id}"
     return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (Pairs(pairs), hold_on))
 
 

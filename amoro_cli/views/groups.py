@@ -1,39 +1,40 @@
 """Optimizer groups."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_count, format_time
+from amoro_cli.views.lists import list_document
 from amoro_core.model.containers import EXTERNAL
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-def group_list(groups: "Sequence[pb.Group]") -> Document:
-    """Schema amoro.groups/v1: `groups`, without what their tables used and without their instances."""
-    grid = Grid(
-        ("GROUP", "POLICY", "CONTAINER", "OPTIMIZERS", "THREADS", "BUSY", "TABLES"),
-        tuple(
-            (
-                group.name,
-                group.scheduling_policy,
-                group.container,
-                str(group.optimizers),
-                str(group.threads),
-                str(group.running_tasks),
-                format_count(group.tables),
-            )
-            for group in groups
-        ),
-        frozenset({"OPTIMIZERS", "THREADS", "BUSY", "TABLES"}),
+GROUPS: "Listing[pb.Group]" = Listing(
+    (
+        Column("GROUP", lambda group: group.name),
+        Column("POLICY", lambda group: group.scheduling_policy),
+        Column("CONTAINER", lambda group: group.container),
+        Column("OPTIMIZERS", lambda group: str(group.optimizers), lambda group: group.optimizers, right=True),
+        Column("THREADS", lambda group: str(group.threads), lambda group: group.threads, right=True),
+        Column("BUSY", lambda group: str(group.running_tasks), lambda group: group.running_tasks, right=True),
+        Column("TABLES", lambda group: format_count(group.tables), lambda group: group.tables, right=True),
+    ),
+    spare=("POLICY", "BUSY"),
+    elastic="GROUP",
+)
+
+
+def group_list(part: "Part[pb.Group]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.groups/v1: `groups`, without what their tables used and without their instances; `total`, `next`."""
+    without = ("uses", "instances")
+    return list_document(
+        "amoro.groups/v1", GROUPS, part, arrangement, lambda group: group.name, "No groups.", without=without
     )
-    bodies = [
-        {key: value for key, value in body.items() if key not in ("uses", "instances")} for body in encode_all(groups)
-    ]
-    return Document("amoro.groups/v1", {"groups": bodies}, tuple(group.name for group in groups), (grid,))
 
 
 def group_detail(group: "pb.Group") -> Document:
@@ -45,6 +46,7 @@ def group_detail(group: "pb.Group") -> Document:
         *_instances_wanted(group),
         ("optimizers", str(group.optimizers)),
         ("threads", f"{group.threads}, {group.running_tasks} busy"),
+        *((("waiting", group.no_optimizer),) if group.no_optimizer else ()),
         ("tables", format_count(group.tables)),
         *((f"property {key}", value) for key, value in sorted(group.properties.items())),
     )
@@ -88,6 +90,8 @@ def _instances(group: "pb.Group") -> Grid:
             for item in group.instances
         ),
         indent=2,
+        spare=("STARTED", "CONTAINER"),
+        elastic="OPTIMIZER",
     )
 
 
@@ -106,6 +110,8 @@ def _uses(group: "pb.Group") -> Grid:
         ),
         frozenset({"QUOTA", "LIMIT", "BUSY", "USED"}),
         indent=2,
+        spare=("LIMIT", "BUSY"),
+        elastic="TABLE",
     )
 
 

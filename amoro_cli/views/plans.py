@@ -22,13 +22,17 @@ def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Docum
     return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
 
 
-def optimize_command(table: str, type_: str, force: bool) -> str:
+def optimize_command(table: str, type_: str, force: bool, where: str = "") -> str:
     """The command that carries out what was planned."""
-    options = [*(["--type", str(type_)] if type_ else []), *(["--force"] if force else [])]
+    options = [
+        *(["--type", str(type_)] if type_ else []),
+        *(["--force"] if force else []),
+        *(["--where", where] if where else []),
+    ]
     return shlex.join(["amoro", "optimize", table, *options])
 
 
-def nothing_to_do(plan: "pb.Plan") -> str:
+def nothing_to_do(plan: "pb.Plan") -> list[str]:
     """Why nothing is done, and when the next optimizing comes by the clock."""
     why = plan.reason.removeprefix("nothing to do")
     if why == plan.reason:
@@ -38,16 +42,27 @@ def nothing_to_do(plan: "pb.Plan") -> str:
         lines.append(f"Next by the clock: {format_time(plan.next_at_ms)}")
     if why.startswith(" in "):
         lines.append(f"Why, for each partition: amoro plan {shlex.quote(plan.table)} --explain")
-    return "\n".join(lines)
+    return lines
+
+
+def disputed_deletes(count: int, show: str) -> str:
+    """That Iceberg's readers in Java `show` fewer rows once the deletes are applied."""
+    one = count == 1
+    return (
+        f"{format_count(count)} equality delete{' applies' if one else 's apply'} by the specification, but Iceberg's"
+        f" Java readers, such as Spark, pass over {'it' if one else 'them'} by the bounds of keys (as of UUIDs):"
+        f" they {show} fewer rows after the rewrite"
+    )
 
 
 def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
     chosen = [partition for partition in plan.partitions if partition.type]
     skipped = [partition for partition in plan.partitions if not partition.type]
     listed = list(plan.partitions) if explain else chosen
-    blocks: list[Block] = [_title(plan, len(chosen))]
+    blocks: list[Block] = [*_title(plan, len(chosen))]
     if listed:
-        blocks.append(Grid(_HEADER, tuple(_row(partition) for partition in listed), _NUMBERS, indent=2))
+        rows = tuple(_row(partition) for partition in listed)
+        blocks.append(Grid(_HEADER, rows, _NUMBERS, indent=2, spare=("DELETES", "SIZE"), elastic="WHY"))
     if skipped and not explain:
         reasons = Counter(partition.reason for partition in skipped).most_common()
         blocks.extend(f"  skipped {_partitions(count)}: {reason}" for reason, count in reasons[:3])
@@ -55,8 +70,10 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
             blocks.append(
                 f"  and {_partitions(sum(count for _, count in reasons[3:]))} for other reasons: see --explain"
             )
+    if plan.disputed_deletes:
+        blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
-        blocks.append(nothing_to_do(plan))
+        blocks += nothing_to_do(plan)
     if not plan.enabled and plan.enabled_origin:
         blocks.append(f"Not optimized by itself: {plan.enabled_origin}")
     if plan.type:
@@ -64,13 +81,13 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
     return blocks
 
 
-def _title(plan: "pb.Plan", chosen: int) -> str:
+def _title(plan: "pb.Plan", chosen: int) -> list[str]:
     snapshot = f"main@{plan.snapshot_id}" if plan.snapshot_id else "no snapshot"
     work = f"{chosen} of {_partitions(len(plan.partitions))} to be rewritten"
     kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
     tasks = f"  {format_count(plan.tasks)} task{'s' if plan.tasks != 1 else ''}" if plan.type else ""
     title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
-    return f"{title}\n  {kind}" if kind else title
+    return [title, f"  {kind}"] if kind else [title]
 
 
 def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:

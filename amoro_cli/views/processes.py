@@ -1,17 +1,20 @@
 """Optimizing processes: lists, details, receipts."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
-from amoro_cli.output import Block, Document, Grid, Pairs
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Block, Document, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time
-from amoro_cli.views.plans import nothing_to_do
+from amoro_cli.views.lists import list_document
+from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import parse_table
+from amoro_core.model.texts import one_line
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -22,17 +25,37 @@ def is_active(process: "pb.Process") -> bool:
     return process.status in ACTIVE_PROCESS_STATUSES
 
 
-def process_list(processes: "Sequence[pb.Process]") -> Document:
-    """Schema amoro.processes/v1: `processes`."""
-    if not processes:
-        return Document("amoro.processes/v1", {"processes": []}, (), ("No processes.",))
-    grid = Grid(
-        ("PROCESS", "TABLE", "TYPE", "STATUS", "TASKS", "CREATED", "TOOK", "WHY"),
-        tuple(_row(process) for process in processes),
-        frozenset({"TASKS", "TOOK"}),
+PROCESSES: "Listing[pb.Process]" = Listing(
+    (
+        Column("PROCESS", lambda process: process.process_id),
+        Column("TABLE", lambda process: process.table),
+        Column("TYPE", lambda process: process.type),
+        Column("STATUS", lambda process: process.status),
+        Column(
+            "TASKS",
+            lambda process: f"{process.tasks_done}/{process.tasks_total}",
+            lambda process: (process.tasks_total, process.tasks_done),
+            right=True,
+        ),
+        Column("CREATED", lambda process: format_time(process.created_ms), lambda process: process.created_ms),
+        Column(
+            "TOOK",
+            lambda process: _took(process) if process.finished_ms else "-",
+            lambda process: process.finished_ms - process.created_ms if process.finished_ms else 0,
+            right=True,
+        ),
+        Column("WHY", lambda process: process.waiting or _failure(process) or process.reason),
+    ),
+    spare=("CREATED", "TOOK", "TYPE", "WHY", "TASKS"),
+    elastic="TABLE",
+)
+
+
+def process_list(part: "Part[pb.Process]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.processes/v1: `processes`, without their tasks one by one; `total`, `next`."""
+    return list_document(
+        "amoro.processes/v1", PROCESSES, part, arrangement, lambda process: process.process_id, "No processes."
     )
-    names = tuple(process.process_id for process in processes)
-    return Document("amoro.processes/v1", {"processes": encode_all(processes)}, names, (grid,))
 
 
 def process_detail(process: "pb.Process") -> Document:
@@ -43,6 +66,7 @@ def process_detail(process: "pb.Process") -> Document:
         ("type", process.type),
         ("status", process.status),
         ("why", f"{process.reason} ({process.trigger})" if process.trigger else process.reason),
+        *((("where", process.where),) if process.where else ()),
         ("snapshot", str(process.snapshot_id)),
         ("created", format_time(process.created_ms)),
         *(
@@ -51,7 +75,9 @@ def process_detail(process: "pb.Process") -> Document:
             else ()
         ),
         *((("failure", _failure(process)),) if process.failure else ()),
+        *((("commit", process.waiting),) if process.waiting else ()),
         ("tasks", f"{process.tasks_done}/{process.tasks_total} done"),
+        *((("waiting", process.no_optimizer),) if process.no_optimizer else ()),
     )
     blocks: list[Block] = [Pairs(pairs)]
     if process.tasks:
@@ -102,14 +128,15 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
         ),
         ("undo", undo(process)),
     )
-    return (title, Pairs(pairs, indent=2))
+    note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
+    return (title, Pairs(pairs, indent=2), *note)
 
 
 def undo(process: "pb.Process") -> str:
     """How the commit can be taken back, while it can."""
     receipt = process.receipt
     if not receipt.revertible:
-        return f"not possible by a rollback: snapshot {receipt.snapshot_id} is not the table's head any more"
+        return f"not by a rollback: snapshot {receipt.snapshot_id} is no longer the table's head"
     table = parse_table(process.table)
     catalog = table.catalog if re.fullmatch(r"[A-Za-z_]\w*", table.catalog) else f"`{table.catalog}`"
     name = str(replace(table, catalog="c")).removeprefix("c.")
@@ -119,27 +146,15 @@ def undo(process: "pb.Process") -> str:
 
 def _optimize_blocks(plan: "pb.Plan", process_id: str, process: "pb.Process | None") -> "tuple[Block, ...]":
     if not process_id:
-        return (nothing_to_do(plan),)
+        return tuple(nothing_to_do(plan))
     if process is None:
         return (planned_line(plan, process_id),)
     return receipt_blocks(process) if process.HasField("receipt") else ()
 
 
-def _row(process: "pb.Process") -> tuple[str, ...]:
-    return (
-        process.process_id,
-        process.table,
-        process.type,
-        process.status,
-        f"{process.tasks_done}/{process.tasks_total}",
-        format_time(process.created_ms),
-        _took(process) if process.finished_ms else "-",
-        _failure(process) or process.reason,
-    )
-
-
 def _failure(process: "pb.Process") -> str:
-    return f"[{process.failure_code}] {process.failure}" if process.failure_code else process.failure
+    failure = one_line(process.failure)
+    return f"[{process.failure_code}] {failure}" if process.failure_code else failure
 
 
 def _took(process: "pb.Process") -> str:

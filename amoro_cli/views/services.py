@@ -3,34 +3,70 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
+from amoro_cli.encoding import encode
 from amoro_cli.launcher import Finding, Package
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.views.lists import list_document
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-def catalog_list(catalogs: "Sequence[pb.Catalog]") -> Document:
-    """Schema amoro.catalogs/v1: `catalogs`."""
-    if not catalogs:
-        nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
-        return Document("amoro.catalogs/v1", {"catalogs": []}, (), (nothing,))
-    grid = Grid(
-        ("CATALOG", "FROM", "COMMITS", "TYPE", "URI", "WAREHOUSE"),
-        tuple(
-            (
-                catalog.name,
-                catalog.origin,
-                _commits(catalog),
-                *(catalog.properties.get(key, "-") for key in ("type", "uri", "warehouse")),
-            )
-            for catalog in catalogs
+CATALOGS: "Listing[pb.Catalog]" = Listing(
+    (
+        Column("CATALOG", lambda catalog: catalog.name),
+        Column("FROM", lambda catalog: catalog.origin),
+        Column("COMMITS", lambda catalog: _commits(catalog)),
+        Column("TYPE", lambda catalog: catalog.properties.get("type", "-")),
+        Column("URI", lambda catalog: catalog.properties.get("uri", "-")),
+        Column("WAREHOUSE", lambda catalog: catalog.properties.get("warehouse", "-")),
+    ),
+    spare=("WAREHOUSE", "FROM"),
+    elastic="URI",
+)
+OPTIMIZERS: "Listing[pb.Optimizer]" = Listing(
+    (
+        Column("OPTIMIZER", lambda optimizer: optimizer.optimizer_id),
+        Column("GROUP", lambda optimizer: optimizer.group),
+        Column("STATE", lambda optimizer: _state(optimizer)),
+        Column("THREADS", lambda optimizer: str(optimizer.threads), lambda optimizer: optimizer.threads, right=True),
+        Column(
+            "BUSY",
+            lambda optimizer: str(optimizer.running_tasks),
+            lambda optimizer: optimizer.running_tasks,
+            right=True,
         ),
-    )
-    names = tuple(catalog.name for catalog in catalogs)
-    return Document("amoro.catalogs/v1", {"catalogs": encode_all(catalogs)}, names, (grid,))
+        Column(
+            "MEMORY",
+            lambda optimizer: format_bytes(optimizer.memory_bytes),
+            lambda optimizer: optimizer.memory_bytes,
+            right=True,
+        ),
+        Column(
+            "REGISTERED",
+            lambda optimizer: format_time(optimizer.registered_ms),
+            lambda optimizer: optimizer.registered_ms,
+        ),
+        Column(
+            "LAST SEEN", lambda optimizer: format_time(optimizer.touched_ms), lambda optimizer: optimizer.touched_ms
+        ),
+        Column(
+            "LABELS",
+            lambda optimizer: ", ".join(f"{key}={value}" for key, value in sorted(optimizer.labels.items())) or "-",
+        ),
+    ),
+    spare=("LABELS", "REGISTERED", "LAST SEEN", "MEMORY"),
+    elastic="",
+)
+
+
+def catalog_list(part: "Part[pb.Catalog]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.catalogs/v1: `catalogs`, `total`, `next`."""
+    nothing = "No catalogs. Add one with: amoro catalog add NAME key=value …, or in ~/.pyiceberg.yaml"
+    return list_document("amoro.catalogs/v1", CATALOGS, part, arrangement, lambda catalog: catalog.name, nothing)
 
 
 def catalog_detail(catalog: "pb.Catalog") -> Document:
@@ -43,7 +79,7 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
         *(("file " + file.name, _site(file)) for file in catalog.site_files),
         *(("allowed location", location) for location in catalog.allowed_locations),
     )
-    observed = "Its tables are only observed until somebody enables them: amoro table enable TABLE"
+    observed = "Its tables are only observed until they are enabled: amoro table enable TABLE"
     return Document("amoro.catalog/v1", encode(catalog), (catalog.name,), (Pairs(pairs), observed))
 
 
@@ -54,31 +90,10 @@ def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
-def optimizer_list(optimizers: "Sequence[pb.Optimizer]") -> Document:
-    """Schema amoro.optimizers/v1: `optimizers`."""
-    if not optimizers:
-        nothing = "No optimizers are registered. Start one with: amoro optimizer run"
-        return Document("amoro.optimizers/v1", {"optimizers": []}, (), (nothing,))
-    grid = Grid(
-        ("OPTIMIZER", "GROUP", "STATE", "THREADS", "BUSY", "MEMORY", "REGISTERED", "LAST SEEN", "LABELS"),
-        tuple(
-            (
-                optimizer.optimizer_id,
-                optimizer.group,
-                _state(optimizer),
-                str(optimizer.threads),
-                str(optimizer.running_tasks),
-                format_bytes(optimizer.memory_bytes),
-                format_time(optimizer.registered_ms),
-                format_time(optimizer.touched_ms),
-                ", ".join(f"{key}={value}" for key, value in sorted(optimizer.labels.items())) or "-",
-            )
-            for optimizer in optimizers
-        ),
-        frozenset({"THREADS", "BUSY", "MEMORY"}),
-    )
-    names = tuple(optimizer.optimizer_id for optimizer in optimizers)
-    return Document("amoro.optimizers/v1", {"optimizers": encode_all(optimizers)}, names, (grid,))
+def optimizer_list(part: "Part[pb.Optimizer]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`."""
+    nothing = "No optimizers are registered. Start one with: amoro optimizer run"
+    return list_document("amoro.optimizers/v1", OPTIMIZERS, part, arrangement, lambda item: item.optimizer_id, nothing)
 
 
 def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
@@ -99,7 +114,7 @@ def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
 def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
     """Schema amoro.released/v1: `optimizer_id`, `tasks` that it held."""
     tasks = f"{format_count(released.tasks)} task{'' if released.tasks == 1 else 's'}"
-    text = f"Optimizer {released.optimizer_id} is released; {tasks} of it planned again."
+    text = f"Optimizer {released.optimizer_id} is released; {tasks} planned again."
     return Document("amoro.released/v1", encode(released), (released.optimizer_id,), (text,))
 
 
@@ -120,7 +135,7 @@ def instance_status(status: "pb.InstanceStatus") -> Document:
 
 def instance_logs(logs: "pb.InstanceLogs") -> Document:
     """Schema amoro.logs/v1: `resource_id`, `lines`."""
-    nothing = "Nothing: it has not said a word yet, or its container can't be asked for it."
+    nothing = "No output yet, or its container can't give it."
     return Document("amoro.logs/v1", encode(logs), (logs.resource_id,), tuple(logs.lines) or (nothing,))
 
 
@@ -137,8 +152,9 @@ def findings_document(findings: Sequence[Finding]) -> Document:
     grid = Grid(
         ("CHECK", "STATE", "DETAIL"),
         tuple((finding.name, "ok" if finding.ok else "not ok", finding.detail) for finding in findings),
+        elastic="DETAIL",
     )
-    fixes = tuple(f"To mend {finding.name}: {finding.fix}" for finding in wrong if finding.fix)
+    fixes = tuple(f"To fix {finding.name}: {finding.fix}" for finding in wrong if finding.fix)
     return Document("amoro.findings/v1", body, tuple(finding.name for finding in wrong), (grid, *fixes))
 
 

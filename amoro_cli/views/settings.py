@@ -44,4 +44,5 @@ def _tail(item: "pb.Setting") -> str:
 
 def _grid(settings: "Sequence[pb.Setting]", origin: bool) -> Grid:
     header = ("KEY", "VALUE", "ORIGIN") if origin else ("KEY", "VALUE")
-    return Grid(header, tuple((item.key, item.value or "-", item.origin)[: len(header)] for item in settings))
+    rows = tuple((item.key, item.value or "-", item.origin)[: len(header)] for item in settings)
+    return Grid(header, rows, elastic=header[-1])

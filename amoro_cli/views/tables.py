@@ -1,35 +1,112 @@
 """Tables and their health."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
-from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Document, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_bytes, format_count, format_time
 from amoro_cli.views.blockers import blocked
+from amoro_cli.views.lists import list_document
 from amoro_core.model.commits import PROCESS_ID
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
-_NUMBERS = frozenset({"HEALTH", "FILES", "SIZE", "SMALL", "DELETES"})
+_MANY_IN_LITTLE = (
+    "Most files are fragments, but there is so little data in them that it costs nearly nothing to read: that is why "
+    "the score is high."
+)
 
 
-def table_list(tables: "Sequence[pb.Table]") -> Document:
-    """Schema amoro.tables/v1: `tables`."""
-    if not tables:
-        nothing = (
-            "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
-            "`amoro catalog add` adds one."
-        )
-        return Document("amoro.tables/v1", {"tables": []}, (), (nothing,))
-    grid = Grid(
-        ("TABLE", "STATUS", "OPTIMIZED", "HEALTH", "FILES", "SIZE", "SMALL", "DELETES", "LAST OPTIMIZED"),
-        tuple(_row(table) for table in tables),
-        _NUMBERS,
+def _known(table: "pb.Table", text: str) -> str:
+    """A figure of a table that was evaluated."""
+    return text if table.health_score >= 0 else "-"
+
+
+def _small(table: "pb.Table") -> int:
+    return table.files.fragment_files + table.files.undersized_files
+
+
+def _delete_files(table: "pb.Table") -> int:
+    return table.files.equality_delete_files + table.files.position_delete_files
+
+
+TABLES: "Listing[pb.Table]" = Listing(
+    (
+        Column("TABLE", lambda table: table.table),
+        Column("STATUS", lambda table: table.status),
+        Column("OPTIMIZED", lambda table: "yes" if table.enabled else "no"),
+        Column(
+            "HEALTH",
+            lambda table: _known(table, str(table.health_score)),
+            lambda table: table.health_score,
+            right=True,
+        ),
+        Column(
+            "FILES",
+            lambda table: _known(table, format_count(table.files.data_files)),
+            lambda table: table.files.data_files,
+            right=True,
+        ),
+        Column(
+            "SIZE",
+            lambda table: _known(table, format_bytes(table.files.data_bytes)),
+            lambda table: table.files.data_bytes,
+            right=True,
+        ),
+        Column("SMALL", lambda table: _known(table, format_count(_small(table))), _small, right=True),
+        Column("DELETES", lambda table: _known(table, format_count(_delete_files(table))), _delete_files, right=True),
+        Column(
+            "LAST OPTIMIZED", lambda table: format_time(table.last_optimized_ms), lambda table: table.last_optimized_ms
+        ),
+    ),
+    spare=("LAST OPTIMIZED", "SMALL", "DELETES", "OPTIMIZED", "SIZE", "FILES"),
+    elastic="TABLE",
+)
+FILES: "Listing[pb.TableFile]" = Listing(
+    (
+        Column("PARTITION", lambda file: file.partition or "-"),
+        Column("CONTENT", lambda file: f"{file.content}, dangling" if file.dangling else file.content),
+        Column("RECORDS", lambda file: format_count(file.records), lambda file: file.records, right=True),
+        Column("SIZE", lambda file: format_bytes(file.bytes), lambda file: file.bytes, right=True),
+        Column("SEQUENCE", lambda file: str(file.sequence_number), lambda file: file.sequence_number, right=True),
+        Column(
+            "DELETES",
+            lambda file: format_count(file.deletes) if file.content == "data" else "-",
+            lambda file: file.deletes,
+            right=True,
+        ),
+        Column("PATH", lambda file: file.path),
+    ),
+    spare=("SEQUENCE", "DELETES", "RECORDS"),
+    elastic="PATH",
+)
+SNAPSHOTS: "Listing[pb.Snapshot]" = Listing(
+    (
+        Column("SNAPSHOT", lambda item: str(item.snapshot_id), lambda item: item.snapshot_id, right=True),
+        Column(
+            "PARENT", lambda item: str(item.parent_snapshot_id or "-"), lambda item: item.parent_snapshot_id, right=True
+        ),
+        Column("SEQUENCE", lambda item: str(item.sequence_number), lambda item: item.sequence_number, right=True),
+        Column("COMMITTED", lambda item: format_time(item.committed_ms), lambda item: item.committed_ms),
+        Column("OPERATION", lambda item: item.operation or "-"),
+        Column("REFS", lambda item: ", ".join(item.refs) or "-"),
+        Column("PROCESS", lambda item: item.summary.get(PROCESS_ID, "-")),
+    ),
+    spare=("PARENT", "SEQUENCE", "REFS"),
+    elastic="PROCESS",
+)
+
+
+def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.tables/v1: `tables`, `total`, `next`."""
+    nothing = (
+        "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
+        "`amoro catalog add` adds one."
     )
-    names = tuple(table.table for table in tables)
-    return Document("amoro.tables/v1", {"tables": encode_all(tables)}, names, (grid,))
+    return list_document("amoro.tables/v1", TABLES, part, arrangement, lambda table: table.table, nothing)
 
 
 def table_detail(table: "pb.Table") -> Document:
@@ -45,11 +122,13 @@ def table_detail(table: "pb.Table") -> Document:
         *_health_parts(table),
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
         ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
-        ("small", f"{format_count(files.fragment_files)} fragments, {format_count(files.undersized_files)} undersized"),
+        ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
         ("deletes", _deletes(table)),
         ("records", f"{format_count(files.records)}, deletes not subtracted"),
         ("group", table.group),
+        *((("optimizers", f"none: {table.no_optimizer}"),) if table.no_optimizer else ()),
         ("last optimized", format_time(table.last_optimized_ms)),
+        *((("last failure", table.failure),) if table.failure else ()),
         *((("next try", format_time(table.retry_at_ms)),) if table.retry_at_ms else ()),
         *((("process", table.process_id),) if table.process_id else ()),
         ("evaluated", format_time(table.evaluated_ms)),
@@ -64,69 +143,58 @@ def table_health(answer: "pb.TableHealth") -> Document:
     """Schema amoro.health/v1: `table`, `health_score`, the points of its three parts, `files`, `reason`."""
     files = answer.files
     small = f"{format_count(files.fragment_files)} fragments, {format_count(files.undersized_files)} undersized"
+    share, largest = f"{answer.fragmentation:.0%}", format_bytes(answer.fragment_bytes)
     pairs = (
         ("table", answer.table),
-        ("health", health(answer.health_score)),
+        ("health", f"{health(answer.health_score)}, as Amoro scores it"),
+        ("fragmentation", f"{share} by count: {fragments(files)}, {largest} or less"),
         ("small files", f"{answer.small_files}/40: {small} of {format_count(files.data_files)} files"),
         ("equality deletes", f"{answer.equality_deletes}/40: {format_count(files.equality_delete_files)} files"),
         ("position deletes", f"{answer.position_deletes}/20: {format_count(files.position_delete_files)} files"),
+        ("weight", f"{_weight(answer.weight)}: {_charged(answer)}"),
         ("evaluation", answer.reason),
     )
-    return Document("amoro.health/v1", encode(answer), (answer.table,), (Pairs(pairs),))
+    blocks = (Pairs(pairs), *((_MANY_IN_LITTLE,) if _is_many_in_little(answer) else ()))
+    return Document("amoro.health/v1", encode(answer), (answer.table,), blocks)
 
 
-def table_files(table: str, answer: "pb.ListTableFilesResponse") -> Document:
-    """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`. The names are paths."""
-    body = {"table": table, **encode(answer)}
-    names = tuple(file.path for file in answer.files)
-    if not answer.files:
-        return Document("amoro.files/v1", body, names, ("No files.",))
-    grid = Grid(
-        ("PARTITION", "CONTENT", "RECORDS", "SIZE", "SEQUENCE", "DELETES", "PATH"),
-        tuple(_file(file) for file in answer.files),
-        frozenset({"RECORDS", "SIZE", "SEQUENCE", "DELETES"}),
-    )
-    left = answer.total - len(answer.files)
-    rest = (f"and {format_count(left)} more: see --limit",) if left else ()
-    return Document("amoro.files/v1", body, names, (grid, *rest))
+def fragments(files: "pb.FileSummary") -> str:
+    return f"{format_count(files.fragment_files)} of {format_count(files.data_files)} data files are fragments"
 
 
-def table_snapshots(table: str, answer: "pb.ListSnapshotsResponse") -> Document:
-    """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`. The names are snapshot ids."""
-    body = {"table": table, **encode(answer)}
-    names = tuple(str(snapshot.snapshot_id) for snapshot in answer.snapshots)
-    if not answer.snapshots:
-        return Document("amoro.snapshots/v1", body, names, ("No snapshots.",))
-    grid = Grid(
-        ("SNAPSHOT", "PARENT", "SEQUENCE", "COMMITTED", "OPERATION", "REFS", "PROCESS"),
-        tuple(
-            (
-                str(item.snapshot_id),
-                str(item.parent_snapshot_id or "-"),
-                str(item.sequence_number),
-                format_time(item.committed_ms),
-                item.operation or "-",
-                ", ".join(item.refs) or "-",
-                item.summary.get(PROCESS_ID, "-"),
-            )
-            for item in answer.snapshots
-        ),
-        frozenset({"SNAPSHOT", "PARENT", "SEQUENCE"}),
-    )
-    left = answer.total - len(answer.snapshots)
-    rest = (f"and {format_count(left)} more: see --limit",) if left else ()
-    return Document("amoro.snapshots/v1", body, names, (grid, *rest))
-
-
-def _file(file: "pb.TableFile") -> tuple[str, ...]:
+def _charged(answer: "pb.TableHealth") -> str:
     return (
-        file.partition or "-",
-        f"{file.content}, dangling" if file.dangling else file.content,
-        format_count(file.records),
-        format_bytes(file.bytes),
-        str(file.sequence_number),
-        format_count(file.deletes) if file.content == "data" else "-",
-        file.path,
+        f"so much of its faults a partition is charged; fully from {format_count(answer.full_weight_files)} files and "
+        f"{format_bytes(answer.target_bytes)} on"
+    )
+
+
+def _weight(weight: float) -> str:
+    return "below 1%" if 0 < weight < 0.01 else f"{weight:.0%}"
+
+
+def _is_many_in_little(answer: "pb.TableHealth") -> bool:
+    return answer.fragmentation > 0.5 and answer.health_score > 80 and answer.weight < 0.5
+
+
+def table_files(
+    table: str, snapshot_id: int, part: "Part[pb.TableFile]", arrangement: Arrangement = AS_EVER
+) -> Document:
+    """Schema amoro.files/v1: `table`, `files`, `total`, `snapshot_id`, `next`. The names are paths."""
+    before = {"table": table, "snapshot_id": snapshot_id or None}
+    return list_document("amoro.files/v1", FILES, part, arrangement, lambda file: file.path, "No files.", before=before)
+
+
+def table_snapshots(table: str, part: "Part[pb.Snapshot]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.snapshots/v1: `table`, `snapshots`, `total`, `next`. The names are snapshot ids."""
+    return list_document(
+        "amoro.snapshots/v1",
+        SNAPSHOTS,
+        part,
+        arrangement,
+        lambda snapshot: str(snapshot.snapshot_id),
+        "No snapshots.",
+        before={"table": table},
     )
 
 
@@ -140,22 +208,6 @@ def _health_parts(table: "pb.Table") -> "tuple[tuple[str, str], ...]":
 
 def health(score: int) -> str:
     return f"{score}/100" if score >= 0 else "not evaluated yet"
-
-
-def _row(table: "pb.Table") -> tuple[str, ...]:
-    files = table.files
-    known = table.health_score >= 0
-    return (
-        table.table,
-        table.status,
-        "yes" if table.enabled else "no",
-        str(table.health_score) if known else "-",
-        format_count(files.data_files) if known else "-",
-        format_bytes(files.data_bytes) if known else "-",
-        format_count(files.fragment_files + files.undersized_files) if known else "-",
-        format_count(files.equality_delete_files + files.position_delete_files) if known else "-",
-        format_time(table.last_optimized_ms),
-    )
 
 
 def _enabled(table: "pb.Table") -> str:

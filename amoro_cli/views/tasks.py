@@ -3,19 +3,52 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time
+from amoro_cli.views.lists import list_document
+from amoro_core.model.texts import one_line
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 
-def task_list(process_id: str, tasks: "Sequence[pb.TaskInfo]") -> Document:
-    """Schema amoro.tasks/v1: `process_id`, `tasks`. The names are PROCESS-N."""
-    body = {"process_id": process_id, "tasks": encode_all(tasks)}
-    names = tuple(f"{process_id}-{task.task_id}" for task in tasks)
-    return Document("amoro.tasks/v1", body, names, (task_grid(tasks),) if tasks else ("No tasks.",))
+TASKS: "Listing[pb.TaskInfo]" = Listing(
+    (
+        Column("TASK", lambda task: str(task.task_id), lambda task: task.task_id, right=True),
+        Column("STATUS", lambda task: task.status),
+        Column("ATTEMPT", lambda task: str(task.attempt), lambda task: task.attempt, right=True),
+        Column("FILES", lambda task: format_count(task.input_files), lambda task: task.input_files, right=True),
+        Column("SIZE", lambda task: format_bytes(task.input_bytes), lambda task: task.input_bytes, right=True),
+        Column("ROWS", lambda task: _rows(task) if task.rows_total else "-", lambda task: task.rows_total, right=True),
+        Column(
+            "TOOK",
+            lambda task: format_duration(_took_ms(task)) if task.started_ms and task.finished_ms else "-",
+            lambda task: _took_ms(task),
+            right=True,
+        ),
+        Column("OPTIMIZER", lambda task: _thread(task) if task.optimizer_id else "-"),
+        Column("PARTITION", lambda task: task.partition or "-"),
+        Column("FAILURE", lambda task: one_line(task.failure) or "-"),
+    ),
+    spare=("OPTIMIZER", "ATTEMPT", "SIZE", "ROWS", "TOOK"),
+    elastic="FAILURE",
+)
+
+
+def task_list(process_id: str, part: "Part[pb.TaskInfo]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.tasks/v1: `process_id`, `tasks`, `total`, `next`. The names are PROCESS-N."""
+    return list_document(
+        "amoro.tasks/v1",
+        TASKS,
+        part,
+        arrangement,
+        lambda task: f"{process_id}-{task.task_id}",
+        "No tasks.",
+        before={"process_id": process_id},
+    )
 
 
 def task_detail(process: "pb.Process", task: "pb.TaskInfo") -> Document:
@@ -42,28 +75,11 @@ def task_detail(process: "pb.Process", task: "pb.TaskInfo") -> Document:
 
 def task_grid(tasks: "Sequence[pb.TaskInfo]", indent: int = 0) -> Grid:
     """One row for each task."""
-    return Grid(
-        ("TASK", "STATUS", "ATTEMPT", "FILES", "SIZE", "ROWS", "TOOK", "OPTIMIZER", "PARTITION", "FAILURE"),
-        tuple(_row(task) for task in tasks),
-        frozenset({"TASK", "ATTEMPT", "FILES", "SIZE", "ROWS", "TOOK"}),
-        indent,
-    )
+    return TASKS.grid(tasks, indent=indent)
 
 
-def _row(task: "pb.TaskInfo") -> tuple[str, ...]:
-    finished = task.started_ms and task.finished_ms
-    return (
-        str(task.task_id),
-        task.status,
-        str(task.attempt),
-        format_count(task.input_files),
-        format_bytes(task.input_bytes),
-        _rows(task) if task.rows_total else "-",
-        format_duration(task.finished_ms - task.started_ms) if finished else "-",
-        _thread(task) if task.optimizer_id else "-",
-        task.partition or "-",
-        task.failure or "-",
-    )
+def _took_ms(task: "pb.TaskInfo") -> int:
+    return task.finished_ms - task.started_ms if task.started_ms and task.finished_ms else 0
 
 
 def _rows(task: "pb.TaskInfo") -> str:
@@ -75,4 +91,5 @@ def _thread(task: "pb.TaskInfo") -> str:
 
 
 def _failure(task: "pb.TaskInfo") -> str:
-    return f"[{task.failure_code}] {task.failure}" if task.failure_code else task.failure
+    failure = one_line(task.failure)
+    return f"[{task.failure_code}] {failure}" if task.failure_code else failure

@@ -1,11 +1,13 @@
 """Tokens."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
-from amoro_cli.output import Document, Grid, Pairs
+from amoro_cli.encoding import encode
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
+from amoro_cli.output import Document, Pairs
+from amoro_cli.paging import Part
 from amoro_cli.quantities import format_time
+from amoro_cli.views.lists import list_document
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -13,23 +15,26 @@ if TYPE_CHECKING:
 
 def token_created(made: "pb.Token") -> Document:
     """Schema amoro.token/v1: `name`, `kind`, `created_at`, `token`. The name printed is the token itself."""
-    pairs = (("name", made.name), ("kind", made.kind), ("token", made.token))
-    kept = "Keep it now: it is not shown again."
+    pairs = (("name", made.name), ("role", made.kind), ("token", made.token))
+    kept = "Save it now: it is not shown again."
     return Document("amoro.token/v1", encode(made), (made.token,), (Pairs(pairs), kept))
 
 
-def token_list(tokens: "Sequence[pb.Token]") -> Document:
-    """Schema amoro.tokens/v1: `tokens` with `name`, `kind`, `created_at`."""
-    bodies = [{key: value for key, value in body.items() if key != "token"} for body in encode_all(tokens)]
-    names = tuple(token.name for token in tokens)
-    if not tokens:
-        nothing = "No tokens were created; those of the state directory are admin.token and enrolment.token."
-        return Document("amoro.tokens/v1", {"tokens": bodies}, names, (nothing,))
-    grid = Grid(
-        ("TOKEN", "KIND", "CREATED"),
-        tuple((token.name, token.kind, format_time(token.created_ms)) for token in tokens),
+TOKENS: "Listing[pb.Token]" = Listing(
+    (
+        Column("TOKEN", lambda token: token.name),
+        Column("ROLE", lambda token: token.kind),
+        Column("CREATED", lambda token: format_time(token.created_ms), lambda token: token.created_ms),
     )
-    return Document("amoro.tokens/v1", {"tokens": bodies}, names, (grid,))
+)
+
+
+def token_list(part: "Part[pb.Token]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.tokens/v1: `tokens` with `name`, `kind`, `created_at`; `total`, `next`."""
+    nothing = "No tokens were created; those of the state directory are admin.token and enrolment.token."
+    return list_document(
+        "amoro.tokens/v1", TOKENS, part, arrangement, lambda token: token.name, nothing, without=("token",)
+    )
 
 
 def token_revoked(revoked: "pb.RevokeTokenResponse") -> Document:

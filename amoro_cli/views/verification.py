@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 from amoro_cli.encoding import encode
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.quantities import format_count
+from amoro_cli.views.plans import disputed_deletes
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 _HEADER = ("PARTITION", "FILES", "ROWS BEFORE", "ROWS AFTER", "CHECKSUM BEFORE", "CHECKSUM AFTER", "")
 _NUMBERS = frozenset({"FILES", "ROWS BEFORE", "ROWS AFTER"})
+#: A narrow terminal shows counts, the mark and the verdict.
+_SPARE = ("CHECKSUM AFTER", "CHECKSUM BEFORE", "FILES")
 _SHOWN = 20  # equal partitions
 
 
@@ -42,9 +45,12 @@ def _comparison(item: "pb.Comparison") -> "list[Block]":
     shown = [*differing, *equal[:_SHOWN]]
     blocks: list[Block] = [f"snapshot {item.before} → {item.after}{by}"]
     if shown:
-        blocks.append(Grid(_HEADER, tuple(_row(partition) for partition in shown), _NUMBERS, indent=2))
+        rows = tuple(_row(partition) for partition in shown)
+        blocks.append(Grid(_HEADER, rows, _NUMBERS, indent=2, spare=_SPARE, elastic="PARTITION"))
     if len(equal) > _SHOWN:
         blocks.append(f"  and {_many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
+    if item.disputed_deletes:
+        blocks.append(f"  {disputed_deletes(item.disputed_deletes, 'show')}")
     if item.files_in_both:
         blocks.append(f"  {format_count(item.files_in_both)} more data files are in both, with the same deletes")
     return blocks
@@ -67,7 +73,7 @@ def _verdict(found: "pb.Verification") -> str:
     before, after = (sum(getattr(item, side) for item in found.comparisons) for side in ("rows_before", "rows_after"))
     if all(item.equal for item in found.comparisons):
         return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"
-    return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they are not the same"
+    return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they differ"
 
 
 def _many(count: int, noun: str) -> str:

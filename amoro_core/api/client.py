@@ -2,24 +2,31 @@
 
 import os
 from contextlib import closing
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
 from amoro_cli.launcher import Endpoint
+from amoro_cli.output import Document
 from amoro_cli.progress import ProgressReport
 from amoro_cli.views.plans import optimize_command, plan_document
-from amoro_cli.views.processes import optimize_document, process_detail
+from amoro_cli.views.processes import optimize_document, process_detail, receipt_blocks
 from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
 from amoro_cli.views.verification import verification_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
 from amoro_core.api.reading import read
 from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
+from amoro_core.api.shown import Shown
+from amoro_core.api.voices import CLIENT, Voice, methods_told, told_in
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, VerificationFailed
+from amoro_core.model.paging import Window
 from amoro_core.model.quantities import parse_duration
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
@@ -27,6 +34,7 @@ from amoro_core.protocol import admin_pb2 as pb
 
 Kind = Literal["minor", "major", "full"]
 Duration = timedelta | str
+Result = TypeVar("Result", bound=Shown)
 
 
 class Silent:
@@ -40,14 +48,19 @@ class Silent:
     def note(self, text: str) -> None:
         """Say nothing."""
 
+    def remark(self, waiting: str) -> None:
+        """Say nothing."""
 
+
+@methods_told
 class Client:
     """A connection to a coordinator, to be closed; every method raises what `amoro_core.errors` names.
 
     Tables are named as on the command line: catalog.namespace.table. Durations are timedeltas or texts such as "10m".
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, voice: Voice = CLIENT) -> None:
+        self.voice = voice  # of hints
         self._connection = connection
         self._admin = connection.client
 
@@ -64,23 +77,23 @@ class Client:
 
     def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:
         """All tables, or those of a catalog or in a status."""
-        return tuple(_table(item) for item in self._admin.list_tables(catalog, status))
+        return tuple(self._table(item) for item in self._admin.list_tables(catalog, status).items)
 
     def table(self, name: str) -> Table:
         """One table as the coordinator knows it."""
-        return _table(self._admin.get_table(name))
+        return self._table(self._admin.get_table(name))
 
     def enable(self, table: str) -> Table:
         """Let the coordinator optimize the table by itself."""
-        return _table(self._admin.set_table_enabled(table, True))
+        return self._table(self._admin.set_table_enabled(table, True))
 
     def disable(self, table: str) -> Table:
         """Keep the coordinator from optimizing the table."""
-        return _table(self._admin.set_table_enabled(table, False))
+        return self._table(self._admin.set_table_enabled(table, False))
 
-    def plan(self, table: str, *, type: Kind | None = None, force: bool = False) -> Plan:
-        """What optimizing would rewrite now. Nothing is changed."""
-        return _plan(self._admin.plan_table(table, type or "", force), type, force)
+    def plan(self, table: str, *, type: Kind | None = None, force: bool = False, where: str = "") -> Plan:
+        """What optimizing would rewrite now. Nothing is changed. `where` chooses partitions by an SQL condition."""
+        return self._plan(self._admin.plan_table(table, type or "", force, where), type, force, where)
 
     def optimize(
         self,
@@ -88,17 +101,20 @@ class Client:
         *,
         type: Kind | None = None,
         force: bool = False,
+        where: str = "",
         wait: bool = True,
         timeout: Duration = "10m",
         report: ProgressReport | None = None,
     ) -> Optimizing:
-        """Optimize a table once. A failed process is raised: Conflict when partly committed, CommitUnknown, ...
+        """Optimize a table, or the partitions that `where` chooses, once.
+
+        A failed process is raised: Conflict when partly committed, CommitUnknown, ...
 
         Raises WaitTimeout when it has not ended in time; it goes on then.
         """
         deadline = Deadline(duration(timeout))
         answer, process = optimize_once(
-            self._connection, table, type or "", force, deadline, report or Silent(), wait=wait
+            self._connection, table, type or "", force, deadline, report or Silent(), wait=wait, where=where
         )
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
@@ -106,9 +122,9 @@ class Client:
         return Optimizing(
             table=answer.plan.table,
             outcome=str(document.body["outcome"]),
-            plan=_plan(answer.plan, type, force),
-            process=None if process is None else _process(process),
-            blocks=document.blocks,
+            plan=self._plan(answer.plan, type, force, where),
+            process=None if process is None else self._process(process),
+            blocks=self.voice.blocks(document.blocks),
         )
 
     def verify(
@@ -119,41 +135,59 @@ class Client:
         Raises VerificationFailed, whose `verification` says what differs.
         """
         found = self._admin.verify_table(table, before or 0, after or 0, duration(timeout))
-        result = read(Verification, found, blocks=verification_document(found).blocks)
+        result = self._shown(Verification, found, verification_document(found))
         if not result.sound:
             raise VerificationFailed(f"{result.table} did not pass the verification", verification=result)
         return result
 
     def processes(self, *, table: str = "", status: str = "", limit: int = 20) -> tuple[Process, ...]:
         """Processes, the newest first."""
-        return tuple(_process(item) for item in self._admin.list_processes(table, status, limit))
+        return tuple(self._process(item) for item in self._admin.list_processes(table, status, Window(limit)).items)
 
     def process(self, process_id: str) -> Process:
         """One process with its tasks; six characters of its id or more will do."""
-        return _process(self._admin.get_process(process_id))
+        return self._process(self._admin.get_process(process_id))
 
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
         """The process at its end. Raises as `optimize`."""
         process = wait_for_end(self._admin, process_id, Deadline(duration(timeout)), Silent())
         if (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
-        return _process(process)
+        return self._process(process)
 
     def cancel(self, process_id: str) -> Process:
         """End a running process before its commit."""
-        return _process(self._admin.cancel_process(process_id))
+        return self._process(self._admin.cancel_process(process_id))
 
     def catalogs(self) -> tuple[Catalog, ...]:
         """The catalogs that are known."""
-        found = self._admin.list_catalogs()
-        return tuple(read(Catalog, item, blocks=catalog_detail(item).blocks) for item in found)
+        found = self._admin.list_catalogs().items
+        return tuple(self._shown(Catalog, item, catalog_detail(item)) for item in found)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
         """The optimizers that are registered."""
-        found = self._admin.list_optimizers()
-        return tuple(read(Optimizer, item, blocks=optimizer_detail(item).blocks) for item in found)
+        found = self._admin.list_optimizers().items
+        return tuple(self._shown(Optimizer, item, optimizer_detail(item)) for item in found)
+
+    def _plan(self, plan: pb.Plan, type_: Kind | None, force: bool, where: str) -> Plan:
+        command = optimize_command(plan.table, type_ or "", force, where)
+        explained = str(self._shown(Plan, plan, plan_document(plan, command, explain=True)))
+        return self._shown(Plan, plan, plan_document(plan, command), _explained=explained)
+
+    def _process(self, process: pb.Process) -> Process:
+        made = self._shown(Process, process, process_detail(process))
+        if made.receipt is None:
+            return made
+        return replace(made, receipt=replace(made.receipt, blocks=receipt_blocks(process)))
+
+    def _table(self, table: pb.Table) -> Table:
+        return self._shown(Table, table, table_detail(table))
+
+    def _shown(self, kind: type[Result], message: Message, document: Document, **more: object) -> Result:
+        return read(kind, message, blocks=self.voice.blocks(document.blocks), **more)
 
 
+@told_in(CLIENT)
 def connect(
     address: str | None = None,
     token: str | None = None,
@@ -169,7 +203,9 @@ def connect(
     trust = Trust(None if ca_file is None else Path(ca_file))
     place = resolve_place(None if home is None else Path(home), None, address, None, os.environ, trust)
     endpoint = (
-        Endpoint(place.address, Secret(token), place.trust) if token and place.address else running_endpoint(place)
+        Endpoint(place.address, Secret(token), place.trust)
+        if token and place.address
+        else running_endpoint(place, lasting=True)
     )
     if endpoint is None:
         raise CoordinatorUnavailable(
@@ -193,17 +229,3 @@ def duration(value: Duration) -> timedelta:
     if not isinstance(given, timedelta) or given < timedelta(0):
         raise InvalidArgument(f"{value!r} is not a duration", hint="Give a timedelta, or a text such as 30s or 10m.")
     return given
-
-
-def _plan(plan: pb.Plan, type_: Kind | None, force: bool) -> Plan:
-    command = optimize_command(plan.table, type_ or "", force)
-    explained = Plan.__str__(read(Plan, plan, blocks=plan_document(plan, command, explain=True).blocks))
-    return read(Plan, plan, blocks=plan_document(plan, command).blocks, _explained=explained)
-
-
-def _process(process: pb.Process) -> Process:
-    return read(Process, process, blocks=process_detail(process).blocks)
-
-
-def _table(table: pb.Table) -> Table:
-    return read(Table, table, blocks=table_detail(table).blocks)

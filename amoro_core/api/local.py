@@ -13,12 +13,12 @@ from amoro_cli.connection import connect, resolve_place
 from amoro_cli.progress import progress_report
 from amoro_core.api.client import Client, Duration, Kind, duration
 from amoro_core.api.results import Optimizing, Plan, Verification
+from amoro_core.api.voices import TABLE, told_in
 from amoro_core.errors import InvalidArgument
 from amoro_core.launcher import LocalLauncher
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
-_LOCK_WAIT = timedelta(seconds=10)
 #: Modules of pyiceberg's catalogs, and the kind that configuration calls them.
 _KINDS = {
     "pyiceberg.catalog.sql": "sql",
@@ -30,42 +30,56 @@ _KINDS = {
 }
 
 
-def plan(table: Table, *, type: Kind | None = None, force: bool = False, home: Path | str | None = None) -> Plan:
+@told_in(TABLE)
+def plan(
+    table: Table,
+    *,
+    type: Kind | None = None,
+    force: bool = False,
+    where: str = "",
+    home: Path | str | None = None,
+) -> Plan:
     """What optimizing the table would rewrite now, and why. Nothing is changed.
 
-    As `amoro plan`: through the coordinator of the state directory where one runs, else in this process under the
-    directory's lock. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
+    `where` chooses partitions, by an SQL condition on partition columns.
+
+    As `amoro plan`: through the coordinator of the state directory where one runs, else in this process, from what
+    the directory and the catalog hold. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
     """
-    with _session(table, home, _LOCK_WAIT) as (client, name):
-        return client.plan(name, type=type, force=force)
+    with _session(table, home) as (client, name):
+        return client.plan(name, type=type, force=force, where=where)
 
 
+@told_in(TABLE)
 def optimize(
     table: Table,
     *,
     type: Kind | None = None,
     force: bool = False,
+    where: str = "",
     timeout: Duration = "10m",
     progress: bool = False,
     home: Path | str | None = None,
 ) -> Optimizing:
     """Optimize the table once and wait for the commit, after which the table is refreshed.
 
+    `where` chooses partitions, by an SQL condition on partition columns.
     As `amoro optimize --wait`; where no coordinator runs, all cores of this process work. `progress` shows it on
     stderr. Raises what `Client.optimize` raises, StateDirectoryLocked when others hold the state directory too long.
     """
     wait = duration(timeout)
     with _session(table, home, wait) as (client, name):
         if not progress:
-            done = client.optimize(name, type=type, force=force, timeout=wait)
+            done = client.optimize(name, type=type, force=force, where=where, timeout=wait)
         else:
             with progress_report() as report:
-                done = client.optimize(name, type=type, force=force, timeout=wait, report=report)
+                done = client.optimize(name, type=type, force=force, where=where, timeout=wait, report=report)
     if done.snapshot_id is not None:
         table.refresh()
     return done
 
 
+@told_in(TABLE)
 def verify(
     table: Table,
     *,
@@ -78,13 +92,16 @@ def verify(
 
     Raises VerificationFailed when something differs or can't be read.
     """
-    with _session(table, home, _LOCK_WAIT) as (client, name):
+    with _session(table, home) as (client, name):
         return client.verify(name, before=before, after=after, timeout=timeout)
 
 
 @contextmanager
-def _session(table: Table, home: Path | str | None, lock_wait: timedelta) -> Iterator[tuple[Client, str]]:
-    """A client that knows the table's catalog, and the table's full name there. Raises InvalidArgument."""
+def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None = None) -> Iterator[tuple[Client, str]]:
+    """A client that knows the table's catalog, and the table's full name there. Raises InvalidArgument.
+
+    Without a time to wait for the state directory's lock it serves only who reads, and waits for nobody.
+    """
     if not isinstance(table, Table):
         raise InvalidArgument(
             f"{table!r} is not a table that pyiceberg has loaded",
@@ -94,14 +111,15 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta) -> Ite
     name = str(TableIdentifier(config.name, table.name()[:-1], table.name()[-1]))
     place = resolve_place(None if home is None else Path(home), None, None, None, os.environ)
     launcher = LocalLauncher((config,), is_guest=True)
-    with connect(launcher, place, lock_wait, lambda text: None, lasting=True) as connection:
+    wait, reading = lock_wait or timedelta(0), lock_wait is None
+    with connect(launcher, place, wait, lambda text: None, lasting=True, reading=reading) as connection:
         known = connection.client.get_table(name)
         if known.table_uuid and known.table_uuid != str(table.metadata.table_uuid):
             raise InvalidArgument(
                 f"{name} is another table there: its UUID is {known.table_uuid}, not {table.metadata.table_uuid}",
-                hint="Another catalog is called the same: give this one another name, or another state directory.",
+                hint="Another catalog has the same name: rename this one, or use another state directory.",
             )
-        yield Client(connection), name
+        yield Client(connection, TABLE), name
 
 
 def _config_of(catalog: Catalog) -> CatalogConfig:

@@ -8,7 +8,7 @@ from amoro_core.api.shown import Shown
 
 
 @dataclass(frozen=True, slots=True)
-class FileSummary:
+class FileSummary(Shown):
     """Counts over all live files of a table."""
 
     data_files: int
@@ -23,7 +23,7 @@ class FileSummary:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPartition:
+class PlannedPartition(Shown):
     """One partition, and what would be done with it; `type` None: nothing."""
 
     partition: str  # its path, "" when unpartitioned
@@ -53,6 +53,7 @@ class Plan(Shown):
     health_score: int  # 0 to 100, −1: not evaluated
     enabled: bool  # whether a coordinator optimizes it by itself
     enabled_origin: str
+    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
     _explained: str = field(default="", repr=False, compare=False)
 
     def explain(self) -> str:
@@ -61,7 +62,7 @@ class Plan(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Shown):
     """What a commit did."""
 
     data_files_before: int
@@ -76,10 +77,11 @@ class Receipt:
     base_snapshot_id: int
     duration_ms: int
     revertible: bool  # the snapshot is still the head
+    disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Shown):
     """A set of files that is rewritten together."""
 
     task_id: int
@@ -116,6 +118,7 @@ class Process(Shown):
     tasks_done: int
     tasks: tuple[Task, ...]
     receipt: Receipt | None
+    where: str  # the condition that limits it to partitions, "": none
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class Optimizing(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedPartition:
+class ComparedPartition(Shown):
     """One partition before and after; data files that both snapshots have with the same deletes do not count."""
 
     partition: str
@@ -157,7 +160,7 @@ class ComparedPartition:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Shown):
     """The rows of two snapshots."""
 
     before: int
@@ -168,6 +171,7 @@ class Comparison:
     rows_after: int
     equal: bool
     partitions: tuple[ComparedPartition, ...]
+    disputed_deletes: int  # equality deletes on files of before that Iceberg's Java readers pass over
 
 
 @dataclass(frozen=True, slots=True)

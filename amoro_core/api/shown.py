@@ -1,7 +1,7 @@
 """Results that show themselves: as text like the command line, as HTML in a notebook."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 
 from amoro_cli.output import Block, Grid, Pairs, plain_lines
@@ -9,15 +9,19 @@ from amoro_cli.output import Block, Grid, Pairs, plain_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A result with what the command line would print of it; `str` gives that text."""
+    """A result with what the command line would print of it, or its fields; `str` gives that text."""
 
     blocks: tuple[Block, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
-        return "\n".join(line for block in self.blocks for line in plain_lines(block))
+        return "\n".join(line for block in self._parts() for line in plain_lines(block))
 
     def _repr_html_(self) -> str:
-        return "".join(_html(block) for block in self.blocks)
+        return "".join(_html(block) for block in self._parts())
+
+    def _parts(self) -> tuple[Block, ...]:
+        own = [item.name for item in fields(self) if item.repr]
+        return self.blocks or (Pairs(tuple((name, str(getattr(self, name))) for name in own)),)
 
 
 def _html(block: Block) -> str:

@@ -92,7 +92,7 @@ def _laid_out(place: Path) -> Path:
     try:
         (place / "warehouse").mkdir(parents=True)
     except OSError as error:
-        raise InvalidArgument(f"the demo can't be made in {place}: {error}") from error
+        raise InvalidArgument(f"the demo can't be made in {place}: {error.strerror}") from error
     return place
 
 

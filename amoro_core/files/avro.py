@@ -16,6 +16,7 @@ import pyarrow as pa
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
 from amoro_core.files.schema import FIELD_ID
+from amoro_core.model.texts import briefly
 
 _WIDE = decimal.Context(prec=76)
 _PRIMITIVES: Mapping[str, pa.DataType] = {
@@ -138,7 +139,7 @@ def _decompressed(stored: bytes, codec: str) -> bytes:
     try:
         return _CODECS[codec](stored)
     except (OSError, zlib.error, lzma.LZMAError) as error:
-        raise ValueError(f"a block cannot be decompressed by {codec}: {error}") from error
+        raise ValueError(f"a block cannot be decompressed by {codec}: {briefly(str(error))}") from error
 
 
 def _codec(reader: Any) -> str:
@@ -204,7 +205,7 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, EOFError, pa.ArrowException) as error:
-        raise UnreadableFile(f"{path} cannot be read as Avro: {type(error).__name__}: {error}") from error
+        raise UnreadableFile(f"{path} cannot be read as Avro: {briefly(str(error))}") from error
 
 
 def _column(records: list[Any], field: pa.Field, convert: _Convert | None) -> pa.Array:

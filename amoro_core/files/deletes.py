@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import UnreadableFile
+from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.conversions import converted
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.keys import key_columns, key_schema
@@ -210,7 +210,7 @@ def _check_count(source: RowSource, delete: DeleteFile) -> None:
 
 
 def _position_columns(source: RowSource) -> tuple[int, int]:
-    """The indexes of path and position: by field id, in files without any by name."""
+    """The indexes of path and position: by field id, in files without any by name. Of two of a kind none is taken."""
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for field in source.schema]
     if any(ids):
         keys: Sequence[object] = ids
@@ -218,9 +218,15 @@ def _position_columns(source: RowSource) -> tuple[int, int]:
     else:
         keys, wanted = source.schema.names, (_PATH.name, _POS.name)
     try:
-        return keys.index(wanted[0]), keys.index(wanted[1])
+        found = keys.index(wanted[0]), keys.index(wanted[1])
     except ValueError as error:
-        raise UnreadableFile(f"{source.path} is no position delete file: it lacks file_path or pos") from error
+        raise UnreadableFile(f"{source.path} is not a position delete file: it lacks file_path or pos") from error
+    names = source.schema.names
+    if any(keys.count(one) > 1 for one in wanted) or any(names.count(names[at]) > 1 for at in found):
+        raise TableRefused(
+            f"{source.path} has two columns for the path or the position of its deletes", reason="field-ids"
+        )
+    return found
 
 
 def _entries(batch: pa.RecordBatch, names: Sequence[str], path: str) -> tuple[pa.DictionaryArray, Positions]:

@@ -10,89 +10,112 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from amoro_core.errors import DataFileMissing, StorageFull, TableRefused, UnreadableFile, WorkFailed
-from amoro_core.files.locations import require_within, same_place, scheme_of
-from amoro_core.model.paths import normalise
+from amoro_core.errors import AccessDenied, DataFileMissing, StorageFull, TableRefused, UnreadableFile, WorkFailed
+from amoro_core.files.confining import ConfinedFileIO
+from amoro_core.files.locations import same_place
+from amoro_core.model.paths import SCHEMES, normalise, scheme_of
+from amoro_core.model.texts import briefly
 
 __all__ = ["FileAccess", "normalise", "open_access", "reading_parquet", "same_place", "translated"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_SCHEMES = frozenset(
-    ("file", "s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
-)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+#: How Arrow words it when an object store says 403: its errors have no number.
+_DENIED_WORDS = ("AWS Error ACCESS_DENIED", "AWS Error [code 15]", "HTTP status 403", "Status(PERMISSION_DENIED")
 
 
 class FileAccess:
     """Reads, writes and deletes files, each only below the locations allowed for it."""
 
-    def __init__(self, file_io: FileIO, *, read_locations: Sequence[str], write_locations: Sequence[str]) -> None:
-        self._io = file_io
-        self._read_locations = (*read_locations, *write_locations)
-        self._write_locations = tuple(write_locations)
+    def __init__(
+        self, file_io: FileIO, *, read_locations: Sequence[str], write_locations: Sequence[str], way_out: str = ""
+    ) -> None:
+        """What is written must lie below a location of both kinds."""
+        self.write_locations = tuple(write_locations)
+        self._io = ConfinedFileIO(file_io, read_locations, write_locations, way_out=way_out)
 
     def read_bytes(self, path: str) -> bytes:
         """The whole file, in one request. Raises DataFileMissing."""
-        place = self._readable(path)
+        place = self._io.require(path, "read")
         with translated(path), self._io.new_input(place).open() as stream:
             return bytes(stream.read())
 
     def open_input(self, path: str) -> Any:
         """A seekable file, to be closed by the caller. Raises DataFileMissing."""
-        place = self._readable(path)
+        place = self._io.require(path, "read")
         with translated(path):
             return self._io.new_input(place).open()
 
     def size(self, path: str) -> int:
         """The file's length in bytes. Raises DataFileMissing."""
-        place = self._readable(path)
+        place = self._io.require(path, "read")
         with translated(path):
             return len(self._io.new_input(place))
 
     def exists(self, path: str) -> bool:
         """Whether the file is there."""
-        place = self._readable(path)
+        place = self._io.require(path, "read")
         with translated(path):
             return bool(self._io.new_input(place).exists())
 
     def require_readable(self, path: str) -> None:
         """Raise TableRefused(reason="location") for a file that may not be read."""
-        self._readable(path)
+        self._io.require(path, "read")
+
+    def require_regular(self, path: str) -> None:
+        """Raise TableRefused for a file that may not be read, ("file") for a local one that is no regular file."""
+        self._io.require_regular(path)
 
     def create_output(self, path: str) -> Any:
         """A new file to be written and closed by the caller; one that exists is never overwritten."""
-        place = self._writable(path, "write")
+        place = self._io.require(path, "write")
         with translated(path):
             return self._io.new_output(place).create(overwrite=False)
 
     def delete(self, path: str) -> None:
         """Delete the file; nothing happens when it is gone already."""
-        place = self._writable(path, "delete")
+        place = self._io.require(path, "delete")
         try:
             with translated(path):
                 self._io.delete(place)
         except DataFileMissing:
             return
 
-    def _readable(self, path: str) -> str:
-        return require_within(path, self._read_locations, "read")
-
-    def _writable(self, path: str, verb: str) -> str:
-        return require_within(path, self._write_locations, verb)
-
 
 def open_access(
-    properties: Mapping[str, str], location: str, *, read_locations: Sequence[str], write_locations: Sequence[str]
+    properties: Mapping[str, str],
+    location: str,
+    *,
+    read_locations: Sequence[str],
+    write_locations: Sequence[str],
+    way_out: str = "",
 ) -> FileAccess:
     """Access to the files of the table at `location`.
 
-    Properties that name a class to import are left out. What may be written may be read too.
+    Properties that name a class to import are left out. What is written must lie below a location of both kinds.
     Raises TableRefused(reason="location") for a kind of storage that is not known.
     """
     scheme = scheme_of(normalise(location))
-    if scheme not in _SCHEMES:
+    if scheme not in SCHEMES:
         raise TableRefused(f"the storage {scheme!r} of {location} is not supported", reason="location")
     harmless = {key: value for key, value in properties.items() if not key.endswith("impl")}
-    return FileAccess(_ExactFileIO(harmless), read_locations=read_locations, write_locations=write_locations)
+    return FileAccess(
+        _ExactFileIO(harmless), read_locations=read_locations, write_locations=write_locations, way_out=way_out
+    )
+
+
+def _told(error: OSError) -> str:
+    return error.strerror if error.strerror and error.errno else briefly(str(error))
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a disk or quota is full."""
+    return error.errno in _FULL
+
+
+def is_denied(error: OSError) -> bool:
+    """Whether the storage said that this may not be done: no trouble of the moment, and nothing was written."""
+    return error.errno in _DENIED or any(words in str(error) for words in _DENIED_WORDS)
 
 
 @contextmanager
@@ -105,9 +128,11 @@ def translated(path: str) -> Iterator[None]:
             f"{path} does not exist", hint="the table's metadata names it: restore it or remove it from the table"
         ) from error
     except OSError as error:
-        if error.errno in _FULL:
+        if is_full(error):
             raise StorageFull(f"no space left for {path}", hint="free some space and run it again") from error
-        raise WorkFailed(f"access to {path} failed: {error}") from error
+        if is_denied(error):
+            raise AccessDenied(f"access to {path} was denied: {_told(error)}") from error
+        raise WorkFailed(f"access to {path} failed: {_told(error)}") from error
 
 
 @contextmanager
@@ -123,13 +148,15 @@ def reading_parquet(path: str) -> Iterator[None]:
     except pa.ArrowMemoryError as error:
         raise WorkFailed(f"not enough memory to read {path}", hint="give the optimizer more with --memory") from error
     except pa.ArrowException as error:
-        raise UnreadableFile(f"{path} cannot be read as Parquet: {error}") from error
+        raise UnreadableFile(f"{path} cannot be read as Parquet: {briefly(str(error))}") from error
     except FileNotFoundError as error:
         raise DataFileMissing(f"{path} does not exist") from error
     except OSError as error:
+        if is_denied(error):
+            raise AccessDenied(f"access to {path} was denied: {_told(error)}") from error
         if error.errno is None and "Error [code" not in str(error):
-            raise UnreadableFile(f"{path} cannot be read as Parquet: {error}") from error
-        raise WorkFailed(f"access to {path} failed: {error}") from error
+            raise UnreadableFile(f"{path} cannot be read as Parquet: {briefly(str(error))}") from error
+        raise WorkFailed(f"access to {path} failed: {_told(error)}") from error
 
 
 class _ExactFileIO(PyArrowFileIO):

@@ -17,7 +17,7 @@ def key_schema(schema: Schema, ids: Sequence[int]) -> Schema:
     for field_id in ids:
         if key_path(schema.fields, field_id) is None:
             raise TableRefused(
-                f"equality deletes by column id {field_id}, which is no primitive column of the table",
+                f"equality deletes by column id {field_id}, which is not a primitive column of the table",
                 reason="equality-ids",
             )
     return select_ids(schema, ids)

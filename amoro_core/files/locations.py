@@ -5,24 +5,14 @@ from collections.abc import Iterable, Mapping
 from pyiceberg.table.locations import ObjectStoreLocationProvider
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.paths import normalise
+from amoro_core.model.paths import is_within, normalise
+
+_WAY_OUT = "An administrator can allow a prefix: amoro catalog update --allow-location, or by catalog in amoro.yaml."
 
 
 def same_place(a: str, b: str) -> bool:
     """Whether two paths name the same file or directory."""
     return a == b or normalise(a) == normalise(b)
-
-
-def scheme_of(path: str) -> str:
-    """The scheme of a normalised path, `file` for a local one."""
-    scheme, found, _ = path.partition("://")
-    return scheme if found and not path.startswith("/") else "file"
-
-
-def is_within(path: str, location: str) -> bool:
-    """Whether a path is a location or lies below it, by whole segments."""
-    place, prefix = normalise(path), normalise(location)
-    return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
 
 
 def new_location(
@@ -50,15 +40,17 @@ def _is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
     return properties.get(key, str(default)).strip().lower() == "true"
 
 
-def require_within(path: str, locations: Iterable[str], verb: str) -> str:
+def require_within(path: str, locations: Iterable[str], verb: str, hint: str = "") -> str:
     """The normalised path. Raises TableRefused(reason="location") when it is in none of the locations."""
     place = normalise(path)
     if ".." in place.split("/"):
         raise TableRefused(f"will not {verb} {path}: the path has a '..' segment", reason="location")
+    if "\0" in place:
+        raise TableRefused(f"will not {verb} {path!r}: the path has a NUL character", reason="location")
     if not any(is_within(place, location) for location in locations):
         raise TableRefused(
             f"will not {verb} {path}: it is outside the locations allowed for this table",
             reason="location",
-            hint="an administrator can allow a prefix for reading: amoro catalog update --allow-location",
+            hint=hint or _WAY_OUT,
         )
     return place

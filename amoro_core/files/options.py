@@ -1,24 +1,31 @@
 """A table's properties for writing Parquet, parsed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import match_metrics_mode
 
 from amoro_core.errors import TableRefused
+from amoro_core.model.config import WRITE_FORMAT_KEY
 from amoro_core.model.files import FileFormat
+from amoro_core.model.properties import (
+    Property,
+    boolean,
+    declared,
+    integer,
+    one_of,
+    parse_columns,
+    parse_into,
+    parse_value,
+    rate,
+    whole,
+)
 
 #: In which format data files are written.
-_FORMAT = "write.format.default"
+FORMAT_KEY = "write.format.default"
 _PREFIX = "write.parquet."
-_BLOOM_COLUMN = _PREFIX + "bloom-filter-enabled.column."
-_BLOOM_RATE = _PREFIX + "bloom-filter-fpp.column."
-_BLOOM_BYTES = _PREFIX + "bloom-filter-max-bytes"
-_METRICS_DEFAULT = "write.metadata.metrics.default"
-_METRICS_COLUMN = "write.metadata.metrics.column."
-_METRICS_LIMIT = "write.metadata.metrics.max-inferred-column-defaults"
 #: Iceberg's names for codecs to Arrow's.
 _CODECS = {
     "zstd": "zstd",
@@ -34,22 +41,48 @@ _LEVELS = {"zstd": 3}  # what Iceberg's Java writers use where nothing is said
 _WITHOUT_LEVEL = ("snappy", "lz4", "none")
 
 
+def _level(text: str) -> int | None:
+    return None if text.strip() in ("", "null") else integer(text)
+
+
+def _metrics_mode(text: str) -> str:
+    try:
+        match_metrics_mode(text)
+    except ValueError as error:
+        raise ValueError("expected none, counts, full or truncate(n)") from error
+    return text
+
+
+def _metrics_default(text: str) -> str | None:
+    return _metrics_mode(text) if text else None
+
+
+BLOOM_ENABLED = Property(f"{_PREFIX}bloom-filter-enabled.column.*", "false", boolean)
+BLOOM_RATE = Property(f"{_PREFIX}bloom-filter-fpp.column.*", "0.01", rate)
+METRICS_MODE = Property("write.metadata.metrics.column.*", "", _metrics_mode)
+#: Those that there are for each column.
+OF_COLUMNS = (METRICS_MODE, BLOOM_ENABLED, BLOOM_RATE)
+
+
 @dataclass(frozen=True, slots=True)
 class WriterOptions:
     """How Parquet files of a table are written."""
 
-    codec: str = "zstd"
-    level: int | None = 3
-    row_group_rows: int = 1_048_576
-    row_group_bytes: int = 128 << 20
-    page_bytes: int = 1 << 20
-    page_rows: int = 20_000
-    dictionary_bytes: int = 2 << 20
+    codec: str = declared(f"{_PREFIX}compression-codec", "zstd", one_of(_CODECS))
+    #: None: the codec's own, or it has none.
+    level: int | None = declared(f"{_PREFIX}compression-level", "3", _level)
+    row_group_rows: int = declared(f"{_PREFIX}row-group-limit", "1048576", whole(1))
+    row_group_bytes: int = declared(f"{_PREFIX}row-group-size-bytes", "134217728", whole(1))
+    page_bytes: int = declared(f"{_PREFIX}page-size-bytes", "1048576", whole(1))
+    page_rows: int = declared(f"{_PREFIX}page-row-limit", "20000", whole(1))
+    dictionary_bytes: int = declared(f"{_PREFIX}dict-size-bytes", "2097152", whole(1))
     metrics_modes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # by column name
-    metrics_default: str | None = None
-    metrics_columns: int = 100  # leaf columns that get the default when none is set
+    metrics_default: str | None = declared("write.metadata.metrics.default", "", _metrics_default)
+    #: Leaf columns that get the default when none is set.
+    metrics_columns: int = declared("write.metadata.metrics.max-inferred-column-defaults", "100", whole(1))
     bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
-    bloom_filter_bytes: int = 1 << 20  # at most, for each row group of a column
+    #: At most, for each row group of a column.
+    bloom_filter_bytes: int = declared(f"{_PREFIX}bloom-filter-max-bytes", "1048576", whole(1))
 
 
 def require_parquet(properties: Mapping[str, str]) -> None:
@@ -58,12 +91,13 @@ def require_parquet(properties: Mapping[str, str]) -> None:
     Position delete files are written as Parquet whatever `write.delete.format.default` says: readers take each file
     by its own format.
     """
-    wanted = properties.get(_FORMAT, FileFormat.PARQUET)
+    wanted = properties.get(FORMAT_KEY, FileFormat.PARQUET)
     if wanted.strip().lower() != FileFormat.PARQUET:
         raise TableRefused(
-            f"the table property {_FORMAT} is {wanted!r}, and only Parquet is written",
+            f"the table property {FORMAT_KEY} is {wanted!r}, and only Parquet is written",
             reason="format",
-            hint=f"set {_FORMAT} to parquet, and its files are rewritten as such",
+            hint=f"Set the table's property {WRITE_FORMAT_KEY} to parquet: its files are then rewritten as Parquet,"
+            f" while its writers go on as {FORMAT_KEY} says.",
         )
 
 
@@ -72,104 +106,30 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
 
     Raises TableRefused(reason="configuration") with key and value of a malformed one.
     """
-    codec, level = _compression(properties)
-    modes = {
-        key.removeprefix(_METRICS_COLUMN): _metrics_mode(properties, key)
-        for key in properties
-        if key.startswith(_METRICS_COLUMN)
-    }
-    return WriterOptions(
-        codec=codec,
-        level=level,
-        row_group_rows=_positive(properties, _PREFIX + "row-group-limit", 1_048_576),
-        row_group_bytes=_positive(properties, _PREFIX + "row-group-size-bytes", 128 << 20),
-        page_bytes=_positive(properties, _PREFIX + "page-size-bytes", 1 << 20),
-        page_rows=_positive(properties, _PREFIX + "page-row-limit", 20_000),
-        dictionary_bytes=_positive(properties, _PREFIX + "dict-size-bytes", 2 << 20),
-        bloom_filters=MappingProxyType(_bloom_filters(properties)),
-        bloom_filter_bytes=_positive(properties, _BLOOM_BYTES, 1 << 20),
-        metrics_modes=MappingProxyType(modes),
-        metrics_default=_metrics_mode(properties, _METRICS_DEFAULT) if _METRICS_DEFAULT in properties else None,
-        metrics_columns=_positive(properties, _METRICS_LIMIT, 100),
+    enabled = parse_columns(properties, BLOOM_ENABLED)
+    rates = parse_columns(properties, BLOOM_RATE)
+    filters = {name: rates.get(name, 0.01) for name, wanted in enabled.items() if wanted}
+    found = parse_into(
+        WriterOptions,
+        properties,
+        metrics_modes=MappingProxyType(parse_columns(properties, METRICS_MODE)),
+        bloom_filters=MappingProxyType(filters),
     )
+    return replace(found, level=_level_of(found.codec, properties))
 
 
-def _refused(key: str, value: str, wanted: str) -> TableRefused:
-    return TableRefused(
-        f"the table property {key} is {value!r}, not {wanted}",
-        reason="configuration",
-        hint=f"set {key} to {wanted} or remove it",
-    )
-
-
-def _positive(properties: Mapping[str, str], key: str, default: int) -> int:
-    text = properties.get(key)
-    if text is None:
-        return default
-    try:
-        number = int(text)
-    except ValueError as error:
-        raise _refused(key, text, "a whole number") from error
-    if number <= 0:
-        raise _refused(key, text, "a number above 0")
-    return number
-
-
-def _bloom_filters(properties: Mapping[str, str]) -> dict[str, float]:
-    """The false-positive rate by name of each column that is to have bloom filters."""
-    found = {}
-    for key, text in properties.items():
-        if key.startswith(_BLOOM_COLUMN) and _true(key, text):
-            name = key.removeprefix(_BLOOM_COLUMN)
-            found[name] = _rate(properties, _BLOOM_RATE + name)
-    return found
-
-
-def _true(key: str, text: str) -> bool:
-    word = text.strip().lower()
-    if word not in ("true", "false"):
-        raise _refused(key, text, "true or false")
-    return word == "true"
-
-
-def _rate(properties: Mapping[str, str], key: str) -> float:
-    text = properties.get(key, "0.01")
-    try:
-        rate = float(text)
-    except ValueError as error:
-        raise _refused(key, text, "a number between 0 and 1") from error
-    if not 0 < rate < 1:
-        raise _refused(key, text, "a number between 0 and 1")
-    return rate
-
-
-def _compression(properties: Mapping[str, str]) -> tuple[str, int | None]:
-    key = _PREFIX + "compression-codec"
-    text = properties.get(key, "zstd")
-    codec = _CODECS.get(text.strip().lower())
-    if codec is None:
-        raise _refused(key, text, f"one of {', '.join(sorted(_CODECS))}")
+def _level_of(codec: str, properties: Mapping[str, str]) -> int | None:
+    """The level that the codec is to have, which must be one of its own."""
+    key = f"{_PREFIX}compression-level"
     if codec in _WITHOUT_LEVEL:
-        return codec, None
-    level_key = _PREFIX + "compression-level"
-    level_text = properties.get(level_key, "")
-    if level_text in ("", "null"):
-        return codec, _LEVELS.get(codec)
+        return None
     lowest, highest = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
-    wanted = f"a level of {codec}, {lowest} to {highest}"
-    try:
-        level = int(level_text)
-    except ValueError as error:
-        raise _refused(level_key, level_text, wanted) from error
-    if not lowest <= level <= highest:
-        raise _refused(level_key, level_text, wanted)
-    return codec, level
 
+    def of_codec(text: str) -> int | None:
+        level = _level(text)
+        if level is not None and not lowest <= level <= highest:
+            raise ValueError(f"expected a level of {codec}, {lowest} to {highest}")
+        return level
 
-def _metrics_mode(properties: Mapping[str, str], key: str) -> str:
-    text = properties[key]
-    try:
-        match_metrics_mode(text)
-    except ValueError as error:
-        raise _refused(key, text, "none, counts, full or truncate(n)") from error
-    return text
+    level = parse_value(key, properties.get(key, ""), of_codec)
+    return _LEVELS.get(codec) if level is None else level

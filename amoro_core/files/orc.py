@@ -12,6 +12,7 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
 from amoro_core.files.parquet import BATCH_BYTES, MAX_BATCH_ROWS
 from amoro_core.files.schema import FIELD_ID
+from amoro_core.model.texts import briefly
 
 _ORC_ID = b"iceberg.id"
 #: How many times as large as in the file rows are taken to be.
@@ -86,7 +87,7 @@ def _reading(path: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise UnreadableFile(f"{path} cannot be read as ORC: {error}") from error
+        raise UnreadableFile(f"{path} cannot be read as ORC: {briefly(str(error))}") from error
 
 
 def _identified(field: pa.Field) -> pa.Field:

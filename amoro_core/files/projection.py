@@ -68,7 +68,8 @@ def bind(
     """The projection of the file at `path`, with `file_schema`, onto `schema`.
 
     A file with any field id is read by ids; one without by the mapping.
-    Raises TableRefused(reason="field-ids") when the file has no ids and the table no mapping.
+    Raises TableRefused(reason="field-ids") when the file has no ids and the table no mapping, or when two of its
+    columns have the same id of the schema.
     """
     used = None if _has_ids(file_schema) else mapping
     if used is None and not _has_ids(file_schema):
@@ -77,10 +78,29 @@ def bind(
             reason="field-ids",
             hint="set schema.name-mapping.default on the table",
         )
+    _refuse_twice(_identified(file_schema, used), schema, path)
     wanted = {column.field_id for column in schema.fields}
     names = zip(file_schema.names, _identified(file_schema, used), strict=True)
     columns = tuple(name for name, found in names if found.field_id in wanted)
     return Projection(schema, columns, used, constants)
+
+
+def _refuse_twice(fields: Sequence[FileField], schema: Schema, path: str) -> None:
+    """Of two columns with one id some readers take the first, others the last."""
+    seen: set[int] = set()
+    waiting = list(fields)
+    while waiting:
+        one = waiting.pop()
+        waiting += one.children
+        if one.field_id is None:
+            continue
+        if one.field_id in seen and one.field_id in schema.field_ids:
+            raise TableRefused(
+                f"{path} has two columns with the field id {one.field_id} ({schema.find_column_name(one.field_id)})",
+                reason="field-ids",
+                hint="Rewrite the file with the engine that wrote it.",
+            )
+        seen.add(one.field_id)
 
 
 def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:

@@ -1,6 +1,7 @@
 """Iceberg tables behind the port."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NoSuchNamespaceError
@@ -10,25 +11,33 @@ from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
-from amoro_core.iceberg import commit, filters, staging
-from amoro_core.iceberg.caching import ManifestCache
-from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, load_table, open_catalog, warehouse_of
-from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
+from amoro_core.files.options import FORMAT_KEY
+from amoro_core.iceberg import choosing, commit, filters, staging
+from amoro_core.iceberg.caching import ManifestCache, ManifestReader
+from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted, load_table, open_catalog
+from amoro_core.iceberg.disputed import disputed_deletes
+from amoro_core.iceberg.evidence import trace_of
+from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
+from amoro_core.iceberg.guards import confined_to
 from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
     context,
     equality_ids,
     partition_path,
     read_locations,
+    refuse_locations,
     snapshot_facts,
     table_facts,
     write_locations,
 )
 from amoro_core.iceberg.scan import scan
 from amoro_core.iceberg.sites import read_site
-from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, FileFormat, ScannedFile, TableScan
+from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
@@ -96,7 +105,10 @@ def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, 
 
 
 class IcebergTable:
-    """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last."""
+    """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last.
+
+    Loaded anew it has to be the same one: nothing is read, concluded or removed by the word of another of its name.
+    """
 
     def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
         self._config = config
@@ -124,11 +136,15 @@ class IcebergTable:
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, for what catalog and metadata alone say."""
-        if for_commit and (reason := commits_refused(self._config)):
+        if not for_commit:
+            refuse_unreadable(self._table.metadata)
+            return
+        if reason := commits_refused(self._config):
             raise TableRefused(
                 f"nothing can be committed through catalog {self._config.name}: {reason}", reason="catalog"
             )
-        refuse_table(self._table.metadata)
+        refuse_table(self._table.metadata, dict(self._config.properties))
+        refuse_locations(self._table.metadata, self._grant())
 
     def left_alone(self) -> str | None:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""
@@ -141,7 +157,8 @@ class IcebergTable:
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes, read once; None for a table without snapshot.
 
-        Raises TableRefused for files that are not handled (location, partition of a delete, format, equality ids).
+        Raises TableRefused for files that are not handled (location, partition of a delete, format, equality ids):
+        for those who only look there is `scan_of`.
         """
         found = self._scanned()
         if found is not None:
@@ -150,12 +167,16 @@ class IcebergTable:
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
         """All live files of a snapshot with their deletes, files of every format; None when it is not known."""
-        return scan(self._table, self._readable(self._table), self._manifests.read, snapshot_id)
+        return self._scan(self._table, self._manifests.read, snapshot_id)
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         """What must be known to read the files of that spec in those scans under the current schema."""
         compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
         return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
+
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
+        """Paths of the equality deletes that may delete rows of one of the files and that Java passes over there."""
+        return disputed_deletes(self._newest.metadata, files)
 
     def access(self) -> FileAccess:
         """Access to the table's files."""
@@ -165,11 +186,25 @@ class IcebergTable:
         """Whether a data file may hold rows that fulfil the condition."""
         return filters.selector(self._table.metadata, condition)
 
+    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
+        """Whether a partition may hold rows that fulfil the condition, told by its values alone."""
+        return choosing.chooser(self._table.metadata, condition)
+
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec; the table is scanned unless it was."""
-        return context(
+        made = context(
             self._table, self._identifier, spec_id, equality_ids(self._scanned()), self._readable(self._table)
         )
+        effective = effective_properties(dict(self._config.properties), self._table.metadata.properties)
+        if not welcomes_parquet(effective):
+            return made
+        return replace(made, properties={**made.properties, FORMAT_KEY: FileFormat.PARQUET.value})
+
+    def refuse_inputs(self, paths: Iterable[str]) -> None:
+        """Raise TableRefused for planned files that are no regular ones ("file") or lie elsewhere ("location")."""
+        access = self.access()
+        for path in paths:
+            access.require_regular(path)
 
     def partition_path(self, key: PartitionKey) -> str:
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""
@@ -185,9 +220,11 @@ class IcebergTable:
         }
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
-        """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone.
+        """The table as it is now, seen from that snapshot.
 
-        Raises CatalogUnavailable for a state that is older than the plan, as a replica that lags behind gives it.
+        Raises TableNotFound when it is gone, CommitConflict when its name is another table's, CatalogUnavailable for a
+        state that is older than the plan, as a replica that lags behind gives it, and TableRefused for what is not
+        handled and came after the plan.
         """
         self._newest = self._load()
         metadata = self._newest.metadata
@@ -196,7 +233,11 @@ class IcebergTable:
                 f"the catalog answers with a state of {self._identifier} that is older than the plan",
                 hint="It is tried again by itself.",
             )
-        return read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
+        refuse_table(metadata, dict(self._config.properties))
+        refuse_locations(metadata, self._grant())
+        head = read_head(self._newest, planned_snapshot_id, self._scan_of, self._manifests.read)
+        refuse_files(metadata, head.scan)
+        return head
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
         """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
@@ -213,12 +254,13 @@ class IcebergTable:
 
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
-        commit.send(open_catalog(self._config), self._newest, payload)
+        with confined_to(self._grant()):
+            commit.send(open_catalog(self._config), self._newest, payload)
 
-    def trace(self, snapshot_id: int, parent_snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
-        """Whether an attempt landed, seen from the table as it is now."""
+    def trace(self, evidence: Evidence) -> Trace:
+        """Whether a change that was sent landed, seen from the table as it is now."""
         self._newest = self._load()
-        return commit.trace(self._newest, snapshot_id, sequence_number, files, parent_snapshot_id)
+        return trace_of(self._newest, evidence)
 
     def file_facts(self, path: str) -> FileFacts:
         """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
@@ -229,35 +271,52 @@ class IcebergTable:
         return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Delete files of ours below the table's location that no snapshot of any ref reaches, seen now."""
+        """Delete files of ours below the table's location that no snapshot of any ref reaches, seen now.
+
+        Raises CommitConflict when the name is another table's.
+        """
         self._newest = self._load()
         return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
 
     def _load(self) -> Table:
-        return load_table(self._config, self._identifier)
+        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
+        # Before anything else is compared: sequence numbers of two tables say nothing about each other.
+        if found.metadata.table_uuid != uuid:
+            raise CommitConflict(
+                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
+            )
+        return found
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:
-            self._found = (scan(self._table, self._readable(self._table)),)
+            self._found = (self._scan(self._table, read_manifest),)
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
         """The scan of a head, which has a snapshot. Files of any format: what the plan did not touch is no concern."""
-        found = scan(table, self._readable(table), self._manifests.read)
+        found = self._scan(table, self._manifests.read)
         if found is None:
-            raise CommitConflict(f"{self._identifier} has no snapshot any more")
+            raise CommitConflict(f"{self._identifier} has no snapshot left")
         return found
 
+    def _scan(self, table: Table, read: ManifestReader, snapshot_id: int | None = None) -> TableScan | None:
+        grant = self._grant()
+        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out)
+
+    def _grant(self) -> Grant:
+        return granted(self._config, open_catalog(self._config))
+
     def _readable(self, table: Table) -> tuple[str, ...]:
-        granted = (*warehouse_of(self._config, open_catalog(self._config)), *self._config.allowed_locations)
-        return read_locations(table.metadata, granted)
+        return read_locations(table.metadata, self._grant())
 
     def _access(self, table: Table) -> FileAccess:
+        grant = self._grant()
         return open_access(
             self.io_properties(),
             table.metadata.location,
-            read_locations=self._readable(table),
-            write_locations=write_locations(table.metadata),
+            read_locations=read_locations(table.metadata, grant),
+            write_locations=write_locations(table.metadata, grant),
+            way_out=grant.way_out,
         )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from amoro_core.files.io import FileAccess
-from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
+from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
@@ -13,9 +13,10 @@ from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
 
 class OpenTable(Protocol):
-    """One table as loaded at one moment; `head` and `trace` load it anew.
+    """One table as loaded at one moment; `head`, `stage`, `trace` and `delete_unreferenced` load it anew.
 
-    Every method may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
+    These raise TableNotFound when it is gone, and CommitConflict when its name is another table's by then. Every method
+    may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
     """
 
     @property
@@ -30,7 +31,7 @@ class OpenTable(Protocol):
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, when the table has a feature that is not handled.
 
-        `for_commit`: or when its catalog takes no commits.
+        `for_commit`: or one that only those may pass by who look, or when its catalog takes no commits.
         """
 
     def left_alone(self) -> str | None:
@@ -42,7 +43,8 @@ class OpenTable(Protocol):
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes; None for a table without snapshot.
 
-        Raises TableRefused for files that are not handled (location, partition of a delete, format).
+        Raises TableRefused for files that are not handled (location, partition of a delete, format, equality ids);
+        those who only look take `scan_of`.
         """
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
@@ -50,6 +52,10 @@ class OpenTable(Protocol):
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         """What must be known to read the files of that spec in those scans under the current schema."""
+
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
+        """Paths of the equality deletes that may delete rows of one of the files though other readers of the format
+        are known to pass over them there."""
 
     def access(self) -> FileAccess:
         """Access to the table's files."""
@@ -60,8 +66,17 @@ class OpenTable(Protocol):
         Raises TableRefused("configuration") for a condition that is malformed.
         """
 
+    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
+        """Whether a partition may hold rows that fulfil the condition, told by its values alone.
+
+        Raises InvalidArgument for a condition that is malformed, or that partitions do not tell.
+        """
+
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec."""
+
+    def refuse_inputs(self, paths: Iterable[str]) -> None:
+        """Raise TableRefused for planned files that are no regular ones ("file") or lie elsewhere ("location")."""
 
     def partition_path(self, key: PartitionKey) -> str:
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""
@@ -70,7 +85,7 @@ class OpenTable(Protocol):
         """Properties for reading and writing this table's files, to be vended to an executor."""
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
-        """The table as it is now, seen from that snapshot. Raises TableNotFound when it is gone."""
+        """The table as it is now, seen from that snapshot. Raises TableRefused for what is not handled by now."""
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
         """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
@@ -79,13 +94,16 @@ class OpenTable(Protocol):
         """
 
     def send(self, payload: bytes) -> None:
-        """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
+        """Send a staged commit.
 
-    def trace(self, snapshot_id: int, parent_snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
-        """Whether an attempt landed: its id is known, or a file it adds is reachable from any ref.
+        Raises CommitConflict or CommitRefused when it is known not to be applied; CatalogUnavailable (AccessDenied) or
+        StorageFull when this sending is known not to be, and another may be; CommitUnknown otherwise.
+        """
 
-        Refuted only once the table's last sequence number has reached the attempt's and nothing is reachable.
-        In format 1, without sequence numbers, refuted when the head is no longer the attempt's parent.
+    def trace(self, evidence: Evidence) -> Trace:
+        """Whether a change that was sent landed, as the table loaded just now says.
+
+        Landed: what it leaves behind is there. Refuted only once it can't be applied any more.
         """
 
     def file_facts(self, path: str) -> FileFacts:

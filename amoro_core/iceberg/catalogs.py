@@ -13,7 +13,9 @@ from typing import Any
 import pydantic
 from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
 from pyiceberg.exceptions import (
+    NoSuchIcebergTableError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     NotInstalledError,
     ValidationError,
@@ -23,6 +25,7 @@ from pyiceberg.utils.config import Config, merge_config
 from requests import HTTPError
 
 from amoro_core.errors import (
+    AccessDenied,
     AmoroError,
     CatalogMisconfigured,
     CatalogUnavailable,
@@ -31,11 +34,17 @@ from amoro_core.errors import (
     TableNotFound,
     TableRefused,
 )
+from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.configuration import configuration_file
 from amoro_core.iceberg.directories import DirectoryCatalog
+from amoro_core.iceberg.drivers import limit_driver
 from amoro_core.iceberg.features import format_version_refused
-from amoro_core.iceberg.guards import GuardedRestCatalog, install_guards
+from amoro_core.iceberg.guards import GuardedRestCatalog, confined_to, install_guards, last_input
+from amoro_core.iceberg.metadata import read_locations, write_locations
+from amoro_core.iceberg.refusals import is_without_rights
+from amoro_core.iceberg.saying import said
 from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
+from amoro_core.model.grants import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import MASK, is_secret, without_secrets
 from amoro_core.model.tables import TableIdentifier
@@ -44,8 +53,8 @@ _COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue"})
 _NO_COMMITS = {
     "dynamodb": "DynamoDB catalogs have no commit in pyiceberg",
     "bigquery": "BigQuery catalogs have no commit in pyiceberg",
-    "hadoop": "Hadoop-style catalogs can't compare and set, so that a commit may lose another one",
-    "filesystem": "file-system catalogs can't compare and set, so that a commit may lose another one",
+    "hadoop": "Hadoop-style catalogs can't compare and set: a commit may overwrite another one",
+    "filesystem": "file-system catalogs can't compare and set: a commit may overwrite another one",
 }
 _DIRECTORIES = frozenset({"hadoop", "filesystem"})
 _EXTRAS = {
@@ -64,7 +73,7 @@ _EXTRAS = {
 #: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
 #: What the keys of properties begin with that are none of pyiceberg's concern.
-_OURS = ("table.", DATABASE_FILTER, TABLE_FILTER)
+_OURS = ("table.", DATABASE_FILTER, TABLE_FILTER, STRICT_LOCATIONS)
 _URIS = {
     "sql": "Such as uri=sqlite:////absolute/path.db",
     "rest": "Such as uri=https://host/path",
@@ -86,7 +95,7 @@ def pyiceberg_catalogs() -> list[CatalogConfig]:
         # Its values win over the file's; a copy is given since it is filled in.
         merged = merge_config(own, Config._from_environment_variables(dict(own)))
     except (ValueError, TypeError) as error:
-        raise InvalidSettings(f"the environment's PYICEBERG_ variables contradict each other: {error}") from error
+        raise InvalidSettings(f"the environment's PYICEBERG_ variables contradict each other: {said(error)}") from error
     catalogs = merged.get("catalog") or {}
     if not isinstance(catalogs, Mapping):
         raise InvalidSettings("pyiceberg's configuration has something else than catalogs under 'catalog'")
@@ -128,7 +137,7 @@ def _resolve(catalog: str, key: str, value: str) -> str:
             return path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise CatalogUnavailable(
-                f"catalog {catalog}: {key} refers to {path}, which can't be read: {error}"
+                f"catalog {catalog}: {key} refers to {path}, which can't be read: {said(error)}"
             ) from error
     return value
 
@@ -168,6 +177,11 @@ def warehouse_of(config: CatalogConfig, catalog: Catalog) -> tuple[str, ...]:
     """The location of the catalog's warehouse, where it has one; REST servers know names of warehouses too."""
     named = str(catalog.properties.get("warehouse") or dict(config.properties).get("warehouse") or "")
     return (named,) if named.startswith("/") or ":/" in named else ()
+
+
+def granted(config: CatalogConfig, catalog: Catalog) -> Grant:
+    """Where the catalog's tables may have their files. Raises CatalogMisconfigured."""
+    return grant_of(config, warehouse_of(config, catalog))
 
 
 # --- Opening ----------------------------------------------------------------------------------------------------------
@@ -216,11 +230,16 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         ) from error
     if kind in ("sql", "rest", "hive") and "uri" not in properties:
         raise CatalogMisconfigured(f"catalog {name}: uri is missing", hint=_URIS[kind])
+    limit_driver(kind)
     if kind == "sql":
         properties = {**_for_existing_database(name, properties["uri"]), **properties}
     settings = {key: _NO_TEXTS[key](value) if key in _NO_TEXTS else value for key, value in properties.items()}
     if kind == "rest":
         return GuardedRestCatalog(name, **settings)
+    if kind == "hive":
+        from amoro_core.iceberg.hive import GuardedHiveCatalog
+
+        return GuardedHiveCatalog(name, **settings)
     # pyiceberg's load_catalog would mix in what its own configuration, the current directory's too, says of the name.
     return make(name, settings)
 
@@ -246,11 +265,22 @@ def _for_existing_database(name: str, uri: str) -> dict[str, str]:
 
 
 def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
-    """The table as it is now. Raises TableNotFound only when the catalog said that it does not exist,
-    TableRefused for metadata that is beyond us, DataFileMissing (the metadata file), CatalogUnavailable."""
+    """The table as it is now; its FileIO keeps to where the table's files may lie.
+
+    Raises TableNotFound only when the catalog said that it does not exist, TableRefused for what is no Iceberg table
+    and for metadata that is beyond us or lies elsewhere, DataFileMissing (the metadata file), CatalogUnavailable.
+    """
     catalog = open_catalog(config)
-    with catalog_errors(config, identifier):
-        return catalog.load_table(identifier.in_catalog)
+    grant = granted(config, catalog)
+    with confined_to(grant), catalog_errors(config, identifier):
+        table = catalog.load_table(identifier.in_catalog)
+    table.io = ConfinedFileIO(
+        table.io.inner if isinstance(table.io, ConfinedFileIO) else table.io,
+        read_locations(table.metadata, grant),
+        write_locations(table.metadata, grant),
+        way_out=grant.way_out,
+    )
+    return table
 
 
 @contextmanager
@@ -266,6 +296,12 @@ def catalog_errors(config: CatalogConfig, identifier: TableIdentifier | None = N
 
 def _translated(error: Exception, config: CatalogConfig, identifier: TableIdentifier | None) -> AmoroError:
     match error:
+        case NoSuchIcebergTableError() | NoSuchPropertyException() if identifier is not None:
+            return TableRefused(
+                f"{identifier} is not an Iceberg table: {_shown(error, config)}",
+                reason="format",
+                hint="Tables of other formats can't be optimized.",
+            )
         case NoSuchTableError() | NoSuchNamespaceError() if identifier is not None and _catalog_said_so(error):
             return TableNotFound(
                 f"table {identifier} does not exist",
@@ -282,12 +318,17 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
                 f"catalog {config.name}: {_shown(error, config)}",
                 hint=f"pip install 'pyiceberg[{_missing_extra(error)}]'",
             )
-        case ValidationError() | pydantic.ValidationError() if identifier is not None:
+        case ValidationError() | pydantic.ValidationError() | UnicodeDecodeError() if identifier is not None:
             return _unreadable_metadata(error, config, identifier)
+        case _ if is_without_rights(error):
+            return AccessDenied(
+                f"{_named(config)} or its storage denies access: {_shown(error, config)}",
+                hint=f"Check the rights of who runs this, and its credentials: amoro catalog show {config.name}",
+            )
         case _:
             return CatalogUnavailable(
-                f"catalog {config.name} does not answer as it should: {type(error).__name__}: {_shown(error, config)}",
-                hint=f"Check its settings and that it runs: amoro catalog list, amoro doctor ({config.name})",
+                f"{_named(config)} does not answer as it should: {_shown(error, config)}",
+                hint=f"Check its settings and that it runs: amoro catalog show {config.name}, amoro doctor",
             )
 
 
@@ -299,12 +340,27 @@ def _catalog_said_so(error: Exception) -> bool:
 
 
 def _unreadable_metadata(error: Exception, config: CatalogConfig, identifier: TableIdentifier) -> AmoroError:
-    text = _shown(error, config)
-    if version := re.search(r"Input tag '(\d+)'|Unknown format version: (\d+)", text):
+    if version := re.search(r"Input tag '(\d+)'|Unknown format version: (\d+)", str(error)):
         return format_version_refused(version[1] or version[2])
-    if "Invalid JSON" in text:
-        return CatalogUnavailable(f"catalog {config.name}: what it gave for {identifier} is no JSON: {text}")
-    return TableRefused(f"the metadata of {identifier} can't be read: {text}", reason="metadata")
+    text, file = _shown(error, config), last_input()
+    if "Invalid JSON" in str(error) or isinstance(error, UnicodeDecodeError):
+        if file:
+            return CatalogUnavailable(
+                f"the metadata file {file} of {identifier} can't be read: {text}",
+                hint="Restore the file, or register the table with its newest metadata file that is whole.",
+            )
+        return CatalogUnavailable(
+            f"{_named(config)} gives no metadata of {identifier}: {text}",
+            hint=f"Check that its URI is that of the catalog itself: amoro catalog show {config.name}",
+        )
+    what = f"the metadata file {file} of {identifier}" if file else f"what {_named(config)} says of {identifier}"
+    return TableRefused(f"{what} can't be read: {text}", reason="metadata")
+
+
+def _named(config: CatalogConfig) -> str:
+    """The catalog with its address, where it has one."""
+    uri = without_secrets(dict(config.properties).get("uri", ""))
+    return f"catalog {config.name} ({uri})" if uri else f"catalog {config.name}"
 
 
 def _missing_extra(error: Exception) -> str:
@@ -315,7 +371,7 @@ def _missing_extra(error: Exception) -> str:
 
 
 def _shown(error: Exception, config: CatalogConfig) -> str:
-    text = without_secrets(str(error))
+    text = without_secrets(said(error))
     for key, value in config.properties:
         if is_secret(key):
             with suppress(CatalogUnavailable):

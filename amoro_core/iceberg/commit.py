@@ -4,27 +4,23 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
-from requests import HTTPError
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
-from amoro_core.files.locations import is_within
 from amoro_core.iceberg.manifests import read_manifest
-from amoro_core.iceberg.metadata import write_locations
+from amoro_core.iceberg.refusals import is_lock, is_refusal, let_go, metadata_watched, unapplied
+from amoro_core.iceberg.saying import said
 from amoro_core.iceberg.staging import stage
 from amoro_core.iceberg.tracing import manifests_of, trace
-from amoro_core.model.paths import normalise
+from amoro_core.model.paths import is_within, normalise
 
 __all__ = ["delete_unreferenced", "send", "stage", "trace"]
-
-#: Answers by which a REST catalog says that it applied nothing; any other may hide a commit that landed.
-_REFUSING_STATUSES = frozenset({400, 401, 403, 404, 422, 429})
 
 
 class _Payload(BaseModel):
@@ -37,16 +33,21 @@ class _Payload(BaseModel):
 def send(catalog: Catalog, table: Table, payload: bytes) -> None:
     """Send a staged commit, once or again; returning means that it is in the table.
 
-    Raises CommitConflict or CommitRefused when it is known not to be applied, CommitUnknown for any other error.
+    Raises CommitConflict or CommitRefused when it is known not to be applied; AccessDenied, StorageFull or
+    CatalogUnavailable when this sending is known not to be, and another may be; CommitUnknown for any other error.
     What ends the process (KeyboardInterrupt, ...) passes, and then nothing is known either.
     """
     request = _Payload.model_validate_json(payload)
     try:
-        catalog.commit_table(table, request.requirements, request.updates)
+        with metadata_watched(catalog) as came_before:
+            catalog.commit_table(table, request.requirements, request.updates)
     except Exception as error:
-        if not (isinstance(error, CommitFailedException) or _is_refusal(error)):
+        let_go(catalog, error)
+        if not (isinstance(error, CommitFailedException) or is_refusal(error)):
+            if came_before(error) or is_lock(error):
+                raise unapplied(error) from error
             raise CommitUnknown(
-                f"the catalog's answer does not tell whether the commit landed: {_said(error)}"
+                f"the catalog's answer does not tell whether the commit landed: {said(error)}"
             ) from error
         # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
         now = _reloaded(catalog, table, error)
@@ -55,26 +56,16 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
             return
         if now is not None and not _is_overtaken(now.metadata, request) and not _has_seen(now, table):
             raise CommitUnknown(
-                f"the catalog answered {_said(error)}, and then with an older state of the table than before"
+                f"the catalog answered {said(error)}, and then with an older state of the table than before"
             ) from error
         if isinstance(error, CommitFailedException) and metadata is not None and _may_still_land(metadata, request):
             # The conflict was with something else: an earlier sending under way, or a change of properties.
             raise CommitUnknown(
-                f"the catalog answered {_said(error)}, but the table is as the commit requires it"
+                f"the catalog answered {said(error)}, but the table is as the commit requires it"
             ) from error
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
-            raise CommitConflict(f"the table changed before the commit: {_said(error)}") from error
-        raise CommitRefused(f"the catalog refused the commit: {_said(error)}") from error
-
-
-def _is_refusal(error: Exception) -> bool:
-    if isinstance(error, NoSuchTableError | NoSuchNamespaceError):
-        return True
-    if isinstance(error, RESTError) and isinstance(error.__cause__, HTTPError):
-        response = error.__cause__.response
-        return response is not None and response.status_code in _REFUSING_STATUSES
-    # Exactly this class, raised by the client's own checks: decoding errors of an answer are its children.
-    return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
+            raise CommitConflict(f"the table changed before the commit: {said(error)}") from error
+        raise CommitRefused(f"the catalog refused the commit: {said(error)}") from error
 
 
 def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None:
@@ -85,8 +76,8 @@ def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None
         return None
     except Exception as error:
         raise CommitUnknown(
-            f"the catalog answered {_said(reason)}, but the table can't be loaded to see whether the commit "
-            f"landed: {_said(error)}"
+            f"the catalog answered {said(reason)}, but the table can't be loaded to see whether the commit "
+            f"landed: {said(error)}"
         ) from error
 
 
@@ -129,18 +120,13 @@ def _may_still_land(metadata: TableMetadata, request: _Payload) -> bool:
     return not _is_overtaken(metadata, request)
 
 
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
 def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) -> tuple[str, ...]:
     """Delete those of the files that lie where the table's files are written and that no snapshot, statistics entry
     or log entry of the table, loaded just now, names. Returns what was deleted, in the order given.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
     """
-    places = write_locations(table.metadata)
-    ours = [path for path in dict.fromkeys(paths) if _is_below(path, places)]
+    ours = [path for path in dict.fromkeys(paths) if _is_below(path, access.write_locations)]
     if not ours:
         return ()
     named = {normalise(path) for path in _named(table)}

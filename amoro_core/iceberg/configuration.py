@@ -11,6 +11,8 @@ import strictyaml  # type: ignore[import-untyped]
 from pyiceberg.utils.config import Config
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.iceberg.saying import said
+from amoro_core.model.texts import briefly
 
 _COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
 
@@ -26,6 +28,12 @@ def confine_pyiceberg() -> None:
     )
 
 
+#: What strictyaml raises for what is not YAML: for characters that YAML does not have it stumbles over its own error.
+UNPARSABLE = (strictyaml.YAMLError, AttributeError, RecursionError)
+
+_MEND = "Fix the file, or set PYICEBERG_HOME to the directory of another."
+
+
 def configuration_file() -> dict[str, Any]:
     """What pyiceberg's file says: the first one of $PYICEBERG_HOME and the home directory that says anything.
 
@@ -38,7 +46,7 @@ def configuration_file() -> dict[str, Any]:
         try:
             found = _parsed(path, path.read_text(encoding="utf-8"))
         except (UnicodeDecodeError, OSError) as error:
-            raise InvalidSettings(f"{path} can't be read: {error}") from error
+            raise InvalidSettings(f"{path} can't be read: {said(error)}", hint=_MEND) from error
         if found:
             return _with_lower_keys(found)
     return {}
@@ -49,13 +57,20 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     """The settings of a file. Kept: it is asked for at each look at a table, and parsing takes milliseconds."""
     try:
         found = strictyaml.load(text).data
-    except strictyaml.YAMLError as error:
-        raise InvalidSettings(f"{path} can't be read: {error}") from error
+    except UNPARSABLE as error:
+        raise InvalidSettings(f"{path} can't be read: {_problem(error)}", hint=_MEND) from error
     if not _COMMENT.sub("", text).strip():
         return {}  # strictyaml takes it for a text
     if not isinstance(found, Mapping):
-        raise InvalidSettings(f"{path} is no mapping of settings")
+        raise InvalidSettings(f"{path} does not hold settings by key")
     return found
+
+
+def _problem(error: Exception) -> str:
+    """What is wrong and in which line; the parser's own text shows lines of the file, which may hold secrets."""
+    mark = getattr(error, "problem_mark", None)
+    where = "" if mark is None else f" in line {mark.line + 1}"
+    return briefly(f"{getattr(error, 'problem', None) or 'it is not YAML'}{where}")
 
 
 def _with_lower_keys(found: Mapping[str, Any]) -> dict[str, Any]:

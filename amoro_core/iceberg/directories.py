@@ -17,6 +17,8 @@ from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table
 from pyiceberg.typedef import Identifier
 
+from amoro_core.iceberg.guards import confined
+
 _METADATA = re.compile(r"(?:v(\d+)|(\d+)-[0-9a-fA-F-]+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 _HINT = "version-hint.text"
 
@@ -47,7 +49,7 @@ class DirectoryCatalog(NoopCatalog):
             raise NoSuchTableError(f"Table does not exist: {'.'.join(parts)}")
         # A writer puts the metadata file down first and the hint later: the newest file counts, whatever the hint says.
         location = f"{self._place(parts)}/metadata/{versions[max(versions)]}"
-        metadata = FromInputFile.table_metadata(self._io.new_input(location))
+        metadata = FromInputFile.table_metadata(confined(self._io).new_input(location))
         return Table(
             identifier=parts,
             metadata=metadata,

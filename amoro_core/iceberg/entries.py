@@ -18,7 +18,7 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType, UnknownType
 
-from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.errors import TableRefused
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 
 PartitionTypes = tuple[PrimitiveType, ...]
@@ -64,19 +64,27 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
-def to_partition(record: Record, types: PartitionTypes) -> Partition:
-    """The partition's values in single-value binary form; all NaNs are one."""
-    return tuple(_to_bytes(kind, record[at]) for at, kind in enumerate(types))
+def to_partition(record: Record, types: PartitionTypes, path: str = "a file") -> Partition:
+    """The partition's values in single-value binary form; all NaNs are one. `path` has that partition.
+
+    Raises TableRefused("metadata") for values of other types, ("partition-source") for those of no type.
+    """
+    return tuple(_to_bytes(kind, record[at], path) for at, kind in enumerate(types))
 
 
-def _to_bytes(kind: PrimitiveType, value: Any) -> bytes | None:
+def _to_bytes(kind: PrimitiveType, value: Any, path: str) -> bytes | None:
     if value is None:
         return None
     if isinstance(kind, UnknownType):
         raise TableRefused(
             "a partition has a value of a column that no schema of the table has", reason="partition-source"
         )
-    return to_bytes(kind, float("nan") if isinstance(value, float) and value != value else value)
+    try:
+        return to_bytes(kind, float("nan") if isinstance(value, float) and value != value else value)
+    except Exception as error:  # whatever a value of another type makes the encoder raise
+        raise TableRefused(
+            f"{path} has the value {value!r} in its partition, which is no {kind}: {error}", reason="metadata"
+        ) from error
 
 
 def to_record(partition: Partition, types: PartitionTypes) -> Record:
@@ -87,13 +95,13 @@ def to_record(partition: Partition, types: PartitionTypes) -> Record:
 
 
 def to_data_file(entry: ManifestEntry, types: PartitionTypes) -> DataFile:
-    """The entry's data file. Raises TableRefused("encryption" or "format") or UnreadableFile."""
+    """The entry's data file. Raises TableRefused("encryption", "format" or "metadata")."""
     file = _readable(entry)
     return DataFile(
         path=file.file_path,
         file_format=_format(file),
         spec_id=file.spec_id,
-        partition=to_partition(file.partition, types),
+        partition=to_partition(file.partition, types, file.file_path),
         record_count=file.record_count,
         size_bytes=file.file_size_in_bytes,
         sequence_number=_sequence_number(entry),
@@ -104,7 +112,7 @@ def to_data_file(entry: ManifestEntry, types: PartitionTypes) -> DataFile:
 
 
 def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
-    """The entry's delete file. Raises TableRefused("encryption", "deletion-vector" or "format") or UnreadableFile."""
+    """The entry's delete file. Raises TableRefused("encryption", "deletion-vector", "format" or "metadata")."""
     file = _readable(entry)
     is_position = file.content == DataFileContent.POSITION_DELETES
     return DeleteFile(
@@ -112,7 +120,7 @@ def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
         kind=DeleteKind.POSITION if is_position else DeleteKind.EQUALITY,
         file_format=_format(file),
         spec_id=file.spec_id,
-        partition=to_partition(file.partition, types),
+        partition=to_partition(file.partition, types, file.file_path),
         record_count=file.record_count,
         size_bytes=file.file_size_in_bytes,
         sequence_number=_sequence_number(entry),
@@ -148,7 +156,9 @@ def _format(file: EntryFile) -> FileFormat:
 
 def _sequence_number(entry: ManifestEntry) -> int:
     if entry.sequence_number is None:
-        raise UnreadableFile(f"the manifest entry of {entry.data_file.file_path} lacks its sequence number")
+        raise TableRefused(
+            f"the manifest entry of {entry.data_file.file_path} lacks its sequence number", reason="metadata"
+        )
     return entry.sequence_number
 
 

@@ -1,9 +1,15 @@
 """The gate: tables with something that is not handled are refused by name, before any work."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import (
+    DoubleType,
+    FloatType,
     GeographyType,
     GeometryType,
     NestedField,
@@ -11,40 +17,77 @@ from pyiceberg.types import (
     TimestampNanoType,
     TimestamptzNanoType,
     UnknownType,
+    strtobool,
 )
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.options import require_parquet, writer_options
+from amoro_core.iceberg.contradictions import refuse_contradictions, refuse_twice_live
 from amoro_core.iceberg.entries import find_in_history
+from amoro_core.iceberg.foreign import refuse_foreign, refuse_foreign_files
 from amoro_core.iceberg.guards import LOCATION_PROVIDERS
 from amoro_core.iceberg.merging import merge_settings
+from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.properties import declared, parse_into
 
 SUPPORTED_FORMAT_VERSION = 2
+NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 
 _NEWER_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
 _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
 
 
-def refuse_table(metadata: TableMetadata) -> None:
-    """Raise TableRefused for what the metadata alone says: format version, encryption, transforms, types, names, code,
-    the format to write, and malformed properties about commits and files."""
+@dataclass(frozen=True, slots=True)
+class _ReadInCommits:
+    """What pyiceberg reads, as it reads it, in the middle of a commit, which a malformed value would end."""
+
+    object_storage: bool = declared("write.object-storage.enabled", "false", strtobool)
+    partitioned_paths: bool = declared("write.object-storage.partitioned-paths", "true", strtobool)
+    removes_metadata: bool = declared("write.metadata.delete-after-commit.enabled", "false", strtobool)
+    metadata_kept: int = declared("write.metadata.previous-versions-max", "100", int)
+
+
+def refuse_unreadable(metadata: TableMetadata) -> None:
+    """Raise TableRefused for what cannot even be looked into, by the metadata alone: format version, what
+    contradicts itself, encryption, transforms, types, names."""
     _refuse_format_version(metadata)
-    _refuse_foreign_code(metadata)
+    refuse_contradictions(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
     _refuse_newer_types(metadata)
     _refuse_what_parquet_cannot_hold(metadata.schema())
+
+
+def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
+    """Raise TableRefused for what the metadata alone says: what cannot be read, tables of other formats, code, the
+    format to write, and malformed properties about commits and files.
+
+    `defaults` are the catalog's properties; of these the defaults for its tables count.
+    """
+    refuse_foreign(metadata)
+    refuse_unreadable(metadata)
+    _refuse_foreign_code(metadata)
     merge_settings(metadata.properties)
-    require_parquet(metadata.properties)
+    parse_into(_ReadInCommits, metadata.properties)
+    if not welcomes_parquet(effective_properties(defaults, metadata.properties)):
+        require_parquet(metadata.properties)
     writer_options(metadata.properties)
 
 
 def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
-    """Raise TableRefused for live files that are not handled: equality ids nobody can resolve."""
-    for delete in (*applied_deletes(scan), *scan.dangling):
+    """Raise TableRefused for live files that are not handled: those that are live twice or of another format, equality
+    deletes whose columns nobody can resolve, and those that apply to a file and compare columns which must not be
+    keys."""
+    refuse_twice_live(scan)
+    refuse_foreign_files(file.data.path for file in scan.files)
+    applied = applied_deletes(scan)
+    for delete in (*applied, *scan.dangling):
         if delete.kind is DeleteKind.EQUALITY:
             _refuse_equality_ids(metadata, delete)
+    for delete in applied:
+        if delete.kind is DeleteKind.EQUALITY:
+            _refuse_inexact_keys(metadata, delete)
 
 
 def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
@@ -165,9 +208,24 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
             )
 
 
+def _refuse_inexact_keys(metadata: TableMetadata, delete: DeleteFile) -> None:
+    """Bounds leave out NaN, so readers that go by them pass over a delete that others apply."""
+    for field_id in delete.equality_ids:
+        found = find_in_history(metadata, field_id)
+        if found is not None and isinstance(found[0].field_type, FloatType | DoubleType):
+            field, schema = found
+            raise TableRefused(
+                f"equality delete {delete.path} compares column {schema.find_column_name(field_id)} of the type"
+                f" {field.field_type}, which Iceberg forbids in keys: readers disagree about what it deletes",
+                reason="equality-ids",
+                hint="Rewrite the table's data once with the engine that its readers use, such as Spark's"
+                " rewrite_data_files with the option rewrite-all=true: then the delete applies to nothing.",
+            )
+
+
 def _unusable(field: NestedField, schema: Schema) -> str | None:
     if not field.field_type.is_primitive:
-        return "which is no primitive column"
+        return "which is not a primitive column"
     if any(not isinstance(schema.find_type(parent), StructType) for parent in _parents(schema, field.field_id)):
         return "which lies within a list or a map"
     return None

@@ -1,22 +1,27 @@
-"""What pyiceberg is kept from: importing classes that a property names, and waiting for a REST server for ever."""
+"""What pyiceberg is kept from: importing classes that a property names, opening files elsewhere than granted, and
+waiting for a REST server for ever."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from pyiceberg import io as pyiceberg_io
 from pyiceberg.catalog import rest as pyiceberg_rest
+from pyiceberg.catalog.rest import auth as pyiceberg_auth
 from pyiceberg.catalog.rest.auth import AuthManagerFactory
 from pyiceberg.exceptions import UnauthorizedError
+from pyiceberg.io import FileIO, InputFile
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table import locations as pyiceberg_locations
 from pyiceberg.table.update import TableRequirement, TableUpdate
-from requests import PreparedRequest, Response, Session
 from tenacity import retry_if_exception_type
 
 from amoro_core.errors import TableRefused
-
-#: For connecting, and for each wait for bytes.
-REST_TIMEOUT_SECONDS = (10.0, 120.0)
+from amoro_core.files.confining import ConfinedFileIO
+from amoro_core.iceberg.sessions import TimedRequests, TimedSession
+from amoro_core.model.grants import Grant
 
 _FILE_IOS = frozenset({pyiceberg_io.ARROW_FILE_IO, pyiceberg_io.FSSPEC_FILE_IO})
 LOCATION_PROVIDERS = frozenset(
@@ -38,15 +43,66 @@ def allow_classes(names: Iterable[str]) -> None:
 
 def install_guards() -> None:
     """Bind pyiceberg's importing functions and its REST session to ours, for the whole process; once is enough."""
-    if vars(pyiceberg_rest)["Session"] is _TimedSession:
+    if vars(pyiceberg_rest)["Session"] is TimedSession:
         return
-    pyiceberg_io._import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
+    import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
+    pyiceberg_io._import_file_io = lambda io_impl, properties: _confined(import_file_io(io_impl, properties))
+    infer = pyiceberg_io._infer_file_io_from_scheme
+    # Where nothing is inferred, pyiceberg takes its own without asking us.
+    pyiceberg_io._infer_file_io_from_scheme = lambda path, properties: (
+        infer(path, properties) or _confined(PyArrowFileIO(properties))
+    )
     pyiceberg_locations._import_location_provider = _only(
         LOCATION_PROVIDERS, pyiceberg_locations._import_location_provider, "location provider"
     )
     create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
     AuthManagerFactory.create = create  # type: ignore[method-assign]
-    vars(pyiceberg_rest)["Session"] = _TimedSession
+    vars(pyiceberg_rest)["Session"] = TimedSession
+    vars(pyiceberg_auth)["requests"] = TimedRequests
+
+
+_grant: ContextVar[Grant | None] = ContextVar("grant", default=None)
+_last_input: ContextVar[str] = ContextVar("last_input", default="")
+
+
+@contextmanager
+def confined_to(grant: Grant) -> Iterator[None]:
+    """Let every FileIO that pyiceberg opens within the block keep to what is granted.
+
+    What it reads and writes by itself are metadata files, which may lie anywhere in an object store unless the grant
+    is strict: where, is the catalog's word.
+    """
+    token, opened = _grant.set(grant), _last_input.set("")
+    try:
+        yield
+    finally:
+        _grant.reset(token)
+        _last_input.reset(opened)
+
+
+def last_input() -> str:
+    """The file that was opened last for reading within `confined_to`; "" when none was."""
+    return _last_input.get()
+
+
+class _NamingFileIO(ConfinedFileIO):
+    """Remembers what it opened: what can't be read can be named then, which pyiceberg's errors do not."""
+
+    def new_input(self, location: str) -> InputFile:
+        _last_input.set(location)
+        return super().new_input(location)
+
+
+def _confined(made: FileIO | None) -> FileIO | None:
+    grant = _grant.get()
+    if made is None or grant is None:
+        return made
+    return _NamingFileIO(made, grant.prefixes, grant.prefixes, remote=not grant.strict, way_out=grant.way_out)
+
+
+def confined(made: FileIO) -> FileIO:
+    """The FileIO as it is within `confined_to`."""
+    return _confined(made) or made
 
 
 def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
@@ -66,15 +122,6 @@ def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowab
         return load(name, *arguments)
 
     return guarded
-
-
-class _TimedSession(Session):
-    """A session whose requests end; a request's own timeout wins."""
-
-    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
-        if kwargs.get("timeout") is None:
-            kwargs["timeout"] = REST_TIMEOUT_SECONDS
-        return super().send(request, **kwargs)
 
 
 #: pyiceberg sends a commit again by itself, with a new token, after a 401 and a 419. That is left to it only after a

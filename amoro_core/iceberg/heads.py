@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
@@ -10,6 +9,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.contradictions import refuse_listed
 from amoro_core.iceberg.entries import partition_types, to_delete_file
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.commits import Head
@@ -30,7 +30,7 @@ def read_head(
     metadata = table.metadata
     snapshot = metadata.current_snapshot()
     if snapshot is None:
-        raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot any more")
+        raise CommitConflict(f"the table {'.'.join(table.name())} has no snapshot left")
     found = scan(table)
     since = _since(metadata, planned_snapshot_id)
     return Head(
@@ -88,7 +88,7 @@ def _removed(
     limit = None if planned is None else planned.sequence_number or 0
     live = _live_equality_deletes(scan)
     found: dict[tuple[str, int], DeleteFile] = {}
-    for manifest in _delete_manifests(table.io, since, limit):
+    for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
         for entry in read(table.io, manifest).entries:
             if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
@@ -104,12 +104,13 @@ def _live_equality_deletes(scan: TableScan) -> set[tuple[str, int]]:
     return {(one.path, one.sequence_number) for one in every if one.kind is DeleteKind.EQUALITY}
 
 
-def _delete_manifests(io: FileIO, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
+def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
     """The delete manifests of the snapshots, each once, without those that were written by the plan's time."""
-    found = {
-        manifest.manifest_path: manifest
-        for snapshot in since
-        for manifest in read_list(io, snapshot.manifest_list)
-        if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit)
-    }
+    found = {}
+    for snapshot in since:
+        listed = read_list(table.io, snapshot.manifest_list)
+        refuse_listed(table.metadata, snapshot, listed)
+        for manifest in listed:
+            if manifest.content == ManifestContent.DELETES and (limit is None or manifest.sequence_number > limit):
+                found[manifest.manifest_path] = manifest
     return [found[path] for path in sorted(found)]

@@ -26,7 +26,6 @@ from pyiceberg.manifest import (
     ManifestFile,
     PartitionFieldSummary,
     _inherit_from_manifest,
-    read_manifest_list,
     write_manifest_list,
 )
 from pyiceberg.manifest import DataFile as EntryFile
@@ -35,7 +34,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.typedef import Record, StructProtocol, TableVersion
 from pyiceberg.types import NestedField, PrimitiveType, StructType
 
-from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.files.io import is_denied
 from amoro_core.iceberg.avro import (
     CODEC,
     DATA_FILE,
@@ -45,7 +45,9 @@ from amoro_core.iceberg.avro import (
     data_file_fields,
     entry_schema,
 )
+from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
 from amoro_core.iceberg.entries import find_in_history, partition_types, schemas_newest_first
+from amoro_core.iceberg.saying import said
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 
 #: Readers decode a block as a whole: many entries make them fast, few keep their memory small.
@@ -69,6 +71,8 @@ class ManifestHeader:
     schema_json: str
     schema_id: str | None
     partition_type: StructType
+    content: str | None = None  # "data" or "deletes", where the file says it
+    own_spec_id: str | None = None  # as the file itself says it
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
     try:
         # pyiceberg's own reader of a snapshot's manifests hands out objects that are shared between threads.
         source = io.new_input(path)
-        return list(read_manifest_list(_WholeFile(source, len(source))))
+        return read_manifest_files(_WholeFile(source, len(source)))
     except Exception as error:
         raise _translated(error, "manifest list", path) from error
 
@@ -98,7 +102,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, deleted ones too. Raises as `read_list`."""
     try:
         source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
-        with AvroFile[ManifestEntry](
+        with BoundedAvroFile[ManifestEntry](
             source, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], _READ_TYPES, _READ_ENUMS
         ) as reader:
             header = _header_of(reader, manifest)
@@ -131,12 +135,16 @@ class _WholeFile(InputFile):
 
 def _translated(error: Exception, what: str, path: str) -> Exception:
     """The decoder has no errors of its own: whatever it raises means that the file is broken."""
+    if isinstance(error, AmoroError):
+        return error
     if isinstance(error, FileNotFoundError):
         hint = "Restore the file, or roll the table back to a snapshot that is whole."
         return DataFileMissing(f"the {what} {path} does not exist", hint=hint)
     if isinstance(error, OSError):
-        return CatalogUnavailable(f"the {what} {path} can't be read: {error}")
-    return UnreadableFile(f"the {what} {path} can't be read: {type(error).__name__}: {error}")
+        if is_denied(error):
+            return AccessDenied(f"access to the {what} {path} was denied: {said(error)}")
+        return CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}")
+    return UnreadableFile(f"the {what} {path} can't be read: {said(error)}")
 
 
 def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> ManifestHeader:
@@ -151,6 +159,8 @@ def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> Manif
         schema_json=meta["schema"],
         schema_id=meta.get("schema-id"),
         partition_type=_optional(partition),
+        content=meta.get("content"),
+        own_spec_id=meta.get("partition-spec-id"),
     )
 
 

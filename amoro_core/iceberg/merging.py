@@ -1,13 +1,12 @@
 """Which small manifests a commit writes together, as Iceberg's own merging appends do."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from pyiceberg.manifest import ManifestFile
 
-from amoro_core.errors import TableRefused
+from amoro_core.model.properties import boolean, declared, parse_into, whole
 
 T = TypeVar("T")
 
@@ -15,52 +14,19 @@ ENABLED_KEY = "commit.manifest-merge.enabled"
 MIN_COUNT_KEY = "commit.manifest.min-count-to-merge"
 TARGET_SIZE_KEY = "commit.manifest.target-size-bytes"
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
-
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
     """The table's properties about merging; the defaults are Iceberg's."""
 
-    enabled: bool = True
-    min_count: int = 100
-    target_bytes: int = 8 * 1024 * 1024
+    enabled: bool = declared(ENABLED_KEY, "true", boolean)
+    min_count: int = declared(MIN_COUNT_KEY, "100", whole(0))
+    target_bytes: int = declared(TARGET_SIZE_KEY, "8388608", whole(1))
 
 
 def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
     """What the table's properties say. Raises TableRefused("configuration") for a malformed value."""
-    default = MergeSettings()
-    return MergeSettings(
-        _parsed(properties, ENABLED_KEY, _boolean, default.enabled),
-        _parsed(properties, MIN_COUNT_KEY, _whole(0), default.min_count),
-        _parsed(properties, TARGET_SIZE_KEY, _whole(1), default.target_bytes),
-    )
-
-
-def _parsed(properties: Mapping[str, str], key: str, parse: Callable[[str], T], default: T) -> T:
-    if key not in properties:
-        return default
-    try:
-        return parse(properties[key].strip())
-    except ValueError as error:
-        raise TableRefused(
-            f"property {key} has the malformed value {properties[key]!r}: {error}", reason="configuration"
-        ) from error
-
-
-def _boolean(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return text.lower() == "true"
-
-
-def _whole(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not _WHOLE.fullmatch(text) or int(text) < least:
-            raise ValueError(f"expected a whole number of at least {least}")
-        return int(text)
-
-    return parse
+    return parse_into(MergeSettings, properties)
 
 
 def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Iterator[tuple[ManifestFile, ...]]:

@@ -13,6 +13,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.files import partitions
 from amoro_core.iceberg.entries import find_in_history, is_unpartitioned, spec_schema
 from amoro_core.model.files import DeleteKind, TableScan
+from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
@@ -48,15 +49,29 @@ def data_location(metadata: TableMetadata) -> str:
     return own.rstrip("/")
 
 
-def write_locations(metadata: TableMetadata) -> tuple[str, ...]:
+def refuse_locations(metadata: TableMetadata, grant: Grant) -> None:
+    """Raise TableRefused("location") where the table's location, or its paths for data or metadata, may not be used."""
+    grant.refuse(metadata.location, *_other_paths(metadata))
+
+
+def write_locations(metadata: TableMetadata, grant: Grant) -> tuple[str, ...]:
     """The prefixes below which we write and delete: the table's location, its paths for data and for metadata."""
-    named = (metadata.location, data_location(metadata), metadata.properties.get("write.metadata.path"))
-    return tuple(dict.fromkeys(one.rstrip("/") for one in named if one))
+    return grant.writable(metadata.location, *_other_paths(metadata))
 
 
-def read_locations(metadata: TableMetadata, granted: Iterable[str]) -> tuple[str, ...]:
-    """The prefixes below which files may be read: the table's own, then those granted (warehouse, administrator)."""
-    return tuple(dict.fromkeys((*write_locations(metadata), *(one.rstrip("/") for one in granted))))
+def read_locations(metadata: TableMetadata, grant: Grant) -> tuple[str, ...]:
+    """The prefixes below which files may be read."""
+    return grant.readable(metadata.location)
+
+
+def metadata_location(metadata: TableMetadata) -> str:
+    """The prefix below which metadata files are written."""
+    own = metadata.properties.get("write.metadata.path") or f"{metadata.location.rstrip('/')}/metadata"
+    return own.rstrip("/")
+
+
+def _other_paths(metadata: TableMetadata) -> tuple[str, str]:
+    return data_location(metadata), metadata_location(metadata)
 
 
 def equality_ids(scan: TableScan | None) -> frozenset[int]:
@@ -136,7 +151,9 @@ def _within_structs(field: NestedField, schema: Schema) -> NestedField:
 
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:
-    return dict(snapshot.summary.additional_properties) if snapshot.summary else {}
+    found = snapshot.summary.additional_properties if snapshot.summary else {}
+    # pyiceberg passes on what a writer put there, texts or not.
+    return {key: str(value) for key, value in found.items() if value is not None}
 
 
 def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:

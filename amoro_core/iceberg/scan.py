@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 
-from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.errors import TableRefused, UnreadableFile
+from amoro_core.errors import TableRefused
+from amoro_core.files.confining import require_real
 from amoro_core.files.locations import require_within
 from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.contradictions import refuse_listed, refuse_manifest
 from amoro_core.iceberg.entries import (
     PartitionTypes,
     is_unpartitioned,
@@ -20,6 +21,7 @@ from amoro_core.iceberg.entries import (
 from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
 from amoro_core.matching import match
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.paths import is_local
 
 
 def scan(
@@ -27,11 +29,13 @@ def scan(
     read_locations: Sequence[str],
     read: ManifestReader = read_manifest,
     snapshot_id: int | None = None,
+    way_out: str = "",
 ) -> TableScan | None:
     """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
-    Raises TableRefused (what lies outside the locations, is encrypted, or a delete that readers disagree about),
-    DataFileMissing or UnreadableFile (a manifest list or a manifest), CatalogUnavailable (the storage).
+    `way_out` is a hint where something lies outside. Raises TableRefused (what lies outside the locations, is
+    encrypted, contradicts itself, or a delete that readers disagree about), DataFileMissing or UnreadableFile (a
+    manifest list or a manifest), CatalogUnavailable (the storage).
     """
     metadata = table.metadata
     snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
@@ -40,43 +44,46 @@ def scan(
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
     data: list[DataFile] = []
     deletes: list[DeleteFile] = []
-    for manifest in live_manifests(table.io, snapshot, read_locations):
-        _collect(read(table.io, manifest), types, data, deletes)
-    refuse_outside([*(file.path for file in data), *(file.path for file in deletes)], read_locations)
+    for listed in live_manifests(table, snapshot, read_locations, way_out):
+        manifest = read(table.io, listed)
+        refuse_manifest(manifest, len(metadata.specs()[listed.partition_spec_id].fields))
+        _collect(manifest, types[listed.partition_spec_id], data, deletes)
+    refuse_outside([*(file.path for file in data), *(file.path for file in deletes)], read_locations, way_out)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     files, dangling = match(data, deletes, unpartitioned)
     return TableScan(snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling)
 
 
-def live_manifests(io: FileIO, snapshot: Snapshot, read_locations: Sequence[str]) -> list[ManifestFile]:
+def live_manifests(
+    table: Table, snapshot: Snapshot, read_locations: Sequence[str], way_out: str = ""
+) -> list[ManifestFile]:
     """The snapshot's manifests that may have live entries. Raises as `scan`."""
-    refuse_outside([snapshot.manifest_list], read_locations)
-    manifests = read_list(io, snapshot.manifest_list)
+    refuse_outside([snapshot.manifest_list], read_locations, way_out)
+    manifests = read_list(table.io, snapshot.manifest_list)
+    refuse_listed(table.metadata, snapshot, manifests)
     live = [one for one in manifests if one.has_added_files() or one.has_existing_files()]
-    refuse_outside([one.manifest_path for one in live], read_locations)
+    refuse_outside([one.manifest_path for one in live], read_locations, way_out)
     if encrypted := [one.manifest_path for one in live if one.key_metadata is not None]:
         raise TableRefused(f"the manifest {encrypted[0]} is encrypted", reason="encryption")
     return live
 
 
-def refuse_outside(paths: Iterable[str], read_locations: Sequence[str]) -> None:
-    """Raise TableRefused("location") for the first path that lies below none of the locations."""
-    for path in paths:
-        require_within(path, read_locations, "read")
+def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out: str = "") -> None:
+    """Raise TableRefused("location") for the first path that lies below none of the locations, or whose directory
+    is led out of them by links. Whether a file itself is a link is seen by whoever opens it."""
+    places = (require_within(path, read_locations, "read", way_out) for path in paths)
+    for directory in dict.fromkeys(place.rpartition("/")[0] for place in places if is_local(place)):
+        require_real(directory or "/", read_locations, "read", way_out)
 
 
 def _collect(
     manifest: Manifest,
-    types: dict[int, PartitionTypes],
+    types: PartitionTypes,
     data: list[DataFile],
     deletes: list[DeleteFile],
 ) -> None:
-    spec_id = manifest.file.partition_spec_id
-    if spec_id not in types:
-        raise UnreadableFile(f"{manifest.file.manifest_path} names the unknown spec {spec_id}")
-    own = types[spec_id]
     for entry in manifest.live:
         if manifest.file.content == ManifestContent.DATA:
-            data.append(to_data_file(entry, own))
+            data.append(to_data_file(entry, types))
         else:
-            deletes.append(to_delete_file(entry, own))
+            deletes.append(to_delete_file(entry, types))

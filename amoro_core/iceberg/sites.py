@@ -14,7 +14,9 @@ from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from amoro_core.errors import InvalidArgument
+from amoro_core.iceberg.configuration import UNPARSABLE
 from amoro_core.model.processes import SiteFile
+from amoro_core.model.texts import briefly
 
 #: Sites are a few kB; what is larger is no configuration.
 LARGEST_BYTES = 1024 * 1024
@@ -72,7 +74,7 @@ def read_site(name: str, content: str) -> SiteFile:
             f"{name!r} can't be the name of a configuration file", hint="Such as hive-site.xml, core-site.xml, s3.yaml."
         )
     if len(content.encode()) > LARGEST_BYTES:
-        raise InvalidArgument(f"{name} is larger than {LARGEST_BYTES} bytes: it is no configuration file")
+        raise InvalidArgument(f"{name} is larger than {LARGEST_BYTES} bytes: it is not a configuration file")
     properties = _from_hadoop(_xml(name, content)) if name.endswith(".xml") else _yaml(name, content)
     return SiteFile(name, content, tuple(sorted(properties.items())))
 
@@ -83,9 +85,9 @@ def _xml(name: str, content: str) -> dict[str, str]:
     except DefusedXmlException as error:
         raise InvalidArgument(f"{name} declares a document type or entities, which are never read") from error
     except (ParseError, ValueError) as error:
-        raise InvalidArgument(f"{name} is no XML: {error}") from error
+        raise InvalidArgument(f"{name} is not XML: {briefly(str(error))}") from error
     if root.tag != "configuration":
-        raise InvalidArgument(f"{name} is no Hadoop configuration: its root is <{root.tag}>, not <configuration>")
+        raise InvalidArgument(f"{name} is not a Hadoop configuration: its root is <{root.tag}>, not <configuration>")
     return dict(_pairs(name, root.iter("property")))
 
 
@@ -100,8 +102,8 @@ def _pairs(name: str, elements: Iterable[Element]) -> Iterable[tuple[str, str]]:
 def _yaml(name: str, content: str) -> dict[str, str]:
     try:
         found = strictyaml.load(content).data
-    except strictyaml.YAMLError as error:
-        raise InvalidArgument(f"{name} is no plain YAML: {getattr(error, 'problem', '') or 'malformed'}") from error
+    except UNPARSABLE as error:
+        raise InvalidArgument(f"{name} is not plain YAML: {getattr(error, 'problem', '') or 'malformed'}") from error
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise InvalidArgument(f"{name} must hold keys and values, nothing nested")
     return found

@@ -1,6 +1,7 @@
 """The files of a commit: manifests and manifest list of a REPLACE snapshot, not yet visible to anybody."""
 
 import json
+import re
 import time
 import uuid
 from collections import Counter
@@ -33,6 +34,7 @@ from amoro_core.iceberg.manifests import (
     write_manifest,
 )
 from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings
+from amoro_core.iceberg.metadata import metadata_location
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.files import DataFile, DeleteFile
 
@@ -64,9 +66,7 @@ class _Staging:
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def path(self, name: str) -> str:
-        metadata = self.table.metadata
-        base = metadata.properties.get("write.metadata.path") or f"{metadata.location.rstrip('/')}/metadata"
-        path = f"{base.rstrip('/')}/{name}"
+        path = f"{metadata_location(self.table.metadata)}/{name}"
         # Before the first byte, so that a file of which only a part was written is cleaned too.
         self.written.append(path)
         return path
@@ -325,13 +325,17 @@ def _changed_partitions(content: CommitContent) -> int:
     return len({(file.spec_id, file.partition) for file in files})
 
 
+#: What is no such text in the parent's summary, a writer of whatever kind has put there.
+_COUNT = re.compile(r"[0-9]{1,18}")
+
+
 def _summary(metrics: UpdateMetrics, partitions: int, parent: Snapshot, given: Mapping[str, str]) -> dict[str, str]:
     counts = {**metrics.to_dict(), "changed-partition-count": str(partitions)}
     before = parent.summary.additional_properties if parent.summary else {}
     totals = {
         total: str(value)
         for total, added, removed in _TOTALS
-        if str(before.get(total, "")).isdigit()
+        if _COUNT.fullmatch(str(before.get(total, "")))
         and (value := int(before[total]) + int(counts.get(added, 0)) - int(counts.get(removed, 0))) >= 0
     }
     return {**given, "operation": "replace", "snapshot.producer": "OPTIMIZE", **counts, **totals}

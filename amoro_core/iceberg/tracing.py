@@ -9,8 +9,9 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.errors import CatalogUnavailable
+from amoro_core.errors import CatalogUnavailable, TableRefused
 from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.saying import said
 from amoro_core.iceberg.staging import MAIN
 from amoro_core.model.commits import Trace
 
@@ -52,7 +53,7 @@ def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | N
     if main is not None and main.snapshot_id == parent_snapshot_id:
         return Trace.OPEN
     knows_parent = parent_snapshot_id in _known(table.metadata)
-    for earlier in _earlier(table):
+    for earlier in earlier_states(table):
         known = _known(earlier)
         if snapshot_id in known:
             return Trace.LANDED
@@ -80,7 +81,7 @@ def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: 
 
 def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
     """Whether an earlier metadata file, of those that the table's log names, knows the snapshot."""
-    for metadata in _earlier(table):
+    for metadata in earlier_states(table):
         if snapshot_id in _known(metadata):
             return True
         if metadata.format_version != 1 and metadata.last_sequence_number < sequence_number:
@@ -88,7 +89,7 @@ def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
     return False
 
 
-def _earlier(table: Table) -> Iterator[TableMetadata]:
+def earlier_states(table: Table) -> Iterator[TableMetadata]:
     """The metadata files of the table's log that still can be read, the newest first. Raises CatalogUnavailable."""
     for entry in reversed(table.metadata.metadata_log):
         try:
@@ -96,9 +97,9 @@ def _earlier(table: Table) -> Iterator[TableMetadata]:
         except FileNotFoundError:
             continue  # whoever removed it took its testimony along
         except OSError as error:
-            raise CatalogUnavailable(f"the metadata file {entry.metadata_file} can't be read: {error}") from error
-        except ValueError:
-            continue  # no metadata (any more)
+            raise CatalogUnavailable(f"the metadata file {entry.metadata_file} can't be read: {said(error)}") from error
+        except (ValueError, TableRefused):
+            continue  # no metadata (any more), or none that may be read
 
 
 def _read(io: FileIO, path: str) -> TableMetadata:

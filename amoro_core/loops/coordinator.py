@@ -4,11 +4,11 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 
-import structlog
-
+from amoro_core.events import get_logger
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
@@ -21,7 +21,7 @@ from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.planning import EVALUATION, PlanningService
 from amoro_core.services.tables import TableService
 
-log = structlog.get_logger("amoro.loops")
+log = get_logger("amoro.loops")
 
 REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
@@ -78,7 +78,7 @@ class CoordinatorLoops:
             "refresh", REFRESH_THREADS, self._refresh_one, explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
-        self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, committing.commit, workers=workers)
+        self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, committing.clean_up, workers=workers)
         # A container that is slow, such as spark-submit, holds up its group only.
         self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, containers.keep, workers=workers)
@@ -89,6 +89,7 @@ class CoordinatorLoops:
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
+        self._watch = watch
         watching = [self._explore, self._refresh, self._trim, self._scale]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
 
@@ -163,6 +164,12 @@ class CoordinatorLoops:
         interval = self._tables.min_plan_interval(runtime)
         return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
+    def _commit_one(self, process_id: str) -> None:
+        """Commit; where no refresh follows by the clock, the table is looked at, so that it is shown as it is now."""
+        status = self._committing.commit(process_id)
+        if not self._watch and status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+            self._refresh_one(self._optimizing.find_process(process_id).process.table_id)
+
     def _commit_step(self) -> None:
         for process_id, catalog in self._optimizing.list_committing():
             self.commit_due(process_id, catalog)
@@ -179,6 +186,6 @@ class CoordinatorLoops:
     def _keep_step(self) -> None:
         for optimizer_id in self._optimizers.silent():
             log.warning("optimizer.lost", optimizer=optimizer_id)
-            self._optimizing.dismiss(optimizer_id, "its optimizer was not heard of any more", lost=True)
+            self._optimizing.dismiss(optimizer_id, "its optimizer has not reported for too long", lost=True)
             self._optimizers.forget(optimizer_id)
         self._optimizing.sweep(self._monotonic(), self._ack_timeout, self._start_to_close)

@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable
 
-import structlog
+from amoro_core.events import get_logger
 
-log = structlog.get_logger("amoro.loops")
+log = get_logger("amoro.loops")
 
 
 class Loop:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
-import structlog
-
 from amoro_core.errors import AmoroError
+from amoro_core.events import get_logger
 
-log = structlog.get_logger("amoro.loops")
+log = get_logger("amoro.loops")
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L", bound=Hashable)

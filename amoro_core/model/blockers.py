@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+LONGEST_HOLD = timedelta(days=1)  # from each renewal
+
 
 class BlockedOperation(StrEnum):
     """A kind of work that can be kept off a table."""

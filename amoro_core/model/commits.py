@@ -83,6 +83,35 @@ class StagedCommit:
     metadata_files: tuple[str, ...]  # every file written for it, the manifest list included
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotAdded:
+    """A snapshot is in the table, or a file that it adds is reachable."""
+
+    snapshot_id: int
+    parent_snapshot_id: int
+    sequence_number: int
+    files: tuple[str, ...] = ()  # data and delete files that it adds
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsGone:
+    """None of the snapshots is in the table any more."""
+
+    snapshot_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefAt:
+    """A branch or tag points at a snapshot."""
+
+    name: str
+    snapshot_id: int
+
+
+#: By what a table shows that a change landed.
+Evidence = SnapshotAdded | SnapshotsGone | RefAt
+
+
 class Trace(StrEnum):
     """What the table says about an attempt of which nothing is known."""
 

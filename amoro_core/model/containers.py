@@ -136,11 +136,14 @@ def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
     )
 
 
+_MOST_DIGITS = 18  # Python refuses to read thousands of them
+
+
 def _count(known: dict[str, str], key: str, least: int) -> int | None:
     if key not in known:
         return None
     text = known[key].strip()
-    if not text.isdecimal() or not least <= int(text) <= MAX_INSTANCES:
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or not least <= int(text) <= MAX_INSTANCES:
         raise InvalidArgument(
             f"{key} has the malformed value {known[key]!r}: it is a number from {least} to {MAX_INSTANCES}"
         )

@@ -39,4 +39,4 @@ def _pattern(key: str, text: str) -> re.Pattern[str] | None:
     try:
         return re.compile(text)
     except re.error as error:
-        raise InvalidArgument(f"{key} is no regular expression: {text!r}: {error}") from error
+        raise InvalidArgument(f"{key} is not a regular expression: {text!r}: {error}") from error

@@ -1,5 +1,6 @@
 """Data and delete files as a table's metadata describes them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,13 @@ Partition = tuple[bytes | None, ...]
 DELETE_PATH_FIELD_ID = 2147483546
 #: Field id of `pos` in position delete files.
 DELETE_POS_FIELD_ID = 2147483545
+
+
+#: {process}-{task}-{attempt}-{uuid}-deletes, with a process of UUIDv7: the name that a conversion of ours gives the
+#: position deletes of a data file.
+_CONVERTED_NAME = re.compile(
+    r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-\d+-\d+-[0-9a-f-]{32,36}(-\d+)?-deletes\."
+)
 
 
 class FileFormat(StrEnum):
@@ -75,6 +83,28 @@ class DeleteFile:
     split_offsets: tuple[int, ...] = ()
 
     @property
+    def named_file(self) -> str | None:
+        """The path of the one data file that a position delete names, as Java's readers tell; None: maybe several.
+
+        It is referenced, or the bounds of the paths are equal: as no path lies beyond them, all are that one. A bound
+        that is no UTF-8 was cut within a character, so it is no path.
+        """
+        if self.kind is DeleteKind.EQUALITY or self.referenced_data_file is not None:
+            return self.referenced_data_file
+        lower = self.metrics.lower_bounds.get(DELETE_PATH_FIELD_ID)
+        if lower is None or lower != self.metrics.upper_bounds.get(DELETE_PATH_FIELD_ID):
+            return None
+        try:
+            return lower.decode()
+        except UnicodeDecodeError:
+            return None
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether a conversion of ours wrote the position delete, for the one file that it names."""
+        return self.named_file is not None and _CONVERTED_NAME.match(self.path.rpartition("/")[2]) is not None
+
+    @property
     def path_bounds(self) -> tuple[str, str] | None:
         """The least and the greatest data file path a position delete may name; None when not known.
 
@@ -95,6 +125,15 @@ class ScannedFile:
 
     data: DataFile
     deletes: tuple[DeleteFile, ...] = ()
+
+    @property
+    def carried_through(self) -> int:
+        """Up to which sequence number the file's own position delete says what others say of it; −1 without one.
+
+        A conversion planned at a number folds all deletes up to it that apply, and its position delete carries that
+        number. What comes later with a number that has passed repeats what was there, as Spark's compaction of deletes.
+        """
+        return max((delete.sequence_number for delete in self.deletes if delete.is_converted), default=-1)
 
 
 @dataclass(frozen=True, slots=True)

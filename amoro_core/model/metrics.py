@@ -44,7 +44,7 @@ OLDEST_PENDING = _gauge(
     "oldest_pending_table_seconds", "How long the table that waits longest for a plan has waited.", "group"
 )
 ACTIVE = _gauge(
-    "active_processes", "Processes that hold a table; one in commit_unknown wants somebody's look.", "type", "status"
+    "active_processes", "Processes that hold a table; one in commit_unknown needs attention.", "type", "status"
 )
 TASKS = _gauge("open_tasks", "Tasks that wait for a thread (planned) or have one.", "group", "status")
 OPTIMIZERS = _gauge("optimizers", "Registered optimizers.", "group", "state")

@@ -5,6 +5,11 @@ import re
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
 _LOCAL_HOSTS = ("", "localhost")
+#: The kinds of storage that are known, by scheme.
+SCHEMES = frozenset(
+    ("file", "s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
+)
+_WITH_DEFAULT_AUTHORITY = frozenset(("hdfs", "viewfs"))
 
 
 def normalise(path: str) -> str:
@@ -20,6 +25,49 @@ def normalise(path: str) -> str:
     if scheme == "file" and authority in _LOCAL_HOSTS:
         return _local(key)
     return f"{_ALIASES.get(scheme, scheme)}://{authority}{key.rstrip('/')}"
+
+
+def scheme_of(path: str) -> str:
+    """The scheme of a normalised path, `file` for a local one."""
+    scheme, found, _ = path.partition("://")
+    return scheme if found and not path.startswith("/") else "file"
+
+
+def is_local(path: str) -> bool:
+    """Whether a path, however it is written, lies in a file system of this machine."""
+    return scheme_of(normalise(path)) == "file"
+
+
+def is_within(path: str, location: str) -> bool:
+    """Whether a path is a location or lies below it, by whole segments."""
+    place, prefix = normalise(path), normalise(location)
+    return place == prefix or place.startswith(prefix if prefix.endswith("/") else prefix + "/")
+
+
+def flaw_of_location(text: str) -> str | None:
+    """Why a text is no location below which files may lie: no absolute path or URI of a known storage; else None."""
+    place = normalise(text)
+    scheme = scheme_of(place)
+    if "\0" in text:
+        return "it has a NUL character"
+    if ".." in place.split("/"):
+        return "it has a '..' segment"
+    if scheme not in SCHEMES:
+        return f"the storage {scheme!r} is not supported"
+    if scheme == "file":
+        return None if place.startswith("/") else "it is neither an absolute path nor an absolute URI"
+    if place in ("hdfs://", "viewfs://"):
+        return "it is everything"
+    authority = place.removeprefix(f"{scheme}://").partition("/")[0]
+    return None if authority or scheme in _WITH_DEFAULT_AUTHORITY else "it names no bucket"
+
+
+def flaw_of_prefix(text: str) -> str | None:
+    """Why a text is no prefix that may be allowed: no location, or a whole file system; else None."""
+    if not text.strip():
+        return "it is empty"
+    flaw = flaw_of_location(text)
+    return "it is everything" if flaw is None and normalise(text) == "/" else flaw
 
 
 def _split(rest: str) -> tuple[str, str]:

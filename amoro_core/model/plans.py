@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from amoro_core.model.files import Partition, ScannedFile
-from amoro_core.model.tables import FileSummary, HealthParts, OptimizingType
+from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,6 +24,7 @@ class TaskPlan:
     converted: tuple[ScannedFile, ...]
     output_count: int
     cost: int  # bytes of data and deletes to be read, plus open cost
+    marks: bool = False  # converted files get a position delete each even without positions: equality deletes stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Evaluation:
     summary: FileSummary
     due_at: datetime | None = None
     health: HealthParts | None = None  # None: as known, since files were not looked at
+    basis: HealthBasis | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

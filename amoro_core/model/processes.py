@@ -4,7 +4,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
+from amoro_core.model.commits import Evidence, SnapshotAdded
 from amoro_core.model.tables import OptimizingType
+from amoro_core.model.work import REWRITE
 
 
 class TaskStatus(StrEnum):
@@ -64,7 +66,7 @@ class OptimizerThread:
 
 @dataclass(frozen=True, slots=True)
 class OptimizingTask:
-    """The life of one task. `thread` is set exactly while the task is scheduled or acked."""
+    """The life of one task. `thread` is set exactly while it is scheduled or acked, `ended_on` only afterwards."""
 
     task_id: TaskId
     table_id: int
@@ -84,6 +86,20 @@ class OptimizingTask:
     partition: str = ""  # the partition's path, for people
     input_files: int = 0
     input_bytes: int = 0
+    kind: str = REWRITE  # of its work
+    input_rows: int = 0  # of its data files, deletes not subtracted; 0: planned before that was kept
+    ended_on: OptimizerThread | None = None  # who had it when it succeeded, failed or was cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Why a commit could not go on, and when it is tried again."""
+
+    code: str
+    reason: str
+    retry_at: datetime
+    tries: int = 1  # in a row, since the last step forward
+    refusals: int = 0  # the last of them, in a row, that were refused for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +126,16 @@ class OptimizingProcess:
     allow_partial_commit: bool = False
     commit_tries: int = 0
     receipt: "Receipt | None" = None
+    where: str = ""  # the condition that somebody limited it to partitions by
+    delay: Delay | None = None  # only while it is committing or unknown
+
+    @property
+    def waiting(self) -> str:
+        """What the commit waits for, in a phrase; "" when it waits for nothing."""
+        if self.delay is None:
+            return ""
+        aim = "know whether it was committed" if self.status is ProcessStatus.COMMIT_UNKNOWN else "commit"
+        return f"waiting to {aim}: {self.delay.reason}, next try at {self.delay.retry_at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +154,7 @@ class Receipt:
     snapshot_id: int
     base_snapshot_id: int
     duration_ms: int
+    disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +163,33 @@ class CommitAttempt:
 
     process_id: str
     number: int
-    snapshot_id: int
-    parent_snapshot_id: int
-    sequence_number: int  # of the new snapshot
-    manifest_list: str
-    payload: bytes  # what was sent, to be sent again byte for byte
+    evidence: Evidence  # by which the table shows that it landed
+    payload: bytes  # requirements and updates as they were sent, to be sent again byte for byte
     groups: tuple[int, ...]  # task numbers whose results it holds
     files: tuple[str, ...]  # data and delete files it adds
     metadata_files: tuple[str, ...]  # manifests and manifest list written for it
     outcome: "CommitOutcome"
     created_at: datetime
     receipt: Receipt
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody knows what became of it; one that was only written down counts, too."""
+        return self.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
+
+    @property
+    def may_come_back(self) -> bool:
+        """Whether it was refuted and would land after all, should it be under way and main go back to its parent.
+
+        Only without sequence numbers, so in format 1: elsewhere catalogs refuse a snapshot that is not the newest.
+        """
+        found = self.evidence
+        return self.outcome is CommitOutcome.REFUTED and isinstance(found, SnapshotAdded) and found.sequence_number == 0
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot that it adds; None for a change that adds none."""
+        return self.evidence.snapshot_id if isinstance(self.evidence, SnapshotAdded) else None
 
 
 class CommitOutcome(StrEnum):
@@ -170,6 +213,7 @@ class Optimizer:
     labels: tuple[tuple[str, str], ...]
     registered_at: datetime
     draining: bool = False  # it is to take nothing more, finish what it runs, and leave
+    kinds: tuple[str, ...] = (REWRITE,)  # of work that it can execute
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +234,14 @@ class CatalogConfig:
     allowed_locations: tuple[str, ...] = ()
     origin: str = "amoro"  # or "pyiceberg"
     site_files: tuple[SiteFile, ...] = ()  # in order of their names
+    strict_locations: bool = False  # as settings say; the property of the name says it, too
+
+    def with_rules(self, rules: "CatalogRules") -> "CatalogConfig":
+        """The catalog with what settings say about it, beside what it says itself."""
+        allowed = tuple(dict.fromkeys((*self.allowed_locations, *rules.allow_locations)))
+        return replace(
+            self, allowed_locations=allowed, strict_locations=self.strict_locations or rules.strict_locations
+        )
 
     def with_site_files(self) -> "CatalogConfig":
         """The catalog with the properties of its files beneath its own; of two files the later name wins."""
@@ -199,6 +251,15 @@ class CatalogConfig:
         for file in self.site_files:
             merged |= dict(file.properties)
         return replace(self, properties=tuple(sorted({**merged, **dict(self.properties)}.items())))
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogRules:
+    """What `amoro.yaml` says about the locations of a catalog's tables, whoever configures the catalog."""
+
+    name: str
+    allow_locations: tuple[str, ...] = ()  # prefixes below which files may lie, beside the warehouse
+    strict_locations: bool = False  # tables' own locations in object stores count for nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ class RewriteInput:
     sequence_number: int  # S, the sequence number of the plan's snapshot: outputs carry it
     target_size_bytes: int
     output_count: int  # outputs expected, of even size
+    marks_converted: bool = False  # a converted file gets its position delete even without positions, as a mark
 
 
 @dataclass(frozen=True, slots=True)

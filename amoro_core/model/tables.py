@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
 
-_PART = re.compile(r"`((?:[^`]|``)+)`(?!`)|([^`.\s]+)")
+_PART = re.compile(r"`((?:[^`]|``)+)`(?!`)|([^`.\s*?\[]+)")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,7 +40,7 @@ def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifie
     if len(parts) < 3:
         raise InvalidArgument(
             f"{text!r} is not the name of a table",
-            hint="Write catalog.namespace.table; a part with a dot or a space stands in backticks.",
+            hint="Write catalog.namespace.table; put a part with a dot or a space in backticks.",
         )
     return TableIdentifier(parts[0], tuple(parts[1:-1]), parts[-1])
 
@@ -58,12 +58,12 @@ def _parts(text: str) -> list[str]:
         position += 1
     raise InvalidArgument(
         f"{text!r} is not the name of a table",
-        hint="Write catalog.namespace.table; a part with a dot or a space stands in backticks.",
+        hint="Write catalog.namespace.table; put a part with a dot or a space in backticks.",
     )
 
 
 def _quoted(part: str) -> str:
-    return part if re.fullmatch(r"[^`.\s]+", part) else "`" + part.replace("`", "``") + "`"
+    return part if re.fullmatch(r"[^`.\s*?\[]+", part) else "`" + part.replace("`", "``") + "`"
 
 
 class OptimizingType(StrEnum):
@@ -123,6 +123,16 @@ class HealthParts:
 
 #: The health of a table without any fault.
 FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20)
+
+
+@dataclass(frozen=True, slots=True)
+class HealthBasis:
+    """What the health score was counted with."""
+
+    weight: float  # how much of their faults partitions are charged, on average: 0 to 1
+    fragment_size: int  # a data file up to this size is a fragment, in bytes
+    min_target_size: int  # up to this size undersized; a partition of as many bytes may be charged fully
+    full_weight_files: int  # if it has as many data files, too
 
 
 @dataclass(frozen=True, slots=True)

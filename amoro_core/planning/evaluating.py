@@ -12,10 +12,10 @@ from amoro_core.planning import reasons
 from amoro_core.planning.costs import weigh
 from amoro_core.planning.files import FileClass, classify
 from amoro_core.planning.limits import settled, within_file_count
-from amoro_core.planning.partitions import PartitionFiles, PartitionStats, equality_coverage, partitions_of, selected
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, partitions_of, selected
 from amoro_core.planning.planner import WEIGHT
 from amoro_core.planning.prechecks import held_until
-from amoro_core.planning.summary import health_of, summarize
+from amoro_core.planning.summary import basis_of, health_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
 
 #: An interval has passed when it is exceeded; times count milliseconds.
@@ -54,36 +54,52 @@ def evaluate(
     force: bool = False,
     path_of: Callable[[PartitionKey], str] | None = None,
     selects: Callable[[DataFile], bool] | None = None,
+    chooses: Callable[[PartitionKey], bool] | None = None,
 ) -> Evaluation:
     """The verdict on the table, by its triggers or on somebody's request.
 
     A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
     `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
     `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
-    them stays.
+    them stays. So it is with `chooses`, which somebody limits the round to whole partitions by.
     """
     if scan is None:
         summary = FileSummary(health_score=FAULTLESS.score)
-        return Evaluation(None, None, "nothing to do: the table has no snapshot", (), summary, health=FAULTLESS)
+        return Evaluation(
+            None,
+            None,
+            "nothing to do: the table has no snapshot",
+            (),
+            summary,
+            health=FAULTLESS,
+            basis=basis_of((), config),
+        )
     everything = partitions_of(scan, config)
-    partitions = _selected(everything, selects)
-    coverage = equality_coverage(scan)
+    chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
+    partitions = _selected(chosen, selects)
+    staying = _staying(everything, selects)
     verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
         decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
-        verdicts.append(_verdict(case, decision, coverage))
-    health = health_of([partition.stats for partition in everything], config)
+        verdicts.append(_verdict(case, decision, staying))
+    stats = [partition.stats for partition in everything]
+    health = health_of(stats, config)
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
     return Evaluation(
         scan.snapshot_id,
         max(kinds, key=WEIGHT.__getitem__, default=None),
-        reasons.of_table(verdicts, path_of) if verdicts or not everything else reasons.OUTSIDE_FILTER,
+        reasons.of_table(verdicts, path_of) if verdicts or not everything else _outside(chosen),
         tuple(verdicts),
         summarize(scan, everything, health),
         min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
         health,
+        basis_of(stats, config),
     )
+
+
+def _outside(chosen: Sequence[PartitionFiles]) -> str:
+    return reasons.OUTSIDE_FILTER if chosen else reasons.NOT_CHOSEN
 
 
 def _selected(
@@ -94,8 +110,17 @@ def _selected(
     return [one for one in (selected(partition, selects) for partition in partitions) if one.files]
 
 
-def _verdict(case: _Case, decision: _Decision, coverage: Mapping[str, int]) -> PartitionVerdict:
-    tasks = settled(within_file_count(decision.tasks, case.config.max_file_count, case.config), coverage, case.config)
+def _staying(partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None) -> frozenset[str]:
+    """The equality deletes that files outside the filter need, which nobody will ever convert or rewrite."""
+    if selects is None:
+        return frozenset()
+    files = (file for partition in partitions for file in partition.files)
+    return needed_by(file.scanned for file in files if file.deletes and not selects(file.data))
+
+
+def _verdict(case: _Case, decision: _Decision, staying: frozenset[str]) -> PartitionVerdict:
+    work = settled(decision.tasks, staying, case.config)
+    tasks = within_file_count(work, case.config.max_file_count, case.config)
     stats = case.stats
     written = sum(task.output_count for task in tasks)
     input_bytes, cost = weigh(tasks, case.config)
@@ -111,7 +136,7 @@ def _verdict(case: _Case, decision: _Decision, coverage: Mapping[str, int]) -> P
         due_at=decision.due_at,
         expected_files=stats.data_files - sum(len(task.rewritten) for task in tasks) + written,
         tasks=len(tasks),
-        work=decision.tasks,
+        work=work,
     )
 
 
@@ -130,6 +155,10 @@ def _decide(case: _Case) -> _Decision:
             # The outputs would trigger major at once: everything is written only once.
             tasks = _tasks(case, OptimizingType.MAJOR)
             return _Decision(OptimizingType.MAJOR, f"{minor}; with undersized files, which they would fill up", tasks)
+        if case.stats.too_short:
+            # Converted now, they would trigger major at once.
+            tasks = _tasks(case, OptimizingType.MAJOR)
+            return _Decision(OptimizingType.MAJOR, reasons.too_short(case.stats, minor), tasks)
         return _Decision(OptimizingType.MINOR, minor, tasks)
     return _postponed(case)
 
@@ -146,17 +175,18 @@ def _held(case: _Case, decision: _Decision) -> _Decision:
 
 def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
     """What a request says, whatever counts, ratios and intervals say."""
-    if requested is OptimizingType.MINOR and not _deserves_minor(case.stats):
-        return _Decision(None, reasons.nothing_requested(requested))
+    if requested is OptimizingType.MINOR and not _deserves_minor(case.partition):
+        return _Decision(None, reasons.nothing_requested(requested, case.partition))
     selection = Selection(requested, requested=True, force=force and requested is OptimizingType.FULL)
     tasks = tasks_of(case.partition, selection, case.config)
     if not tasks:
-        return _Decision(None, reasons.nothing_requested(requested))
+        return _Decision(None, reasons.nothing_requested(requested, case.partition))
     return _Decision(requested, reasons.requested(requested, case.partition, selection.force), tasks)
 
 
-def _deserves_minor(stats: PartitionStats) -> bool:
-    return stats.fragments > 1 or bool(stats.equality_deletes) or stats.combinable > 0
+def _deserves_minor(partition: PartitionFiles) -> bool:
+    stats = partition.stats
+    return stats.fragments > 1 or stats.fresh_equality_deletes > 0 or any(file.combinable for file in partition.files)
 
 
 def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
@@ -188,7 +218,7 @@ def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
 
 def _minor_trigger(case: _Case) -> str:
     stats, config = case.stats, case.config
-    if stats.fresh_small_files >= config.minor_trigger_file_count:
+    if stats.small_files >= config.minor_trigger_file_count:
         return reasons.minor_count(stats, config)
     if stats.combinable:
         return reasons.combinable(stats)

@@ -1,15 +1,11 @@
 """What is to be done with one data file, by its size and its deletes."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
-
-# {process}-{task}-{attempt}-{uuid}-deletes: the name that a conversion gives its position deletes.
-_OWN_NAME = re.compile(r"[0-9a-f-]{36}-\d+-\d+-[0-9a-f-]{32,36}(-\d+)?-deletes\.")
 
 
 class FileClass(StrEnum):
@@ -31,7 +27,7 @@ class AssessedFile:
     convertible: bool  # one position delete file would say the same as its deletes
     too_short: bool  # the first position in that file would already be too much for the ratio
     combinable: bool  # several position deletes would become fewer
-    folded: int = -1  # the sequence number up to which its own position delete holds all others; −1 without one
+    carried_through: int = -1  # up to which sequence number its own position delete holds equality deletes
 
     @property
     def data(self) -> DataFile:
@@ -65,12 +61,13 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
     file_class = classify(data.size_bytes, config)
     if not scanned.deletes:
         return AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
-    folded, positions = _counting(scanned)
+    positions = counting_position_deletes(scanned)
+    carried_through = scanned.carried_through
     deleted = sum(delete.record_count for delete in positions)
     segment = file_class is not FileClass.FRAGMENT
     bearable = data.record_count * config.major_trigger_duplicate_ratio
-    combinable = segment and _are_combinable(data, positions)
-    convertible = combinable or (segment and _is_convertible(scanned, positions))
+    combinable = segment and len(positions) > 1
+    convertible = combinable or (segment and _is_convertible(scanned, positions, carried_through))
     return AssessedFile(
         scanned,
         file_class,
@@ -79,26 +76,23 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
         convertible=convertible and bearable >= 1,
         too_short=convertible and bearable < 1,
         combinable=combinable,
-        folded=folded,
+        carried_through=carried_through,
     )
 
 
 def is_file_scoped(delete: DeleteFile, path: str) -> bool:
     """Whether the position delete names that data file and no other."""
-    bounds = delete.path_bounds
-    return (
-        bounds is not None and bounds[0] == bounds[1] and (bounds[0] == path or normalise(bounds[0]) == normalise(path))
-    )
+    named = delete.named_file
+    return named is not None and (named == path or normalise(named) == normalise(path))
 
 
 def is_own(delete: DeleteFile, data: DataFile) -> bool:
     """Whether an earlier conversion of that data file, ours or Amoro's, wrote the position delete."""
     if delete.kind is not DeleteKind.POSITION:
         return False
-    name = _name(delete.path)
-    if name.startswith(f"{_stem(data.path)}-delete-"):
+    if _name(delete.path).startswith(f"{_stem(data.path)}-delete-"):
         return True
-    return _OWN_NAME.match(name) is not None and is_file_scoped(delete, data.path)
+    return delete.is_converted and is_file_scoped(delete, data.path)
 
 
 def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
@@ -107,32 +101,26 @@ def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
     A delete that other files still need stays after the conversion. It must not count again, or the same
     conversion would be planned for ever.
     """
-    return _counting(scanned)[1]
-
-
-def _counting(scanned: ScannedFile) -> tuple[int, tuple[DeleteFile, ...]]:
-    """The sequence number of the own position delete (−1: none), and the position deletes that count."""
     positions = [delete for delete in scanned.deletes if delete.kind is DeleteKind.POSITION]
     own = [delete for delete in positions if is_own(delete, scanned.data)]
     if not own:
-        return -1, tuple(positions)
-    folded = max(delete.sequence_number for delete in own)
-    newest = [delete for delete in own if delete.sequence_number == folded][-1]
-    return folded, (newest, *(delete for delete in positions if delete.sequence_number > folded))
+        return tuple(positions)
+    latest = max(delete.sequence_number for delete in own)
+    newest = [delete for delete in own if delete.sequence_number == latest][-1]
+    return (newest, *(delete for delete in positions if delete.sequence_number > latest))
 
 
-def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...]) -> bool:
-    """Whether it has deletes that other files are read with, too; one that names it alone is as good as converted."""
+def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...], carried_through: int) -> bool:
+    """Whether it has deletes that other files are read with, too; one that names it alone is as good as converted.
+
+    An equality delete that stayed for other files when this one was converted does not count again.
+    """
     return any(
-        delete.kind is DeleteKind.EQUALITY or (delete in positions and not _is_of_file(delete, scanned.data))
+        delete.sequence_number > carried_through
+        if delete.kind is DeleteKind.EQUALITY
+        else delete in positions and not _is_of_file(delete, scanned.data)
         for delete in scanned.deletes
     )
-
-
-def _are_combinable(data: DataFile, positions: tuple[DeleteFile, ...]) -> bool:
-    """Whether one position delete in place of several is fewer: those that go by bounds alone stay (`removal`)."""
-    staying = sum(delete.referenced_data_file is None and _is_of_file(delete, data) for delete in positions)
-    return len(positions) - staying > 1
 
 
 def _is_of_file(delete: DeleteFile, data: DataFile) -> bool:

@@ -1,13 +1,14 @@
 """What one process may hold, and what it must hold together."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteKind, ScannedFile
+from amoro_core.model.files import DeleteKind, Partition, ScannedFile
 from amoro_core.model.plans import TaskPlan
 from amoro_core.planning.costs import deletes_of, file_count, inputs_of, read_cost
 from amoro_core.planning.files import assess
+from amoro_core.planning.partitions import needed_by
 from amoro_core.planning.tasks import rewriting_alone
 
 
@@ -33,18 +34,17 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     return tuple(kept)
 
 
-def settled(tasks: Sequence[TaskPlan], coverage: Mapping[str, int], config: OptimizingConfig) -> tuple[TaskPlan, ...]:
-    """The tasks with conversions that could not take their equality deletes away turned into rewrites.
+def settled(tasks: Sequence[TaskPlan], staying: frozenset[str], config: OptimizingConfig) -> tuple[TaskPlan, ...]:
+    """The tasks with conversions under one of the staying equality deletes turned into rewrites.
 
-    An equality delete that also applies to files outside the process stays, and goes on applying to a converted
-    file: the same conversion would be planned for ever. A rewritten file is out of its reach.
+    An equality delete that files need which nobody may touch goes on applying to a converted file for ever, and its
+    conversion would spare no reader anything. A rewritten file is out of its reach.
     """
-    if not any(task.converted for task in tasks):
+    if not staying or not any(task.converted for task in tasks):
         return tuple(tasks)
-    planned = Counter(delete.path for task in tasks for file in inputs_of(task) for delete in file.deletes)
     result: list[TaskPlan] = []
     for task in tasks:
-        stuck = tuple(file for file in task.converted if _is_stuck(file, planned, coverage))
+        stuck = tuple(file for file in task.converted if _has_any(file, staying))
         paths = {file.data.path for file in stuck}
         rest = tuple(file for file in inputs_of(task) if file.data.path not in paths)
         if rest:
@@ -57,12 +57,45 @@ def _has_equality_deletes(task: TaskPlan) -> bool:
     return any(delete.kind is DeleteKind.EQUALITY for file in inputs_of(task) for delete in file.deletes)
 
 
-def _is_stuck(file: ScannedFile, planned: Mapping[str, int], coverage: Mapping[str, int]) -> bool:
-    return any(
-        planned[delete.path] < coverage.get(delete.path, 0)
-        for delete in file.deletes
-        if delete.kind is DeleteKind.EQUALITY
+def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[TaskPlan, ...]:
+    """The tasks, those told to mark what they convert that have deletes which other live files go on needing.
+
+    Without a mark a file of which such a delete takes no row would be converted again by each process to come.
+    """
+    if not any(task.converted for task in tasks):
+        return tuple(tasks)
+    planned = {file.data.path for task in tasks for file in inputs_of(task)}
+    others = [file for file in files if file.data.path not in planned]
+    staying, least = needed_by(others), _least_needed(others)
+    return tuple(
+        replace(task, marks=True)
+        if any(_has_any(file, staying) or _shares_from(file, least) for file in task.converted)
+        else task
+        for task in tasks
     )
+
+
+def _least_needed(files: Iterable[ScannedFile]) -> Mapping[tuple[int, Partition], int]:
+    """By spec and partition the least number of a position delete of several files that one of the files may need."""
+    least: dict[tuple[int, Partition], int] = {}
+    for file in files:
+        place, number = (file.data.spec_id, file.data.partition), file.data.sequence_number
+        if file.deletes:
+            number = max(number, file.carried_through + 1)
+        least[place] = min(least.get(place, number), number)
+    return least
+
+
+def _shares_from(file: ScannedFile, least: Mapping[tuple[int, Partition], int]) -> bool:
+    number = least.get((file.data.spec_id, file.data.partition))
+    return number is not None and any(
+        delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.sequence_number >= number
+        for delete in file.deletes
+    )
+
+
+def _has_any(file: ScannedFile, deletes: frozenset[str]) -> bool:
+    return any(delete.path in deletes for delete in file.deletes)
 
 
 def _shortened(task: TaskPlan, limit: int, known: set[str], *, first: bool) -> tuple[ScannedFile, ...]:

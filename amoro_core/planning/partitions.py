@@ -1,11 +1,11 @@
 """The files of a scan by partition, and the counts that triggers ask for."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.planning.files import AssessedFile, FileClass, assess
 
@@ -20,6 +20,7 @@ class PartitionStats:
     fragments: int
     undersized: tuple[int, ...]  # sizes without segments that have too many deleted rows, ascending
     duplicates: int  # segments with too many deleted rows
+    too_short: int  # segments with deletes to convert, of which a single deleted row is too many
     combinable: int  # target-size segments with several position deletes
     equality_deletes: tuple[DeleteFile, ...]
     position_deletes: tuple[DeleteFile, ...]
@@ -27,12 +28,7 @@ class PartitionStats:
 
     @property
     def small_files(self) -> int:
-        """What the minor interval counts: fragments and equality deletes."""
-        return self.fragments + len(self.equality_deletes)
-
-    @property
-    def fresh_small_files(self) -> int:
-        """What the minor file count counts: equality deletes that stayed behind a conversion are left out."""
+        """What minor counts: fragments and equality deletes, but for those that only stayed behind conversions."""
         return self.fragments + self.fresh_equality_deletes
 
 
@@ -71,9 +67,16 @@ def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
     return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
 
 
-def equality_coverage(scan: TableScan) -> Mapping[str, int]:
-    """For each equality delete the number of live data files, of all partitions, that it applies to."""
-    return Counter(delete.path for file in scan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY)
+def needed_by(files: Iterable[ScannedFile]) -> frozenset[str]:
+    """The equality deletes by path that apply to one of the files and are not carried by its own position delete."""
+    return frozenset(path for file in files if file.deletes for path in _needed(file))
+
+
+def _needed(file: ScannedFile) -> Iterator[str]:
+    carried_through = file.carried_through
+    for delete in file.deletes:
+        if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
+            yield delete.path
 
 
 def _partition(key: PartitionKey, files: list[AssessedFile], dangling: int) -> PartitionFiles:
@@ -89,7 +92,7 @@ def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
             continue
         for delete in file.deletes:
             deletes[delete.path] = delete
-            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > file.folded:
+            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > file.carried_through:
                 fresh.add(delete.path)
     return PartitionStats(
         data_files=len(files),
@@ -98,6 +101,7 @@ def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
         fragments=sum(file.is_fragment for file in files),
         undersized=tuple(sorted(f.data.size_bytes for f in files if f.is_undersized and not f.duplicates)),
         duplicates=sum(file.duplicates for file in files),
+        too_short=sum(file.too_short for file in files),
         combinable=sum(
             file.combinable and not file.duplicates and file.file_class is FileClass.TARGET_SIZE for file in files
         ),

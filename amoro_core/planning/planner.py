@@ -6,8 +6,8 @@ from amoro_core.model.groups import DEFAULT_MAX_INPUT_BYTES
 from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
 from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.costs import file_count
-from amoro_core.planning.limits import settled, within_file_count
-from amoro_core.planning.partitions import equality_coverage, order_of
+from amoro_core.planning.limits import marked, within_file_count
+from amoro_core.planning.partitions import order_of
 
 WEIGHT = {OptimizingType.MINOR: 1, OptimizingType.MAJOR: 2, OptimizingType.FULL: 3}
 
@@ -52,5 +52,5 @@ def plan(
         spent += verdict.cost
     if not chosen:
         return None
-    tasks = settled(chosen, equality_coverage(scan), config)
+    tasks = marked(chosen, scan.files)
     return OptimizingPlan(evaluation, scan.snapshot_id, scan.sequence_number, max(kinds, key=WEIGHT.__getitem__), tasks)

@@ -23,11 +23,15 @@ class TableTotals:
     bytes: int
 
 
+#: A count with so many digits does not fit into 64 bits, and nobody has counted it.
+_ABSURD_DIGITS = 19
+
+
 def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
     """The totals of a snapshot's summary; None where one is missing or is no count."""
     keys = ("total-data-files", "total-delete-files", "total-files-size")
     found = [summary.get(key, "") for key in keys]
-    if not all(text.isascii() and text.isdigit() for text in found):
+    if not all(text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS for text in found):
         return None
     return TableTotals(*map(int, found))
 

@@ -11,6 +11,7 @@ from amoro_core.planning.prechecks import next_look
 
 #: Why a table has no verdict on any partition although it has files.
 OUTSIDE_FILTER = "nothing to do: the table has no data files in its filter"
+NOT_CHOSEN = "nothing to do: no partition fulfils the condition"
 _MIB = 1024 * 1024
 
 
@@ -22,6 +23,12 @@ def minor_count(stats: PartitionStats, config: OptimizingConfig) -> str:
 def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOptimized) -> str:
     """Why minor is due by its interval."""
     return f"{_small_files(stats)}, {_passed(OptimizingType.MINOR, config.minor_trigger_interval, last.minor)}"
+
+
+def too_short(stats: PartitionStats, minor: str) -> str:
+    """Why what is due as a minor is a major: the first deleted row of a file would be beyond the ratio."""
+    files = _count(stats.too_short, "file")
+    return f"{minor}; on {files} of which one deleted row is too many, so they are rewritten at once"
 
 
 def combinable(stats: PartitionStats) -> str:
@@ -62,13 +69,16 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
     return f"{kind} requested{' by force' if force else ''}: {words}"
 
 
-def nothing_requested(kind: OptimizingType) -> str:
+def nothing_requested(kind: OptimizingType, partition: PartitionFiles) -> str:
     """Why a requested type has nothing to do in a partition."""
     match kind:
         case OptimizingType.MINOR:
-            return "nothing to do: fewer than two fragments, no equality deletes"
+            several = partition.stats.fragments > 1
+            fragments = "no two fragments that fit together" if several else "fewer than two fragments"
+            return f"nothing to do: {fragments}, {_carried(partition.stats) or 'no equality deletes'}"
         case OptimizingType.MAJOR:
-            return "nothing to do: no small files that fit together, no deletes"
+            deletes = "no deletes that apply" if partition.dangling else "no deletes"
+            return f"nothing to do: no small files that fit together, {deletes}"
         case OptimizingType.FULL:
             return "nothing to do: no fewer files possible, no deletes"
 
@@ -79,13 +89,16 @@ def nothing(
     """Why no trigger fires, and which one comes next."""
     found = []
     if stats.small_files:
-        enough = stats.fresh_small_files >= config.minor_trigger_file_count
+        enough = stats.small_files >= config.minor_trigger_file_count
         lacking = "no two fit together" if enough else f"{config.minor_trigger_file_count} needed"
         found.append(f"{_small_files(stats)}, {lacking}")
     if stats.undersized:
         found.append(_undersized_short(stats, config))
     if not found:
-        found.append("no small files" if stats.position_deletes else "no small files, no deletes")
+        has_deletes = stats.position_deletes or stats.equality_deletes
+        found.append("no small files" if has_deletes else "no small files, no deletes")
+    if carried := _carried(stats):
+        found.append(carried)
     if stats.position_deletes:
         found.append(f"{_count(len(stats.position_deletes), 'position delete')} within bounds")
     if due_at is not None and kind is not None:
@@ -137,8 +150,14 @@ def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | N
 
 def _small_files(stats: PartitionStats) -> str:
     words = _count(stats.small_files, "small file")
-    deletes = len(stats.equality_deletes)
+    deletes = stats.fresh_equality_deletes
     return f"{words} ({_count(deletes, 'equality delete')} among them)" if deletes else words
+
+
+def _carried(stats: PartitionStats) -> str:
+    """The equality deletes that only stayed behind conversions, since files elsewhere still need them."""
+    carried = len(stats.equality_deletes) - stats.fresh_equality_deletes
+    return f"{_count(carried, 'equality delete')} held by position deletes" if carried else ""
 
 
 def _undersized_short(stats: PartitionStats, config: OptimizingConfig) -> str:

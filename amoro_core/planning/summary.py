@@ -6,7 +6,7 @@ from math import ceil
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
-from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats
 
 _EQUALITY_CAP = Fraction(1, 10)  # share of deleted rows from which on all points are lost
@@ -37,6 +37,17 @@ def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) ->
         return FAULTLESS
     parts = [_scores(stats, config) for stats in partitions]
     return HealthParts(*(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True)))
+
+
+def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthBasis:
+    """What `health_of` counts with: the mean weight of the partitions, and the sizes that it goes by."""
+    weights = [_weight(stats, config) for stats in partitions]
+    return HealthBasis(
+        weight=float(sum(weights) / len(weights)) if weights else 0.0,
+        fragment_size=config.fragment_size,
+        min_target_size=config.min_target_size,
+        full_weight_files=config.minor_trigger_file_count,
+    )
 
 
 def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:

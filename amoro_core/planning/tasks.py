@@ -85,7 +85,13 @@ def _is_converted(file: AssessedFile, selection: Selection) -> bool:
 def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
     if not file.deletes:
         return False
-    return file.is_fragment or file.duplicates or selection.type is OptimizingType.FULL or _is_wished(file, selection)
+    return (
+        file.is_fragment
+        or file.duplicates
+        or file.too_short
+        or selection.type is OptimizingType.FULL
+        or _is_wished(file, selection)
+    )
 
 
 def _bins(candidates: Sequence[AssessedFile], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
@@ -176,13 +182,18 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
 
 
 def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
-    ordered = _scanned(files)
+    # Those that were converted longest ago come first, so that a limit cannot leave the same ones out each time.
+    ordered = [file.scanned for file in sorted(files, key=_conversion_order)]
     costs = [read_cost((file,), config) for file in ordered]
     tasks = []
     for indexes in pack_evenly(costs, _capacity(config)):
         some = tuple(ordered[index] for index in indexes)
         tasks.append(TaskPlan(key, (), some, 0, read_cost(some, config)))
     return tasks
+
+
+def _conversion_order(file: AssessedFile) -> tuple[int, int, str]:
+    return file.carried_through, file.data.sequence_number, file.data.path
 
 
 def _capacity(config: OptimizingConfig) -> int:

@@ -99,6 +99,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListTablesRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTablesResponse.FromString,
                 _registered_method=True)
+        self.SelectTables = channel.unary_unary(
+                '/amoro.v1.AdminService/SelectTables',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.SelectTablesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.SelectTablesResponse.FromString,
+                _registered_method=True)
         self.GetTable = channel.unary_unary(
                 '/amoro.v1.AdminService/GetTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetTableRequest.SerializeToString,
@@ -168,6 +173,11 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/ListProcesses',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListProcessesResponse.FromString,
+                _registered_method=True)
+        self.ListTasks = channel.unary_unary(
+                '/amoro.v1.AdminService/ListTasks',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListTasksRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
         self.GetProcess = channel.unary_unary(
                 '/amoro.v1.AdminService/GetProcess',
@@ -322,6 +332,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SelectTables(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -401,6 +417,12 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListProcesses(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTasks(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -558,6 +580,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTablesRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListTablesResponse.SerializeToString,
             ),
+            'SelectTables': grpc.unary_unary_rpc_method_handler(
+                    servicer.SelectTables,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.SelectTablesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.SelectTablesResponse.SerializeToString,
+            ),
             'GetTable': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTableRequest.FromString,
@@ -627,6 +654,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListProcesses,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListProcessesResponse.SerializeToString,
+            ),
+            'ListTasks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTasks,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTasksRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListTasksResponse.SerializeToString,
             ),
             'GetProcess': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProcess,
@@ -1061,6 +1093,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def SelectTables(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/SelectTables',
+            amoro_dot_v1_dot_admin__pb2.SelectTablesRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.SelectTablesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetTable(request,
             target,
             options=(),
@@ -1428,6 +1487,33 @@ class AdminService:
             '/amoro.v1.AdminService/ListProcesses',
             amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListProcessesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTasks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListTasks',
+            amoro_dot_v1_dot_admin__pb2.ListTasksRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListTasksResponse.FromString,
             options,
             channel_credentials,
             insecure,

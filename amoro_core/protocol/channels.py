@@ -8,6 +8,9 @@ import grpc
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, Untrusted
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 
+#: Metadata with the name of the user who calls, in UTF-8: for people to read, no credential.
+USER_KEY = "amoro-user-bin"
+
 
 def is_encrypted(address: str, trust: Trust) -> bool:
     """Whether files to trust by, or `grpcs://` before the address, ask for encryption."""
@@ -55,8 +58,8 @@ _DISTRUST = (
     ("certificate is not yet valid", "its certificate is not valid yet", "Compare the clocks of both machines."),
     (
         "Hostname Verification Check failed",
-        "its certificate is for another name",
-        "Name it as its certificate does, or have that name added to the certificate.",
+        "its certificate has another name",
+        "Use the name in its certificate, or have this name added to the certificate.",
     ),
     (
         "CERTIFICATE_VERIFY_FAILED",
@@ -65,19 +68,19 @@ _DISTRUST = (
     ),
     (
         "Failed to create security handshaker",
-        "the certificates or the key given to know it by can't be used",
+        "the certificates or the key that were given can't be used",
         "Check --ca-file, --certificate-file and --key-file: the key must be the certificate's, all in PEM.",
     ),
 )
 #: What gRPC says, of an encrypted channel or one in the clear, and what to do.
 _MISUNDERSTOOD = (
-    ("WRONG_VERSION_NUMBER", True, "It listens in the clear: leave --ca-file and grpcs:// away."),
+    ("WRONG_VERSION_NUMBER", True, "It does not encrypt: leave out --ca-file and grpcs://."),
     (
         "Socket closed",
         True,
         "It may ask for a client's certificate, of an authority that it knows: --certificate-file and --key-file.",
     ),
-    ("Socket closed", False, "It may listen by TLS: give the certificate of its authority with --ca-file."),
+    ("Socket closed", False, "It may expect TLS: give the certificate of its authority with --ca-file."),
 )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.work import REWRITE, Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
 
@@ -25,6 +26,42 @@ def decode_attempt(message: opb.TaskAttempt) -> Attempt:
     return Attempt(TaskId(message.process_id, message.task_id), message.attempt)
 
 
+def put_work(task: opb.Task, work: Work) -> None:
+    """Set the task's work."""
+    if work.kind == REWRITE:
+        task.rewrite.ParseFromString(work.payload)
+    else:
+        task.other.CopyFrom(opb.KindMessage(kind=work.kind, payload=work.payload))
+
+
+def work_of(task: opb.Task) -> Work:
+    """The task's work; of the kind "" where the message has none that is known here."""
+    match task.WhichOneof("work"):
+        case "rewrite":
+            return Work(REWRITE, task.rewrite.SerializeToString(deterministic=True))
+        case "other":
+            return Work(task.other.kind, task.other.payload)
+    return Work("", b"")
+
+
+def put_result(message: opb.TaskResult, result: WorkResult) -> None:
+    """Set what was done."""
+    if result.kind == REWRITE:
+        message.rewrite.ParseFromString(result.payload)
+    else:
+        message.other.CopyFrom(opb.KindMessage(kind=result.kind, payload=result.payload))
+
+
+def result_of(message: opb.TaskResult) -> WorkResult | None:
+    """What was done; None for a failure, a refusal, and what is not known here."""
+    match message.WhichOneof("result"):
+        case "rewrite":
+            return WorkResult(REWRITE, message.rewrite.SerializeToString(deterministic=True))
+        case "other":
+            return WorkResult(message.other.kind, message.other.payload)
+    return None
+
+
 def encode_input(work: RewriteInput) -> pb.RewriteInput:
     return pb.RewriteInput(
         table=_encode_context(work.table),
@@ -34,6 +71,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
         sequence_number=work.sequence_number,
         target_size_bytes=work.target_size_bytes,
         output_count=work.output_count,
+        marks_converted=work.marks_converted,
     )
 
 
@@ -46,6 +84,7 @@ def decode_input(message: pb.RewriteInput) -> RewriteInput:
         sequence_number=message.sequence_number,
         target_size_bytes=message.target_size_bytes,
         output_count=message.output_count,
+        marks_converted=message.marks_converted,
     )
 
 

@@ -96,6 +96,7 @@ class RegisterRequest(_message.Message):
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     RUNNING_FIELD_NUMBER: _builtins.int
     PREVIOUS_OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    WORK_KINDS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     threads: _builtins.int
     memory_bytes: _builtins.int
@@ -109,6 +110,10 @@ class RegisterRequest(_message.Message):
     def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAttempt]:
         """attempts that go on from an earlier registration"""
 
+    @_builtins.property
+    def work_kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what it can execute; none stands for rewriting alone"""
+
     def __init__(
         self,
         *,
@@ -120,10 +125,11 @@ class RegisterRequest(_message.Message):
         heartbeat_interval_ms: _builtins.int = ...,
         running: _abc.Iterable[Global___TaskAttempt] | None = ...,
         previous_optimizer_id: _builtins.str = ...,
+        work_kinds: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "heartbeat_interval_ms", b"heartbeat_interval_ms", "labels", b"labels", "memory_bytes", b"memory_bytes", "previous_optimizer_id", b"previous_optimizer_id", "protocol_version", b"protocol_version", "running", b"running", "threads", b"threads"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "heartbeat_interval_ms", b"heartbeat_interval_ms", "labels", b"labels", "memory_bytes", b"memory_bytes", "previous_optimizer_id", b"previous_optimizer_id", "protocol_version", b"protocol_version", "running", b"running", "threads", b"threads", "work_kinds", b"work_kinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,6 +267,30 @@ class PollTaskRequest(_message.Message):
 Global___PollTaskRequest: _TypeAlias = PollTaskRequest  # noqa: Y015
 
 @_typing.final
+class KindMessage(_message.Message):
+    """Work or a result whose message belongs to its kind, as a plug-in defines it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    PAYLOAD_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    payload: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        payload: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "payload", b"payload"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___KindMessage: _TypeAlias = KindMessage  # noqa: Y015
+
+@_typing.final
 class Task(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -269,6 +299,7 @@ class Task(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     START_TO_CLOSE_MS_FIELD_NUMBER: _builtins.int
     REWRITE_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
     thread_id: _builtins.int
     table: _builtins.str
     start_to_close_ms: _builtins.int
@@ -276,6 +307,8 @@ class Task(_message.Message):
     def attempt(self) -> Global___TaskAttempt: ...
     @_builtins.property
     def rewrite(self) -> _rewrite_pb2.RewriteInput: ...
+    @_builtins.property
+    def other(self) -> Global___KindMessage: ...
     def __init__(
         self,
         *,
@@ -284,12 +317,13 @@ class Task(_message.Message):
         table: _builtins.str = ...,
         start_to_close_ms: _builtins.int = ...,
         rewrite: _rewrite_pb2.RewriteInput | None = ...,
+        other: Global___KindMessage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rewrite", b"rewrite", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "other", b"other", "rewrite", b"rewrite", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rewrite", b"rewrite", "start_to_close_ms", b"start_to_close_ms", "table", b"table", "thread_id", b"thread_id", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "other", b"other", "rewrite", b"rewrite", "start_to_close_ms", b"start_to_close_ms", "table", b"table", "thread_id", b"thread_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["rewrite"]  # noqa: Y015
+    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["rewrite", "other"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
 
@@ -428,30 +462,62 @@ class TaskFailure(_message.Message):
 Global___TaskFailure: _TypeAlias = TaskFailure  # noqa: Y015
 
 @_typing.final
+class WorkRefusal(_message.Message):
+    """The optimizer does not know the kind of work: nothing was begun, and nothing has failed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    message: _builtins.str
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WorkRefusal: _TypeAlias = WorkRefusal  # noqa: Y015
+
+@_typing.final
 class TaskResult(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ATTEMPT_FIELD_NUMBER: _builtins.int
     REWRITE_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    OTHER_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attempt(self) -> Global___TaskAttempt: ...
     @_builtins.property
     def rewrite(self) -> _rewrite_pb2.RewriteOutput: ...
     @_builtins.property
     def failure(self) -> Global___TaskFailure: ...
+    @_builtins.property
+    def other(self) -> Global___KindMessage: ...
+    @_builtins.property
+    def refusal(self) -> Global___WorkRefusal: ...
     def __init__(
         self,
         *,
         attempt: Global___TaskAttempt | None = ...,
         rewrite: _rewrite_pb2.RewriteOutput | None = ...,
         failure: Global___TaskFailure | None = ...,
+        other: Global___KindMessage | None = ...,
+        refusal: Global___WorkRefusal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["rewrite", "failure"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["rewrite", "failure", "other", "refusal"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 

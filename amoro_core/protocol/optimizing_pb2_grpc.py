@@ -100,6 +100,7 @@ class OptimizingServiceServicer:
 
     def CompleteTask(self, request, context):
         """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
+        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

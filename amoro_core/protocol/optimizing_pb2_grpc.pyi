@@ -44,7 +44,9 @@ class OptimizingServiceStub:
     AckTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]
     """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]
-    """Reports results. Idempotent for one attempt and payload; a stale result is absorbed."""
+    """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
+    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+    """
     Deregister: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.DeregisterRequest, _optimizing_pb2.DeregisterResponse]
     """Leaves: unfinished attempts are planned again."""
 
@@ -62,7 +64,9 @@ class OptimizingServiceAsyncStub(OptimizingServiceStub):
     AckTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]  # type: ignore[assignment]
     """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]  # type: ignore[assignment]
-    """Reports results. Idempotent for one attempt and payload; a stale result is absorbed."""
+    """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
+    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+    """
     Deregister: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.DeregisterRequest, _optimizing_pb2.DeregisterResponse]  # type: ignore[assignment]
     """Leaves: unfinished attempts are planned again."""
 
@@ -107,7 +111,9 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _optimizing_pb2.CompleteTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_optimizing_pb2.CompleteTaskResponse, _abc.Awaitable[_optimizing_pb2.CompleteTaskResponse]]:
-        """Reports results. Idempotent for one attempt and payload; a stale result is absorbed."""
+        """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
+        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+        """
 
     @_abc_1.abstractmethod
     def Deregister(

@@ -467,11 +467,14 @@ class RewriteInput(_message.Message):
     SEQUENCE_NUMBER_FIELD_NUMBER: _builtins.int
     TARGET_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_COUNT_FIELD_NUMBER: _builtins.int
+    MARKS_CONVERTED_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
     """S: the data sequence number of the outputs"""
     target_size_bytes: _builtins.int
     output_count: _builtins.int
     """outputs expected; they are sized evenly"""
+    marks_converted: _builtins.bool
+    """a converted file gets its position delete even without positions, as a mark"""
     @_builtins.property
     def table(self) -> Global___TableContext: ...
     @_builtins.property
@@ -496,10 +499,11 @@ class RewriteInput(_message.Message):
         sequence_number: _builtins.int = ...,
         target_size_bytes: _builtins.int = ...,
         output_count: _builtins.int = ...,
+        marks_converted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "deletes", b"deletes", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

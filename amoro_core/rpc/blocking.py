@@ -5,9 +5,11 @@ from datetime import timedelta
 import grpc
 
 from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.paging import page_by_name
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.rpc import views
 from amoro_core.rpc.administering import AdminCalls, word
+from amoro_core.services.overview import page_limit
 
 
 class BlockerCalls(AdminCalls):
@@ -27,15 +29,17 @@ class BlockerCalls(AdminCalls):
                 self._blockers.block(runtime.table_id, frozenset(operations), held_for, request.reason)
             )
 
-        return await self._as_admin(context, work)
+        return await self._run("BlockTable", context, work)
 
     async def RenewBlocker(
         self,
         request: pb.RenewBlockerRequest,
         context: grpc.aio.ServicerContext[pb.RenewBlockerRequest, pb.Blocker],
     ) -> pb.Blocker:
-        return await self._as_admin(
-            context, lambda: views.blocker(self._blockers.renew(request.blocker_id, _duration(request.hold_ms)))
+        return await self._run(
+            "RenewBlocker",
+            context,
+            lambda: views.blocker(self._blockers.renew(request.blocker_id, _duration(request.hold_ms))),
         )
 
     async def ReleaseBlocker(
@@ -43,7 +47,9 @@ class BlockerCalls(AdminCalls):
         request: pb.ReleaseBlockerRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseBlockerRequest, pb.Blocker],
     ) -> pb.Blocker:
-        return await self._as_admin(context, lambda: views.blocker(self._blockers.release(request.blocker_id)))
+        return await self._run(
+            "ReleaseBlocker", context, lambda: views.blocker(self._blockers.release(request.blocker_id))
+        )
 
     async def ListBlockers(
         self,
@@ -51,10 +57,13 @@ class BlockerCalls(AdminCalls):
         context: grpc.aio.ServicerContext[pb.ListBlockersRequest, pb.ListBlockersResponse],
     ) -> pb.ListBlockersResponse:
         def work() -> pb.ListBlockersResponse:
-            table_id = self._tables.ensure(self._catalogs.resolve(request.table)).table_id if request.table else None
-            return pb.ListBlockersResponse(blockers=map(views.blocker, self._blockers.list_active(table_id)))
+            table_id = self._tables.id_of(self._catalogs.resolve(request.table)) if request.table else None
+            # Their ids begin with the time at which they were taken.
+            held, limit = self._blockers.list_active(table_id), page_limit(request.limit)
+            page = page_by_name(held, request.after, limit, lambda item: item.blocker.blocker_id)
+            return pb.ListBlockersResponse(blockers=map(views.blocker, page.items), next=page.next, total=page.total)
 
-        return await self._as_admin(context, work)
+        return await self._run("ListBlockers", context, work)
 
 
 def _duration(milliseconds: int) -> timedelta | None:

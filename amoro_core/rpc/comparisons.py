@@ -29,6 +29,7 @@ def comparison(item: Comparison) -> pb.Comparison:
         rows_after=sum(partition.after.rows for partition in item.partitions),
         equal=item.is_equal,
         partitions=[compared(partition) for partition in item.partitions],
+        disputed_deletes=item.disputed_deletes,
     )
 
 

@@ -3,13 +3,18 @@
 from typing import Any, NoReturn
 
 import grpc
-import structlog
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError
+from amoro_core.events import get_logger
 from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import cut
 
-log = structlog.get_logger("amoro.rpc")
+log = get_logger("amoro.rpc")
+
+#: Bytes on the wire. Clients take 8 kB of trailing metadata in all, and hear of nothing but that where there is more.
+_LONGEST_MESSAGE = 4096
+_LONGEST_HINT = 1024
 
 #: The status of an error is that of its nearest class in this table.
 STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
@@ -38,7 +43,10 @@ def status_of(error: AmoroError) -> grpc.StatusCode:
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
-    """End the call with the error: its message as details, code, exit status and hint as trailing metadata."""
+    """End the call with the error: its message as details, code, exit status and hint as trailing metadata.
+
+    What is too long for that is cut, with its length said.
+    """
     if not isinstance(error, AmoroError):
         log.exception("call.failed", exc_info=error)
         error = AmoroError(
@@ -46,10 +54,10 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseExceptio
         )
     await context.abort(
         status_of(error),
-        error.message,
+        cut(error.message, _LONGEST_MESSAGE),
         (
             ("amoro-code", error.code),
             ("amoro-exit", str(error.exit_status)),
-            ("amoro-hint-bin", error.hint.encode()),
+            ("amoro-hint-bin", cut(error.hint, _LONGEST_HINT).encode()),
         ),
     )

@@ -11,13 +11,14 @@ import grpc
 
 from amoro_core.errors import InvalidArgument, UnknownToken
 from amoro_core.model.processes import Optimizer
-from amoro_core.protocol import codec, rewrite_pb2
+from amoro_core.model.work import REWRITE, WorkResult
+from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
 from amoro_core.rpc.calls import Changes, bearer, off_loop, wait_for
 from amoro_core.rpc.errors import abort
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Failure, OptimizingService
+from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Refusal
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
@@ -73,6 +74,7 @@ class OptimizingServicer(OptimizingServiceServicer):
                     heartbeat_interval=timedelta(milliseconds=request.heartbeat_interval_ms)
                     or self._heartbeat_interval,
                     running=[codec.decode_attempt(attempt) for attempt in request.running],
+                    kinds=tuple(request.work_kinds) or (REWRITE,),
                     previous_id=request.previous_optimizer_id,
                 ),
             )
@@ -114,25 +116,14 @@ class OptimizingServicer(OptimizingServiceServicer):
             if optimizer.draining:
                 return pb.PollTaskResponse()
             handed = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
-            return pb.PollTaskResponse(
-                tasks=[
-                    pb.Task(
-                        attempt=codec.encode_attempt(task.attempt),
-                        thread_id=task.thread_id,
-                        table=str(task.table),
-                        start_to_close_ms=round(self._start_to_close.total_seconds() * 1000),
-                        rewrite=rewrite_pb2.RewriteInput.FromString(task.payload),
-                    )
-                    for task in handed
-                ]
-            )
+            return pb.PollTaskResponse(tasks=[self._task(task) for task in handed])
 
         deadline = time.monotonic() + min(request.wait_ms / 1000, MAX_POLL_WAIT_S)
         while True:
             planned = self._work.current()
             answer = await self._as_optimizer(context, work)
             left = deadline - time.monotonic()
-            if answer.tasks or left <= 0:
+            if answer.tasks or left <= 0 or self._work.are_over:
                 return answer
             await wait_for(planned, left)
 
@@ -181,13 +172,18 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         return await self._as_optimizer(context, work)
 
-    def _complete_one(self, optimizer_id: str, result: pb.TaskResult) -> pb.CompleteResult:
-        outcome = (
-            codec.decode_output(result.rewrite)
-            if result.WhichOneof("result") == "rewrite"
-            else Failure(result.failure.code, result.failure.message)
+    def _task(self, handed: HandedTask) -> pb.Task:
+        task = pb.Task(
+            attempt=codec.encode_attempt(handed.attempt),
+            thread_id=handed.thread_id,
+            table=str(handed.table),
+            start_to_close_ms=round(self._start_to_close.total_seconds() * 1000),
         )
-        accepted = self._optimizing.complete(optimizer_id, codec.decode_attempt(result.attempt), outcome)
+        codec.put_work(task, handed.work)
+        return task
+
+    def _complete_one(self, optimizer_id: str, result: pb.TaskResult) -> pb.CompleteResult:
+        accepted = self._optimizing.complete(optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
         return pb.CompleteResult(
             attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if accepted else pb.REPORT_STATUS_STALE
         )
@@ -201,3 +197,19 @@ class OptimizingServicer(OptimizingServiceServicer):
             raise
         except Exception as error:
             await abort(context, error)
+
+
+def _outcome(message: pb.TaskResult) -> WorkResult | Failure | Refusal:
+    """What the optimizer says of the attempt. Raises InvalidArgument for what is not known here."""
+    match message.WhichOneof("result"):
+        case "failure":
+            return Failure(message.failure.code, message.failure.message)
+        case "refusal":
+            return Refusal(message.refusal.kind, message.refusal.message)
+    result = codec.result_of(message)
+    if result is None:
+        raise InvalidArgument(
+            f"the result of attempt {codec.decode_attempt(message.attempt)} is of no kind that this coordinator knows",
+            hint="Update the coordinator: the optimizer is of a later version.",
+        )
+    return result

@@ -5,16 +5,16 @@ from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from amoro_core.errors import AddressInUse
+from amoro_core.events import get_logger
 from amoro_core.model.metrics import METRICS, MetricKind, Sample
 from amoro_core.rpc.ports import holder_of
 
-log = structlog.get_logger("amoro.scraping")
+log = get_logger("amoro.scraping")
 
 HOST = "127.0.0.1"
 _TIMEOUT_S = 10.0
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
                 else:
                     self._answer(HTTPStatus.OK, text, CONTENT_TYPE_LATEST)
             case "/metrics":
-                self._answer(HTTPStatus.UNAUTHORIZED, b"a token of the kind admin is needed\n")
+                self._answer(HTTPStatus.UNAUTHORIZED, b"a token with the role viewer is needed\n")
             case _:
                 self._answer(HTTPStatus.NOT_FOUND, b"there are /metrics, /livez and /readyz\n")
 

@@ -25,7 +25,7 @@ STOP_GRACE_S = 1.0
 
 
 class Server:
-    """Serves both services on one address until stopped.
+    """Serves both services on one address until stopped; without `optimizing` that for people alone.
 
     With certificates the address is encrypted, and who may read the state directory has one on loopback beside it.
     """
@@ -34,8 +34,9 @@ class Server:
         self,
         host: str,
         port: int,
-        optimizing: Callable[[], OptimizingServiceServicer],
         admin: Callable[[], AdminServiceServicer],
+        optimizing: Callable[[], OptimizingServiceServicer] | None,
+        *,
         changes: Sequence[Changes],
         certificates: Certificates | None = None,
     ) -> None:
@@ -69,10 +70,10 @@ class Server:
             self._end_loop()
             raise
 
-    def stop(self) -> None:
-        """Refuse new calls, end the running ones after a moment, and stop."""
+    def stop(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Refuse new calls, end the running ones after so many seconds, and stop."""
         if self._thread.is_alive():
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result()
+            asyncio.run_coroutine_threadsafe(self._stop(grace_s), self._loop).result()
             self._end_loop()
 
     async def _start(self) -> None:
@@ -83,7 +84,8 @@ class Server:
                 ("grpc.so_reuseport", 0),
             ]
         )
-        add_OptimizingServiceServicer_to_server(self._optimizing(), server)
+        if self._optimizing is not None:
+            add_OptimizingServiceServicer_to_server(self._optimizing(), server)
         add_AdminServiceServicer_to_server(self._admin(), server)
         health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -110,11 +112,11 @@ class Server:
             await health.set(name, health_pb2.HealthCheckResponse.SERVING)
         self._server = server
 
-    async def _stop(self) -> None:
+    async def _stop(self, grace_s: float) -> None:
         for change in self._changes:
-            change.fire()
+            change.end()
         if self._server is not None:
-            await self._server.stop(STOP_GRACE_S)
+            await self._server.stop(grace_s)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
-import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.events import get_logger
 from amoro_core.model.trust import Certificates
 
-log = structlog.get_logger("amoro.tls")
+log = get_logger("amoro.tls")
 
 
 def server_credentials(files: Certificates) -> grpc.ServerCredentials:

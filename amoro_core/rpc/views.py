@@ -10,15 +10,25 @@ from amoro_core.model.config import EffectiveProperty, Enabled
 from amoro_core.model.containers import Instance, InstanceStatus, InstancesView
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.plans import Evaluation, PartitionVerdict
-from amoro_core.model.processes import Attempt, CatalogConfig, Optimizer, OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import (
+    Attempt,
+    CatalogConfig,
+    Optimizer,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskStatus,
+)
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthParts, SnapshotFacts, TableIdentifier, TableRuntime
 from amoro_core.model.tokens import AccessToken
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.blockers import HeldBlocker
+from amoro_core.services.catalogs import Selected
 from amoro_core.services.groups import GroupView
 from amoro_core.services.inspecting import ShownFiles
 from amoro_core.services.optimizers import Life
-from amoro_core.services.optimizing import ProcessView
+from amoro_core.services.overview import ProcessSummary
 from amoro_core.services.tables import Preview
 
 
@@ -45,7 +55,9 @@ def catalog(
     )
 
 
-def table(runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker]) -> pb.Table:
+def table(
+    runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], nobody: str
+) -> pb.Table:
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -53,7 +65,7 @@ def table(runtime: TableRuntime, active: OptimizingProcess | None, blockers: Seq
         location=runtime.location,
         group=runtime.group,
         status=runtime.status.value,
-        status_reason=f"{runtime.refusal}: {runtime.status_reason}" if runtime.refusal else runtime.status_reason,
+        status_reason=_status_reason(runtime, active),
         status_since_ms=milliseconds(runtime.status_since),
         enabled=runtime.enabled,
         enabled_origin=runtime.enabled_origin,
@@ -66,7 +78,14 @@ def table(runtime: TableRuntime, active: OptimizingProcess | None, blockers: Seq
         health_score=runtime.summary.health_score,
         health_parts=health_parts(runtime.health) if runtime.health else None,
         blockers=blockers,
+        no_optimizer=nobody,
     )
+
+
+def _status_reason(runtime: TableRuntime, active: OptimizingProcess | None) -> str:
+    if active is not None and active.waiting:
+        return active.waiting
+    return f"{runtime.refusal}: {runtime.status_reason}" if runtime.refusal else runtime.status_reason
 
 
 def blocker(held: HeldBlocker) -> pb.Blocker:
@@ -101,7 +120,7 @@ def table_properties(
 
 
 def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.TableHealth:
-    parts = evaluation.health or FAULTLESS
+    parts, summary, basis = evaluation.health or FAULTLESS, evaluation.summary, evaluation.basis
     return pb.TableHealth(
         table=str(identifier),
         health_score=parts.score,
@@ -110,13 +129,19 @@ def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.Tabl
         position_deletes=parts.position_deletes,
         files=files(evaluation.summary),
         reason=evaluation.reason,
+        fragmentation=summary.fragment_files / summary.data_files if summary.data_files else 0.0,
+        weight=basis.weight if basis else 0.0,
+        fragment_bytes=basis.fragment_size if basis else 0,
+        target_bytes=basis.min_target_size if basis else 0,
+        full_weight_files=basis.full_weight_files if basis else 0,
     )
 
 
 def table_files(shown: ShownFiles) -> pb.ListTableFilesResponse:
     return pb.ListTableFilesResponse(
         snapshot_id=shown.snapshot_id or 0,
-        total=shown.total,
+        total=shown.files.total,
+        next=shown.files.next,
         files=[
             pb.TableFile(
                 path=item.file.path,
@@ -129,13 +154,29 @@ def table_files(shown: ShownFiles) -> pb.ListTableFilesResponse:
                 deletes=item.deletes,
                 dangling=item.is_dangling,
             )
-            for item in shown.files
+            for item in shown.files.items
+        ],
+    )
+
+
+def selected(found: Selected) -> pb.SelectTablesResponse:
+    return pb.SelectTablesResponse(
+        tables=[str(table) for table in found.tables],
+        unlisted=[
+            pb.UnlistedCatalog(
+                catalog=name,
+                code=error.code,
+                exit_status=error.exit_status,
+                message=error.message,
+                hint=error.hint or error.remedy,
+            )
+            for name, error in found.unlisted
         ],
     )
 
 
 def token(item: AccessToken, secret: str = "") -> pb.Token:
-    return pb.Token(name=item.name, kind=item.kind.value, created_ms=milliseconds(item.created_at), token=secret)
+    return pb.Token(name=item.name, kind=item.role.value, created_ms=milliseconds(item.created_at), token=secret)
 
 
 def snapshot(facts: SnapshotFacts) -> pb.Snapshot:
@@ -173,6 +214,7 @@ def plan(preview: Preview) -> pb.Plan:
             partition(verdict, path)
             for verdict, path in zip(evaluation.partitions, preview.partition_paths, strict=True)
         ],
+        disputed_deletes=preview.disputed_deletes,
     )
     message.MergeFrom(evaluated(runtime, evaluation))
     return message
@@ -207,12 +249,12 @@ def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
     )
 
 
-def process(view: ProcessView, progress: Mapping[Attempt, tuple[int, int]], revertible: bool) -> pb.Process:
-    item = view.process
-    done = ("success", "failed", "canceled")
+def process(summary: ProcessSummary, nobody: str) -> pb.Process:
+    """The process without its tasks; `revertible` of its receipt is not said."""
+    item, figures = summary.process, summary.figures
     return pb.Process(
         process_id=item.process_id,
-        table=str(view.table),
+        table=str(summary.table),
         type=item.type.value,
         status=item.status.value,
         trigger=item.trigger,
@@ -222,36 +264,48 @@ def process(view: ProcessView, progress: Mapping[Attempt, tuple[int, int]], reve
         finished_ms=milliseconds(item.finished_at),
         failure_code=item.failure_code,
         failure=item.failure,
-        tasks=[
-            pb.TaskInfo(
-                task_id=task.task_id.number,
-                status=task.status.value,
-                attempt=task.attempt,
-                optimizer_id=task.thread.optimizer_id if task.thread else "",
-                thread_id=task.thread.thread_id if task.thread else 0,
-                partition=task.partition,
-                input_files=task.input_files,
-                input_bytes=task.input_bytes,
-                failure=task.failure,
-                started_ms=milliseconds(task.acked_at),
-                finished_ms=milliseconds(task.finished_at),
-                rows_done=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[0],
-                rows_total=progress.get(Attempt(task.task_id, task.attempt), (0, 0))[1],
-                scheduled_ms=milliseconds(task.scheduled_at),
-                failed_runs=task.failed_runs,
-                lost_attempts=task.lost_attempts,
-                failure_code=task.failure_code,
-            )
-            for task in view.tasks
-        ],
-        receipt=receipt(item.receipt, revertible) if item.receipt else None,
-        tasks_total=len(view.tasks),
-        tasks_done=sum(task.status.value in done for task in view.tasks),
+        receipt=receipt(item.receipt) if item.receipt else None,
+        tasks_total=figures.total,
+        tasks_done=figures.by_status[TaskStatus.SUCCESS],
         exit_status=exit_status(item.status, item.failure_code),
+        where=item.where,
+        waiting=item.waiting,
+        retry_ms=milliseconds(item.delay.retry_at if item.delay else None),
+        no_optimizer=nobody,
+        task_counts=pb.TaskCounts(**{status.value: tasks for status, tasks in figures.by_status.items()}),
+        input_bytes=figures.input_bytes,
+        input_bytes_done=figures.input_bytes_done,
+        busy_optimizers=figures.busy_optimizers,
     )
 
 
-def receipt(made: Receipt, revertible: bool) -> pb.Receipt:
+def task(item: OptimizingTask, progress: Mapping[Attempt, tuple[int, int]]) -> pb.TaskInfo:
+    """The task with the rows that its optimizer said last, done and in all. What succeeded has all of them."""
+    who = item.thread or item.ended_on
+    rows = progress.get(Attempt(item.task_id, item.attempt), (0, 0))
+    done, total = (item.input_rows, item.input_rows) if item.status is TaskStatus.SUCCESS else rows
+    return pb.TaskInfo(
+        task_id=item.task_id.number,
+        status=item.status.value,
+        attempt=item.attempt,
+        optimizer_id=who.optimizer_id if who else "",
+        thread_id=who.thread_id if who else 0,
+        partition=item.partition,
+        input_files=item.input_files,
+        input_bytes=item.input_bytes,
+        failure=item.failure,
+        started_ms=milliseconds(item.acked_at),
+        finished_ms=milliseconds(item.finished_at),
+        rows_done=done,
+        rows_total=total,
+        scheduled_ms=milliseconds(item.scheduled_at),
+        failed_runs=item.failed_runs,
+        lost_attempts=item.lost_attempts,
+        failure_code=item.failure_code,
+    )
+
+
+def receipt(made: Receipt) -> pb.Receipt:
     return pb.Receipt(
         data_files_before=made.data_files_before,
         data_files_after=made.data_files_after,
@@ -265,11 +319,11 @@ def receipt(made: Receipt, revertible: bool) -> pb.Receipt:
         snapshot_id=made.snapshot_id,
         base_snapshot_id=made.base_snapshot_id,
         duration_ms=made.duration_ms,
-        revertible=revertible,
+        disputed_deletes=made.disputed_deletes,
     )
 
 
-def group(view: GroupView, kept: InstancesView, *, uses: bool) -> pb.Group:
+def group(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> pb.Group:
     """`uses` False: without what its tables used, and without its instances one by one."""
     return pb.Group(
         name=view.group.name,
@@ -298,6 +352,7 @@ def group(view: GroupView, kept: InstancesView, *, uses: bool) -> pb.Group:
         start_failure=kept.failure,
         retry_start_ms=milliseconds(kept.retry_at),
         gave_up_starting=kept.has_given_up,
+        no_optimizer=nobody,
     )
 
 

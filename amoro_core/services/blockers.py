@@ -4,19 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import structlog
-
 from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
-from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.events import get_logger
+from amoro_core.model.blockers import LONGEST_HOLD, BlockedOperation, Blocker
 from amoro_core.model.ids import uuid7
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.store import blockers, processes, tables
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 
-log = structlog.get_logger("amoro.blockers")
+log = get_logger("amoro.blockers")
 
 #: Who needs longer renews: a holder that died must not keep a table from being optimized for ever.
-LONGEST = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,12 @@ class BlockerService:
         above zero and at most a day.
         """
         if not operations:
-            raise InvalidArgument("a blocker blocks something", hint=f"One of: {', '.join(BlockedOperation)}.")
+            raise InvalidArgument(
+                "a blocker needs at least one operation", hint=f"One of: {', '.join(BlockedOperation)}."
+            )
         duration = _checked(held_for or self._held_for)
 
-        def take(db: Database) -> HeldBlocker:
+        def take(db: Connection) -> HeldBlocker:
             now = self._clock()
             runtime = tables.get(db, table_id)
             held = blockers.find_against(db, table_id, operations, now)
@@ -93,7 +93,7 @@ class BlockerService:
         """
         duration = None if held_for is None else _checked(held_for)
 
-        def lengthen(db: Database) -> HeldBlocker:
+        def lengthen(db: Connection) -> HeldBlocker:
             now = self._clock()
             held = blockers.find_by_prefix(db, blocker_id, now)
             longer = duration or held.held_for
@@ -105,7 +105,7 @@ class BlockerService:
     def release(self, blocker_id: str) -> HeldBlocker:
         """Let the table go; what held it. The id may be a prefix. Raises BlockerNotFound."""
 
-        def drop(db: Database) -> HeldBlocker:
+        def drop(db: Connection) -> HeldBlocker:
             held = blockers.find_by_prefix(db, blocker_id, self._clock())
             blockers.remove(db, held.blocker_id)
             return HeldBlocker(held, tables.get(db, held.table_id).identifier)
@@ -134,6 +134,8 @@ class BlockerService:
 
 
 def _checked(held_for: timedelta) -> timedelta:
-    if not timedelta(0) < held_for <= LONGEST:
-        raise InvalidArgument("a blocker is held for more than nothing and at most a day", hint="Renew it in time.")
+    if not timedelta(0) < held_for <= LONGEST_HOLD:
+        raise InvalidArgument(
+            "a blocker lasts longer than 0 seconds and at most 1 day", hint="Renew it before it ends."
+        )
     return held_for

@@ -4,18 +4,21 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import structlog
-
-from amoro_core.errors import AlreadyExists, CatalogNotFound, Conflict, InvalidArgument
+from amoro_core.errors import AlreadyExists, AmoroError, CatalogNotFound, Conflict, InvalidArgument, TableNotFound
+from amoro_core.events import get_logger
 from amoro_core.formats.port import TableFormat
 from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.grants import is_strict
+from amoro_core.model.paths import flaw_of_prefix
+from amoro_core.model.patterns import is_pattern, parse_pattern
+from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
 from amoro_core.model.tables import TableIdentifier, parse_table
+from amoro_core.model.texts import NAMES, is_name
 from amoro_core.store import catalogs, tables
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 
-log = structlog.get_logger("amoro.catalogs")
+log = get_logger("amoro.catalogs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +33,18 @@ class CatalogChange:
     removed_site_files: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What names and patterns mean."""
+
+    tables: tuple[TableIdentifier, ...]
+    unlisted: tuple[tuple[str, AmoroError], ...]  # catalogs that could not be listed, and why
+
+
 class CatalogService:
     """Catalogs by name. One added here hides one of the same name in pyiceberg's configuration.
 
-    What is given has the properties of its uploaded files beneath its own.
+    What is given has the properties of its uploaded files beneath its own, and what settings say about its locations.
     """
 
     def __init__(
@@ -42,23 +53,25 @@ class CatalogService:
         tables: TableFormat,
         foreign: Callable[[], Sequence[CatalogConfig]],
         mask: Callable[[Mapping[str, str]], dict[str, str]],
+        rules: Callable[[str], CatalogRules] = CatalogRules,
     ) -> None:
         self._store = store
         self._format = tables
         self._foreign = foreign
         self._mask = mask
+        self._rules = rules
 
     def list_catalogs(self) -> list[CatalogConfig]:
         """All known catalogs, in order of their names."""
-        known = {config.name: config for config in self._foreign()}
-        known |= {config.name: config.with_site_files() for config in self._store.read(catalogs.list_catalogs)}
+        known = {config.name: self._whole(config) for config in self._foreign()}
+        known |= {config.name: self._whole(config) for config in self._store.read(catalogs.list_catalogs)}
         return [known[name] for name in sorted(known)]
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""
         own = self._store.read(lambda db: catalogs.find(db, name))
         if own is not None:
-            return own.with_site_files()
+            return self._whole(own)
         known = {config.name: config for config in self.list_catalogs()}
         if name in known:
             return known[name]
@@ -73,16 +86,15 @@ class CatalogService:
 
     def add(self, config: CatalogConfig, site_files: Mapping[str, str] | None = None) -> CatalogConfig:
         """Keep a catalog after its connection was tried. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
-        if not config.name or any(letter in config.name for letter in ".` \t\n/"):
-            raise InvalidArgument(
-                f"{config.name!r} can't be the name of a catalog", hint="Use letters, digits, _ and -."
-            )
+        if not is_name(config.name) or any(letter in config.name for letter in ".`/"):
+            raise InvalidArgument(f"{config.name!r} can't be the name of a catalog", hint=NAMES)
         if self._store.read(lambda db: catalogs.find(db, config.name)) is not None:
             raise AlreadyExists(f"catalog {config.name!r} exists already")
+        _require_prefixes(config.allowed_locations)
         config = replace(config, site_files=self._read(config.site_files, site_files or {}))
         self._check(config)
         self._store.write(lambda db: catalogs.add(db, config))
-        return config.with_site_files()
+        return self._whole(config)
 
     def update(self, name: str, change: CatalogChange) -> CatalogConfig:
         """Keep a catalog changed, after the connection it describes was tried.
@@ -90,22 +102,27 @@ class CatalogService:
         Raises CatalogNotFound, InvalidArgument (a catalog that pyiceberg configures, a removal of what is not there),
         CatalogUnavailable; nothing is changed then.
         """
+        _require_prefixes(change.allowed_locations)
         before = self._own(name, "changed")
         after = _changed(before, change)
         after = replace(after, site_files=self._read(after.site_files, change.site_files))
         self._check(after)
 
-        def keep(db: Database) -> CatalogConfig:
+        def keep(db: Connection) -> CatalogConfig:
             if catalogs.find(db, name) != before:
                 raise Conflict(f"somebody else changed catalog {name!r} meanwhile", hint="Look at it and try again.")
             return catalogs.save(db, after)
 
         self._store.write(keep)
         log.info("catalog.updated", catalog=name)
-        return after.with_site_files()
+        return self._whole(after)
+
+    def _whole(self, config: CatalogConfig) -> CatalogConfig:
+        return config.with_site_files().with_rules(self._rules(config.name))
 
     def _check(self, config: CatalogConfig) -> None:
         whole = config.with_site_files()
+        is_strict(whole)
         discovery_filter(dict(whole.properties))
         check_defaults(dict(whole.properties))
         self._format.check(whole)
@@ -124,7 +141,7 @@ class CatalogService:
         """
         self._own(name, "removed")
 
-        def forget(db: Database) -> int:
+        def forget(db: Connection) -> int:
             forgotten = tables.remove_all(db, name)
             catalogs.remove(db, name)
             return forgotten
@@ -140,8 +157,9 @@ class CatalogService:
             return config
         self.get(name)
         raise InvalidArgument(
-            f"catalog {name!r} stands in pyiceberg's own configuration and can't be {verb} here",
-            hint="Edit ~/.pyiceberg.yaml or the PYICEBERG_CATALOG__… variables of the coordinator.",
+            f"catalog {name!r} is defined in pyiceberg's own configuration and can't be {verb} here",
+            hint="Edit ~/.pyiceberg.yaml or the PYICEBERG_CATALOG__… variables of the coordinator; allow locations "
+            f"in its amoro.yaml: catalogs: {{{name}: {{allow-locations: [PREFIX]}}}}",
         )
 
     def commits_refused(self, config: CatalogConfig) -> str | None:
@@ -165,6 +183,50 @@ class CatalogService:
             identifier = TableIdentifier(only, (identifier.catalog, *identifier.namespace), identifier.name)
         self.get(identifier.catalog)
         return identifier
+
+    def select(self, names: Sequence[str]) -> Selected:
+        """The tables that names and patterns mean, in their order, each once; without names those of all catalogs.
+
+        Catalogs are listed anew for patterns; one that can't be is told beside the others. Raises InvalidArgument, and
+        TableNotFound for a pattern that means no table of catalogs that were all listed.
+        """
+        known = [config.name for config in self.list_catalogs()]
+        only = known[0] if len(known) == 1 else None
+        listed: dict[str, list[TableIdentifier]] = {}
+        unlisted: dict[str, AmoroError] = {}
+        found: dict[TableIdentifier, None] = {}
+        for name in names or ("*",):
+            if not is_pattern(name):
+                found[self.resolve(name)] = None
+                continue
+            pattern = parse_pattern(name)
+            concerned = pattern.catalogs(known)
+            for catalog in concerned:
+                self._list(catalog, listed, unlisted)
+            matches = pattern.matcher(only)
+            meant = [table for catalog in concerned for table in listed.get(catalog, ()) if matches(table)]
+            if names and not meant and not unlisted.keys() & set(concerned):
+                raise TableNotFound(f"no table matches {name!r}", hint="See: amoro catalog list, amoro table list")
+            found |= dict.fromkeys(meant)
+        return Selected(tuple(found), tuple(unlisted.items()))
+
+    def _list(self, catalog: str, listed: dict[str, list[TableIdentifier]], unlisted: dict[str, AmoroError]) -> None:
+        if catalog in listed or catalog in unlisted:
+            return
+        try:
+            listed[catalog] = self._format.list_tables(self.get(catalog))
+        except AmoroError as error:
+            unlisted[catalog] = error
+
+
+def _require_prefixes(prefixes: Iterable[str]) -> None:
+    """Raise InvalidArgument for the first one below which no file can lie, or any."""
+    for prefix in prefixes:
+        if flaw := flaw_of_prefix(prefix):
+            raise InvalidArgument(
+                f"{prefix!r} is not a location that can be allowed: {flaw}",
+                hint="Name a directory or a bucket's prefix, such as /data/lake or s3://bucket/lake.",
+            )
 
 
 def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:

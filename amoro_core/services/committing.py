@@ -1,36 +1,32 @@
 """Committing what a process made: at most once, and only what is proved right on the head of that moment."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 
-import structlog
-
+from amoro_core.actions.contract import Action, Prepare
 from amoro_core.errors import (
+    AccessDenied,
     AmoroError,
+    CatalogUnavailable,
     CheckFailed,
     CommitConflict,
     CommitRefused,
     CommitUnknown,
-    DataFileMissing,
+    Fenced,
+    IllegalState,
+    StorageFull,
+    StoreFailed,
     TableNotFound,
     TableRefused,
-    UnreadableFile,
+    WorkFailed,
 )
+from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import OpenTable, TableFormat
-from amoro_core.model.commits import (
-    PROCESS_ID,
-    CommitContent,
-    FileFacts,
-    Group,
-    Head,
-    PlanRecord,
-    Trace,
-)
-from amoro_core.model.files import ScannedFile
-from amoro_core.model.plans import PartitionKey
+from amoro_core.model.actions import Case
+from amoro_core.model.commits import Trace
 from amoro_core.model.processes import (
     CatalogConfig,
     CommitAttempt,
@@ -38,20 +34,24 @@ from amoro_core.model.processes import (
     OptimizingProcess,
     ProcessStatus,
 )
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import briefly, cut
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import commits, partitions, processes, tables
-from amoro_core.store.database import Database, Store
-from amoro_core.transactions.cases import CommitCase, attempt_of, read_case
-from amoro_core.validating.check import check
-from amoro_core.validating.rules import ambiguous_deletes, validate
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.cases import attempt_of, read_case
 
-log = structlog.get_logger("amoro.committing")
+log = get_logger("amoro.committing")
 
 #: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
 MAX_ATTEMPTS = 20
+_LONGEST_REASON = 2000  # bytes
+_DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
+#: What ends a commit: with an attempt of which nobody knows only that its table is gone, or another by now.
+_GONE = (CommitConflict, TableNotFound)
+_ENDS = (*_GONE, CommitRefused, CheckFailed, TableRefused)
 
 
 class CommittingService:
@@ -62,45 +62,78 @@ class CommittingService:
         store: Store,
         tables_of: TableFormat,
         find_catalog: Callable[[str], CatalogConfig],
+        find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._format = tables_of
         self._find_catalog = find_catalog
+        self._find_action = find_action
         self._clock = clock
         self._changed = changed
 
     def commit(self, process_id: str) -> ProcessStatus:
         """Bring a COMMITTING or unknown process to its end, as far as the table lets it; returns where it stands.
 
-        Raises CatalogUnavailable (and what else loading raises) before anything was sent: it is tried again later.
+        Raises CatalogUnavailable (and what else reading, staging and sending raise) when it could not go on, which is
+        kept with the process: it is to be tried again at the time that stands there. What is refused for good ends it.
         """
         case = self._case(process_id)
-        if case.process.status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+        if case.process.status not in _DUE:
             return case.process.status
         try:
-            table, known = self._load(case.runtime.identifier), KnownFiles()
-            if self._reconciled(case, table):
-                return self._status(process_id)
-            for _ in range(MAX_ATTEMPTS):
-                if self._attempt(self._case(process_id), table, known):
-                    return self._status(process_id)
-            self._fail(case, CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row"))
-        except (CommitConflict, CommitRefused, CheckFailed, TableRefused, TableNotFound) as error:
-            self._fail(case, error)
+            self._advance(case)
+        except Exception as error:
+            status = self._status(process_id)
+            if status not in _DUE:
+                log.info("commit.abandoned", process=process_id, status=status.value)  # cancelled meanwhile
+            elif not self._ended_by(process_id, error):
+                raise
         return self._status(process_id)
+
+    def _advance(self, case: Case) -> None:
+        """Go on until the commit has ended or is unknown. Raises what keeps it from that, and why it failed."""
+        process_id = case.process.process_id
+        table, prepare = self._load(case), self._action(case).preparing()
+        if self._reconciled(case, table):
+            return
+        for _ in range(MAX_ATTEMPTS):
+            if self._attempt(self._case(process_id), table, prepare):
+                return
+        raise CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row")
+
+    def _ended_by(self, process_id: str, error: Exception) -> bool:
+        """Whether the error ends the process; else that it waits is kept with it, where the store still takes it."""
+        case = self._case(process_id)
+        ours = error if isinstance(error, AmoroError) else WorkFailed(briefly(f"{type(error).__name__}: {error}"))
+        is_open = any(attempt.is_open for attempt in case.attempts)
+        if isinstance(ours, _GONE if is_open else _ENDS):
+            self._fail(case, ours)
+            return True
+        reason = cut(without_secrets(ours.message), _LONGEST_REASON)
+        delayed = process_machine.CommitDelayed(ours.code, reason, isinstance(ours, AccessDenied))
+        with suppress(StoreFailed, StorageFull, Fenced):
+            process = self._store.write(lambda db: self._moved(db, process_id, delayed))
+            if not is_open and process_machine.is_refused_for_good(process):
+                self._fail(case, CommitRefused(f"{reason}; tried {process_machine.MAX_REFUSALS} times"))
+                return True
+            self._changed()
+        return False
+
+    def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
+        return processes.save(db, process_machine.advance(processes.get(db, process_id), event, self._clock()))
 
     # What is known of earlier attempts
 
-    def _reconciled(self, case: CommitCase, table: OpenTable) -> bool:
+    def _reconciled(self, case: Case, table: OpenTable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
         for attempt in case.attempts:
             if attempt.outcome is CommitOutcome.DONE:
                 self._succeed(case, attempt)
                 return True
-            if _is_open(attempt):
-                trace = _trace(table, attempt)
+            if attempt.is_open:
+                trace = table.trace(attempt.evidence)
                 if trace is Trace.OPEN:
                     trace = self._send_again(case, table, attempt)
                 log.info(
@@ -115,43 +148,39 @@ class CommittingService:
                 self._refuted(case, attempt)
         return False
 
-    def _send_again(self, case: CommitCase, table: OpenTable, attempt: CommitAttempt) -> Trace:
+    def _send_again(self, case: Case, table: OpenTable, attempt: CommitAttempt) -> Trace:
         """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
+        self._store.require_own()
         try:
             table.send(attempt.payload)
-        except (CommitConflict, CommitRefused, CommitUnknown) as error:
+        except (CommitConflict, CommitUnknown, WorkFailed) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
-            fresh = self._load(case.runtime.identifier)
-            return _trace(fresh, attempt)
+            return self._load(case).trace(attempt.evidence)
         return Trace.LANDED
 
     # A new attempt
 
-    def _attempt(self, case: CommitCase, table: OpenTable, known: KnownFiles) -> bool:
-        """Validate, check, stage, write down, send. False: somebody else was first, and it may be tried again."""
-        head = table.head(case.process.snapshot_id, case.record.sequence_number)
-        validation = validate(case.record, head, known.named(table, ambiguous_deletes(case.record, head)))
-        if validation.conflict is not None:
-            raise CommitConflict(validation.conflict, hint="The next round plans it anew.")
-        if validation.content is None:
-            raise CommitConflict("; ".join(validation.dropped.values()), hint="The next round plans it anew.")
-        content = validation.content
-        _check(case.record, content, head, table, known)
-        failpoint("commit.before_intent")
-        staged = table.stage(head, content, _summary(case.process))
-        failpoint("commit.after_stage")
-        attempt = attempt_of(case, content, head, staged, self._clock())
-        # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
-        self._store.write(lambda db: self._intend(db, attempt))
+    def _attempt(self, case: Case, table: OpenTable, prepare: Prepare) -> bool:
+        """Prepare, write down, send. False: somebody else was first, and it may be tried again."""
+        change = prepare(table, case, self._clock())
+        attempt = attempt_of(case, change, self._clock())
+        try:
+            # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
+            self._store.write(lambda db: self._intend(db, attempt))
+        except IllegalState:
+            self._clean(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
+            raise
         failpoint("commit.after_intent")
         ended = self._sent(case, table, attempt)
         if ended:
-            for number, reason in validation.dropped.items():
+            for number, reason in change.dropped.items():
                 log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
         return ended
 
-    def _sent(self, case: CommitCase, table: OpenTable, attempt: CommitAttempt) -> bool:
+    def _sent(self, case: Case, table: OpenTable, attempt: CommitAttempt) -> bool:
+        # The attempt may be written down where nobody will ever look for it.
+        self._store.require_own()
         try:
             table.send(attempt.payload)
         except CommitConflict as error:
@@ -162,32 +191,32 @@ class CommittingService:
             self._clean(case, attempt.metadata_files)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
-        except CommitRefused:
+        except CommitUnknown as error:
+            self._unclear(case, attempt, error.message)
+            return True
+        except (CommitRefused, CatalogUnavailable, StorageFull):  # of any other error nothing is known
             self._store.write(
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
             )
             failpoint("commit.after_loss")
             self._clean(case, attempt.metadata_files)
             raise
-        except CommitUnknown as error:
-            self._unclear(case, attempt, error.message)
-            return True
         failpoint("commit.after_send")
         self._succeed(case, attempt)
         return True
 
-    def _intend(self, db: Database, attempt: CommitAttempt) -> None:
-        process = processes.get(db, attempt.process_id)
-        processes.save(db, process_machine.advance(process, process_machine.CommitSent(), self._clock()))
+    def _intend(self, db: Connection, attempt: CommitAttempt) -> None:
+        self._moved(db, attempt.process_id, process_machine.CommitSent())
         commits.add(db, attempt)
 
     # Ends
 
-    def _succeed(self, case: CommitCase, attempt: CommitAttempt) -> None:
+    def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
         receipt = attempt.receipt
         partial = len(attempt.groups) < case.tasks
+        keys = self._action(case).optimized(case, attempt.groups)
 
-        def finish(db: Database) -> None:
+        def finish(db: Connection) -> None:
             now = self._clock()
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             process = processes.get(db, attempt.process_id)
@@ -195,8 +224,7 @@ class CommittingService:
                 process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
             )
             processes.save(db, process_machine.advance(process, event, now))
-            keys = {_key(group) for group in case.record.groups if group.number in attempt.groups}
-            partitions.record(db, process.table_id, tuple(keys), process.type, process.created_at)
+            partitions.record(db, process.table_id, keys, process.type, process.created_at)
             runtime = tables.get(db, process.table_id)
             reason = f"{process.type} committed snapshot {attempt.snapshot_id}"
             ended = table_machine.advance(runtime, table_machine.ProcessEnded(reason), now)
@@ -217,37 +245,39 @@ class CommittingService:
         )
         self._changed()
         if partial:
-            dropped = [group for group in case.record.groups if group.number not in attempt.groups]
-            self._clean(case, _outputs(dropped))
+            dropped = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
+            self._clean(case, self._action(case).outputs(case, dropped))
 
-    def _unclear(self, case: CommitCase, attempt: CommitAttempt, message: str) -> None:
-        def keep(db: Database) -> None:
+    def _unclear(self, case: Case, attempt: CommitAttempt, message: str) -> None:
+        def keep(db: Connection) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.UNKNOWN)
             process = processes.get(db, attempt.process_id)
             if process.status is ProcessStatus.COMMITTING:
-                event = process_machine.CommitUnclear(message)
-                processes.save(db, process_machine.advance(process, event, self._clock()))
+                self._moved(db, process.process_id, process_machine.CommitUnclear(message))
+            else:
+                processes.save(db, replace(process, delay=None))  # the table answers again
 
         self._store.write(keep)
         log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
         self._changed()
 
-    def _refuted(self, case: CommitCase, attempt: CommitAttempt) -> None:
-        def keep(db: Database) -> None:
+    def _refuted(self, case: Case, attempt: CommitAttempt) -> None:
+        def keep(db: Connection) -> None:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUTED)
             process = processes.get(db, attempt.process_id)
             if process.status is ProcessStatus.COMMIT_UNKNOWN:
-                processes.save(db, process_machine.advance(process, process_machine.CommitRefuted(), self._clock()))
+                self._moved(db, process.process_id, process_machine.CommitRefuted())
 
         self._store.write(keep)
         failpoint("commit.after_loss")
         self._clean(case, attempt.metadata_files)
 
-    def _fail(self, case: CommitCase, error: AmoroError) -> None:
-        def finish(db: Database) -> None:
+    def _fail(self, case: Case, error: AmoroError) -> None:
+        def finish(db: Connection) -> None:
             now = self._clock()
             process = processes.get(db, case.process.process_id)
-            processes.save(db, process_machine.advance(process, _failure(case, error), now))
+            attempts = commits.list_for_process(db, process.process_id)
+            processes.save(db, process_machine.advance(process, _failure(attempts, error), now))
             runtime = tables.get(db, process.table_id)
             ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")
             runtime = table_machine.advance(runtime, ended, now)
@@ -268,21 +298,23 @@ class CommittingService:
         Nothing is removed while any attempt to commit is unknown. Returns what was removed.
         """
         case = self._case(process_id)
-        if case.process.status.is_active or any(_is_open(attempt) for attempt in case.attempts):
+        if case.process.status.is_active or any(attempt.is_open for attempt in case.attempts):
             return ()
         if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
             return ()
-        return self._clean(case, _outputs(case.record.groups))
+        every = frozenset(result.number for result in case.results)
+        return self._clean(case, self._action(case).outputs(case, every))
 
-    def _clean(self, case: CommitCase, paths: Iterable[str]) -> tuple[str, ...]:
+    def _clean(self, case: Case, paths: Iterable[str]) -> tuple[str, ...]:
         identifier = case.runtime.identifier
         attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
-        needed = {path for attempt in attempts if _may_come_back(attempt) for path in _named_by(attempt)}
+        needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
         wanted = tuple(path for path in paths if path not in needed)
         if not wanted:
             return ()
         try:
-            removed = self._load(identifier).delete_unreferenced(wanted)
+            # Nothing where another table has the name by now: its references say nothing about the planned one's files.
+            removed = self._load(case).delete_unreferenced(wanted)
         except AmoroError as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
             log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
@@ -292,77 +324,35 @@ class CommittingService:
 
     # Reading
 
-    def _load(self, identifier: TableIdentifier) -> OpenTable:
-        return self._format.load(self._find_catalog(identifier.catalog), identifier)
+    def _load(self, case: Case) -> OpenTable:
+        """The planned table as it is now. Raises TableNotFound, CommitConflict when its name is another table's."""
+        identifier = case.runtime.identifier
+        table = self._format.load(self._find_catalog(identifier.catalog), identifier)
+        if table.facts.uuid != case.process.table_uuid:
+            raise CommitConflict(
+                f"{identifier} is another table: UUID {table.facts.uuid}, planned on {case.process.table_uuid}",
+                hint="It was dropped and created again, or renamed; what has the name now is optimized on its own.",
+            )
+        return table
+
+    def _action(self, case: Case) -> Action:
+        return self._find_action(case.process.type)
 
     def _status(self, process_id: str) -> ProcessStatus:
         return self._store.read(lambda db: processes.get(db, process_id)).status
 
-    def _case(self, process_id: str) -> CommitCase:
+    def _case(self, process_id: str) -> Case:
         return self._store.read(lambda db: read_case(db, process_id))
 
 
-def _check(record: PlanRecord, content: CommitContent, head: Head, table: OpenTable, known: KnownFiles) -> None:
-    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
-    kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
-    matched: dict[str, ScannedFile] = {file.data.path: file for file in head.scan.files}
-    inputs = {
-        file.data.path: matched[file.data.path]
-        for group in kept.groups
-        for file in (*group.work.rewritten, *group.work.converted)
-        if file.data.path in matched
-    }
-    facts: dict[str, FileFacts] = {}
-    for path in _outputs(kept.groups):
-        try:
-            facts[path] = known.facts(table, path)
-        except (DataFileMissing, UnreadableFile) as error:
-            raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
-    check(kept, inputs, facts)
-
-
-def _failure(case: CommitCase, error: AmoroError) -> process_machine.ProcessEvent:
+def _failure(attempts: Iterable[CommitAttempt], error: AmoroError) -> process_machine.ProcessEvent:
+    """The process's end; with an attempt still open only a table that is gone, or another by now, leads here."""
     message = f"{error.message} ({error.hint})" if error.hint else error.message
-    if isinstance(error, TableNotFound) and any(_is_open(attempt) for attempt in case.attempts):
+    if any(attempt.is_open for attempt in attempts):
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
         return process_machine.TableGone(error.code, unknown)
     return process_machine.ProcessFailed(error.code, message)
 
 
-def _summary(process: OptimizingProcess) -> dict[str, str]:
-    return {
-        "snapshot.producer": "OPTIMIZE",
-        PROCESS_ID: process.process_id,
-        "amoro.optimizing-type": process.type.value,
-    }
-
-
-def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
-    data = [file.path for group in groups for file in group.output.data_files]
-    return (*data, *(file.path for group in groups for file in group.output.delete_files))
-
-
-def _key(group: Group) -> PartitionKey:
-    first = (*group.work.rewritten, *group.work.converted)[0].data
-    return PartitionKey(first.spec_id, first.partition)
-
-
-def _trace(table: OpenTable, attempt: CommitAttempt) -> Trace:
-    return table.trace(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number, attempt.files)
-
-
-def _may_come_back(attempt: CommitAttempt) -> bool:
-    """Whether a refuted attempt that is still under way would land after all, should main go back to its parent.
-
-    Only without sequence numbers, so in format 1: elsewhere catalogs refuse a snapshot that is not the newest.
-    """
-    return attempt.outcome is CommitOutcome.REFUTED and attempt.sequence_number == 0
-
-
 def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
     return (*attempt.files, *attempt.metadata_files)
-
-
-def _is_open(attempt: CommitAttempt) -> bool:
-    """Whether nobody knows what became of the attempt; one that was only written down counts, too."""
-    return attempt.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN)

@@ -6,11 +6,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import structlog
-
 from amoro_core.containers import spark
 from amoro_core.containers.contract import Container
 from amoro_core.errors import AmoroError, InvalidArgument, OptimizerNotFound
+from amoro_core.events import get_logger
 from amoro_core.model import containers as instance_config
 from amoro_core.model import groups as group_config
 from amoro_core.model.containers import (
@@ -49,10 +48,10 @@ from amoro_core.scheduling.scaling import (
     orphans,
 )
 from amoro_core.store import groups, resources
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 from amoro_core.store.processes import PREFIX_LENGTH
 
-log = structlog.get_logger("amoro.containers")
+log = get_logger("amoro.containers")
 
 #: What the properties of a group are called that mean something to us.
 _KEYS = (*group_config.KEYS, *instance_config.KEYS, *spark.KEYS)
@@ -110,9 +109,9 @@ class ContainerService:
         optimizers are started by hand.
         """
         if not 0 <= instances <= MAX_INSTANCES:
-            raise InvalidArgument(f"{instances} is no number of instances: 0 to {MAX_INSTANCES}")
+            raise InvalidArgument(f"the number of instances must be from 0 to {MAX_INSTANCES}, not {instances}")
 
-        def enter(db: Database) -> None:
+        def enter(db: Connection) -> None:
             group = groups.get(db, name)
             least = parse_scaling(group.properties).min_instances
             if instances < least:
@@ -123,7 +122,7 @@ class ContainerService:
             if instances and not self._container(group.container).launches:
                 raise InvalidArgument(
                     f"optimizers of group {name!r} are started by hand (its container is {group.container})",
-                    hint=f"Give it another: amoro group update {name} --container local.",
+                    hint=f"Give the group another one: amoro group update {name} --container local.",
                 )
             resources.save_scaling(db, name, Scaling(instances))
 
@@ -135,7 +134,7 @@ class ContainerService:
         """Raises GroupNotFound."""
         hands = {hand.resource_id: hand.optimizer_id for hand in self._hands()}
 
-        def look(db: Database) -> InstancesView:
+        def look(db: Connection) -> InstancesView:
             wish = _wish(groups.get(db, name), resources.get_scaling(db, name))
             return InstancesView(
                 wish.instances,
@@ -162,7 +161,7 @@ class ContainerService:
         OptimizerNotFound, InvalidArgument.
         """
         if not 1 <= lines <= MAX_LOG_LINES:
-            raise InvalidArgument(f"{lines} is no number of lines: 1 to {MAX_LOG_LINES}")
+            raise InvalidArgument(f"the number of lines must be from 1 to {MAX_LOG_LINES}, not {lines}")
         try:
             resource = self._instance(wanted).resource
         except OptimizerNotFound:
@@ -186,7 +185,7 @@ class ContainerService:
     def list_kept(self) -> list[str]:
         """Groups whose instances are to be looked after: those that want some or have some, existing or not."""
 
-        def look(db: Database) -> set[str]:
+        def look(db: Connection) -> set[str]:
             wanting = {
                 group.name
                 for group in groups.list_groups(db)
@@ -249,8 +248,8 @@ class ContainerService:
         ]
         if not found:
             raise OptimizerNotFound(
-                f"no container has started an optimizer {wanted} that is there",
-                hint="`amoro group show GROUP` lists the instances; who starts an optimizer by hand sees what it says.",
+                f"no container has started an optimizer {wanted} that still runs",
+                hint="`amoro group show GROUP` lists the instances; others write their logs where they were started.",
             )
         if len(found) > 1:
             raise InvalidArgument(f"more than one optimizer begins with {wanted!r}", hint="Give more characters.")
@@ -277,7 +276,7 @@ class ContainerService:
     def _start(self, name: str) -> None:
         now = self._clock()
 
-        def enter(db: Database) -> tuple[ResourceGroup, Resource]:
+        def enter(db: Connection) -> tuple[ResourceGroup, Resource]:
             group = groups.get(db, name)
             begun = Resource(uuid7(now), name, group.container, ResourceState.STARTING, now, now)
             # Before it is started: whoever registers as a resource that nobody knows is closed.
@@ -293,7 +292,7 @@ class ContainerService:
             self._forget(name, resource.resource_id, why)
             return
 
-        def note(db: Database) -> None:
+        def note(db: Connection) -> None:
             # It may have been told to end meanwhile.
             known = resources.find(db, resource.resource_id) or resource
             resources.save(db, replace(known, handle=handle))
@@ -327,7 +326,7 @@ class ContainerService:
     def _enter(self, resource_id: str, state: ResourceState) -> Resource | None:
         """The resource in that state; since now, if it was in another or is to be ended again."""
 
-        def enter(db: Database) -> Resource | None:
+        def enter(db: Connection) -> Resource | None:
             resource = resources.find(db, resource_id)
             if resource is None or (resource.state is state and state is not ResourceState.STOPPING):
                 return resource
@@ -336,7 +335,7 @@ class ContainerService:
         return self._store.write(enter)
 
     def _forget(self, group: str, resource_id: str, failure: str) -> None:
-        def enter(db: Database) -> None:
+        def enter(db: Connection) -> None:
             resources.remove(db, resource_id)
             if failure:
                 self._count_failure(db, group, failure)
@@ -344,7 +343,7 @@ class ContainerService:
         self._store.write(enter)
         self._observed.pop(resource_id, None)
 
-    def _count_failure(self, db: Database, group: str, failure: str) -> None:
+    def _count_failure(self, db: Connection, group: str, failure: str) -> None:
         if groups.find(db, group) is None:
             return
         count, retry_at = failed(resources.get_scaling(db, group), self._clock())
@@ -377,7 +376,7 @@ def _with_log(failure: str, resource_id: str) -> str:
     return f"{failure} (amoro optimizer logs {resource_id})" if failure else ""
 
 
-def _find_wish(db: Database, name: str) -> Wish | None:
+def _find_wish(db: Connection, name: str) -> Wish | None:
     group = groups.find(db, name)
     return None if group is None else _wish(group, resources.get_scaling(db, name))
 
@@ -386,7 +385,7 @@ def _wish(group: ResourceGroup, scaling: Scaling) -> Wish:
     return Wish(group.container, scaling, parse_scaling(group.properties))
 
 
-def _scaled(db: Database, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:
+def _scaled(db: Connection, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:
     scaling = resources.get_scaling(db, group)
     changed = replace(scaling, failed_starts=failed_starts, retry_at=retry_at, failure=failure)
     resources.save_scaling(db, group, changed)

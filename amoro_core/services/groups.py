@@ -5,18 +5,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
 
-import structlog
-
 from amoro_core.errors import AlreadyExists, InvalidArgument
+from amoro_core.events import get_logger
 from amoro_core.model.groups import parse_group
+from amoro_core.model.paging import Page, cut
 from amoro_core.model.processes import OptimizingTask, ResourceGroup
 from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.model.texts import NAMES, is_name
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
 from amoro_core.scheduling.quota import LOOK_BACK, TaskRun, occupation, quota_limit
 from amoro_core.store import groups, optimizers, tables, tasks
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 
-log = structlog.get_logger("amoro.groups")
+log = get_logger("amoro.groups")
 
 DEFAULT_GROUP = "default"
 
@@ -75,13 +76,13 @@ class GroupService:
 
     def create(self, group: ResourceGroup) -> GroupView:
         """Raises AlreadyExists, InvalidArgument (name, policy, container, a malformed property)."""
-        if not group.name or any(letter.isspace() or not letter.isprintable() for letter in group.name):
-            raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint="Use letters, digits, _ and -.")
+        if not is_name(group.name):
+            raise InvalidArgument(f"{group.name!r} can't be the name of a group", hint=NAMES)
         find_policy(self._policies, group.scheduling_policy)
         parse_group(group.properties)
         self._check(group)
 
-        def enter(db: Database) -> None:
+        def enter(db: Connection) -> None:
             if groups.find(db, group.name) is not None:
                 raise AlreadyExists(f"optimizer group {group.name!r} exists already")
             groups.add(db, group)
@@ -94,9 +95,22 @@ class GroupService:
         """Raises GroupNotFound."""
         return self._store.read(lambda db: _views(db, (groups.get(db, name),), self._clock()))[0]
 
+    def find(self, name: str) -> ResourceGroup:
+        """The group alone, without what it does. Raises GroupNotFound."""
+        return self._store.read(lambda db: groups.get(db, name))
+
     def list_groups(self) -> list[GroupView]:
         """All of them, in order of their names."""
         return self._store.read(lambda db: _views(db, groups.list_groups(db), self._clock()))
+
+    def page(self, after: str, limit: int) -> Page[GroupView]:
+        """At most so many, in order of their names, after a name."""
+
+        def read(db: Connection) -> Page[GroupView]:
+            page = cut(groups.list_page(db, after, limit + 1), limit, groups.count(db), lambda group: group.name)
+            return Page(tuple(_views(db, page.items, self._clock())), page.total, page.next)
+
+        return self._store.read(read)
 
     def update(self, name: str, change: GroupChange) -> GroupView:
         """Raises GroupNotFound, InvalidArgument (policy, container, a malformed property, a removal of what is not
@@ -104,7 +118,7 @@ class GroupService:
         if change.policy is not None:
             find_policy(self._policies, change.policy)
 
-        def enter(db: Database) -> None:
+        def enter(db: Connection) -> None:
             changed = _changed(groups.get(db, name), change)
             self._check(changed)
             groups.save(db, changed)
@@ -146,7 +160,7 @@ class GroupService:
 
 
 def _waiting(
-    db: Database, pending: Sequence[TableRuntime], now: datetime
+    db: Connection, pending: Sequence[TableRuntime], now: datetime
 ) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
     """The policies of all groups, and what waits in each, groups in order of their names."""
     threads, runs = _threads(db), _runs(_recent(db, now))
@@ -159,35 +173,38 @@ def _waiting(
     return policies, waiting
 
 
-def _views(db: Database, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
+def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
     threads, recent = _threads(db), _recent(db, now)
     registered = [optimizer.group for optimizer in optimizers.list_optimizers(db)]
-    known = {runtime.table_id: runtime for runtime in tables.list_tables(db)}
-    named = [runtime.group for runtime in known.values()]
+    named = tables.count_by_group(db)
     held = [task for task in recent if task.thread is not None]
     runs = _runs(recent)
+    used_tables = {table_id for _, table_id in runs}
+    names, quotas = tables.names(db, used_tables), tables.quotas(db, used_tables)
     views = []
     for group in wanted:
         total = threads.get(group.name, 0)
         running = [task.table_id for task in held if task.group == group.name]
         uses = [
-            _use(known[table_id], used, running.count(table_id), total, now)
+            _use(names[table_id], quotas[table_id], used, running.count(table_id), total, now)
             for (name, table_id), used in runs.items()
-            if name == group.name and table_id in known
+            if name == group.name and table_id in names
         ]
         ordered = tuple(sorted(uses, key=lambda use: (-use.occupation, use.table)))
         views.append(
-            GroupView(group, registered.count(group.name), total, named.count(group.name), len(running), ordered)
+            GroupView(group, registered.count(group.name), total, named.get(group.name, 0), len(running), ordered)
         )
     return views
 
 
-def _use(runtime: TableRuntime, runs: Sequence[TaskRun], running: int, threads: int, now: datetime) -> GroupUse:
-    limit = quota_limit(runtime.quota, max(1, threads))
-    return GroupUse(runtime.identifier, runtime.quota, limit, running, occupation(runs, limit, now))
+def _use(
+    table: TableIdentifier, quota: float, runs: Sequence[TaskRun], running: int, threads: int, now: datetime
+) -> GroupUse:
+    limit = quota_limit(quota, max(1, threads))
+    return GroupUse(table, quota, limit, running, occupation(runs, limit, now))
 
 
-def _recent(db: Database, now: datetime) -> list[OptimizingTask]:
+def _recent(db: Connection, now: datetime) -> list[OptimizingTask]:
     """The tasks that hold a thread or ended within the time that counts."""
     return [*tasks.list_ended_since(db, now - LOOK_BACK), *tasks.list_held(db)]
 
@@ -201,7 +218,7 @@ def _runs(recent: Iterable[OptimizingTask]) -> dict[tuple[str, int], tuple[TaskR
     return {key: tuple(found) for key, found in runs.items()}
 
 
-def _threads(db: Database) -> dict[str, int]:
+def _threads(db: Connection) -> dict[str, int]:
     """The threads of all optimizers, by group."""
     counted: dict[str, int] = {}
     for optimizer in optimizers.list_optimizers(db):

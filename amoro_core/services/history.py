@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-import structlog
-
+from amoro_core.events import get_logger
 from amoro_core.store import processes
 from amoro_core.store.database import Store
 
-log = structlog.get_logger("amoro.history")
+log = get_logger("amoro.history")
 
 #: Processes of one write: others wait for it, and each may have thousands of tasks with their payloads.
 CHUNK = 20

@@ -1,25 +1,30 @@
 """Looking into one table for people: properties, health, files, snapshots. Nothing is changed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
+from amoro_core.errors import InvalidArgument
+from amoro_core.formats.configurations import effective_config
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.config import (
     EffectiveProperty,
     Enabled,
     decide_enabled,
-    effective_config,
     effective_properties,
     parse_config,
 )
-from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import SnapshotFacts, TableIdentifier
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.store import partitions, tables
 from amoro_core.store.database import Store
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +42,7 @@ class ShownFiles:
     """Some of the live files of a snapshot, and how many there are."""
 
     snapshot_id: int | None
-    files: tuple[ShownFile, ...]
-    total: int
+    files: Page[ShownFile]  # by partition and path; `next` is a path
 
 
 class InspectionService:
@@ -80,27 +84,48 @@ class InspectionService:
         selects = table.selects(config.filter) if config.filter is not None else None
         known = self._store.read(lambda db: tables.find(db, identifier))
         last = self._store.read(lambda db: partitions.last_optimized(db, known.table_id)) if known else {}
-        return evaluate(table.scan(), config, last, self._clock(), path_of=table.partition_path, selects=selects)
+        return evaluate(_scanned(table), config, last, self._clock(), path_of=table.partition_path, selects=selects)
 
-    def files(self, identifier: TableIdentifier, limit: int) -> ShownFiles:
-        """At most so many of the live data and delete files, by partition and path."""
+    def files(self, identifier: TableIdentifier, window: Window, snapshot_id: int | None = None) -> ShownFiles:
+        """Live data and delete files of a snapshot, of the head without one; `after` is a path.
+
+        Raises InvalidArgument for a snapshot that the table has not, or that has no such file.
+        """
         table = self._load(identifier)
-        found = table.scan()
+        found = _scanned(table) if snapshot_id is None else table.scan_of(snapshot_id)
+        if found is None and snapshot_id is not None:
+            raise InvalidArgument(f"table {identifier} has no snapshot {snapshot_id}", hint="List its files anew.")
         if found is None:
-            return ShownFiles(None, (), 0)
+            return ShownFiles(None, Page((), 0))
         shown = [_shown(table, file.data, len(file.deletes)) for file in found.files]
         applied = {delete.path: delete for file in found.files for delete in file.deletes}
         shown += [_shown(table, delete) for delete in applied.values()]
         shown += [_shown(table, delete, is_dangling=True) for delete in found.dangling if delete.path not in applied]
         shown.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
-        return ShownFiles(found.snapshot_id, tuple(shown[:limit]), len(shown))
+        return ShownFiles(found.snapshot_id, _page(shown, window, "live file", lambda item: item.file.path))
 
-    def snapshots(self, identifier: TableIdentifier) -> tuple[SnapshotFacts, ...]:
-        """Every snapshot that the table still has, the newest first."""
-        return self._load(identifier).snapshots()
+    def snapshots(self, identifier: TableIdentifier, window: Window) -> Page[SnapshotFacts]:
+        """Snapshots that the table still has, the newest first; `after` is the id of one.
+
+        Raises InvalidArgument for an id that none has.
+        """
+        return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
     def _load(self, identifier: TableIdentifier) -> OpenTable:
         return self._format.load(self._find_catalog(identifier.catalog), identifier)
+
+
+def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
+    try:
+        return page_in_order(items, window.after, window.limit, name)
+    except ValueError as error:
+        raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.") from error
+
+
+def _scanned(table: OpenTable) -> TableScan | None:
+    """The files of the head, those too for which the table is refused."""
+    snapshot_id = table.facts.snapshot_id
+    return None if snapshot_id is None else table.scan_of(snapshot_id)
 
 
 def _shown(table: OpenTable, file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ShownFile:

@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-import structlog
-
 from amoro_core.errors import InvalidArgument
+from amoro_core.events import get_logger
 from amoro_core.store.database import Store
 
-log = structlog.get_logger("amoro.state")
+log = get_logger("amoro.state")
 
 
 class StateService:

@@ -2,15 +2,20 @@
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 
 from amoro_core.model import metrics
 from amoro_core.model.metrics import Metric, Sample
-from amoro_core.model.processes import OptimizingProcess
-from amoro_core.model.tables import OptimizingStatus
-from amoro_core.store import optimizers, processes, tables, tasks
-from amoro_core.store.database import Database, Store
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.refusals import REFUSALS
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.store import groups, optimizers, processes, tables, tasks
+from amoro_core.store.database import Connection, Store
+
+#: What one value is told for: a metric and the values of its labels.
+Series = tuple[Metric, tuple[str, ...]]
 
 #: A process may be stored a little after the moment that it says it ended at.
 _OVERLAP = timedelta(minutes=5)
@@ -27,7 +32,7 @@ class MeteringService:
         self._lock = threading.Lock()
         self._looked_at = self._started
         self._counted: dict[str, datetime] = {}  # processes that ended lately, and when
-        self._totals: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
+        self._totals: Counter[Series] = Counter()
 
     def read(self) -> list[Sample]:
         """Every value as it stands, in the order of the metrics."""
@@ -42,7 +47,7 @@ class MeteringService:
             self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
             totals = dict(self._totals)
         own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        told = {**own, **found, **_UNLABELLED, **totals}
+        told = {**own, **_COUNTERS, **found, **totals}
         order = {metric: number for number, metric in enumerate(metrics.METRICS)}
         return [
             Sample(metric.name, value, labels)
@@ -60,16 +65,43 @@ class MeteringService:
             self._totals[metrics.ROWS, ()] += done.rows_after
 
 
-#: Counters that stand at zero as long as nothing was counted.
-_UNLABELLED: dict[tuple[Metric, tuple[str, ...]], float] = {
-    (metric, ()): 0.0 for metric in metrics.METRICS if metric.kind is metrics.MetricKind.COUNTER and not metric.labels
+_TYPES = tuple(kind.value for kind in OptimizingType)
+_RESULTS = tuple(status.value for status in ProcessStatus if not status.is_active)
+
+#: Counters as they start: a series that came with its first event would hide that event from `increase`.
+_COUNTERS: dict[Series, float] = {
+    **{
+        (metric, ()): 0.0
+        for metric in metrics.METRICS
+        if metric.kind is metrics.MetricKind.COUNTER and not metric.labels
+    },
+    **{(metrics.ENDED, labels): 0.0 for labels in product(_TYPES, _RESULTS)},
 }
 
 
-def _gauges(db: Database, now: datetime) -> dict[tuple[Metric, tuple[str, ...]], float]:
-    found: Counter[tuple[Metric, tuple[str, ...]]] = Counter()
-    oldest: dict[tuple[Metric, tuple[str, ...]], float] = {}
-    for use in tables.count_by_status(db):
+def _resting(known: Sequence[str]) -> dict[Series, float]:
+    """Zero for all that could be told of these groups: to Prometheus what is not told is not 0."""
+    labels: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
+        (metrics.TABLES, product(known, (status.value for status in OptimizingStatus))),
+        (metrics.REFUSED, product(REFUSALS)),
+        (metrics.OLDEST_PENDING, product(known)),
+        (metrics.ACTIVE, product(_TYPES, (status.value for status in ACTIVE_PROCESS_STATUSES))),
+        (metrics.TASKS, product(known, (status.value for status in _OPEN))),
+        (metrics.OPTIMIZERS, product(known, _STATES)),
+        (metrics.THREADS, product(known)),
+    )
+    return {(metric, values): 0.0 for metric, all_values in labels for values in all_values}
+
+
+_OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
+_STATES = ("active", "draining")
+
+
+def _gauges(db: Connection, now: datetime) -> dict[Series, float]:
+    found: Counter[Series] = Counter()
+    oldest: dict[Series, float] = {}
+    uses = tables.count_by_status(db)
+    for use in uses:
         found[metrics.TABLES, (use.group, use.status.value)] += use.tables
         if use.refusal:
             found[metrics.REFUSED, (use.refusal,)] += use.tables
@@ -80,6 +112,8 @@ def _gauges(db: Database, now: datetime) -> dict[tuple[Metric, tuple[str, ...]],
     for (group, status), number in tasks.count_open(db).items():
         found[metrics.TASKS, (group, status.value)] += number
     for optimizer in optimizers.list_optimizers(db):
-        found[metrics.OPTIMIZERS, (optimizer.group, "draining" if optimizer.draining else "active")] += 1
+        found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
         found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
-    return {**{key: float(value) for key, value in found.items()}, **oldest}
+    # A table may name a group that does not exist: nobody works for it, which is worth an alert.
+    known = {group.name for group in groups.list_groups(db)} | {use.group for use in uses}
+    return {**_resting(sorted(known)), **{key: float(value) for key, value in found.items()}, **oldest}

@@ -6,22 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-import structlog
-
 from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
+from amoro_core.events import get_logger
 from amoro_core.model.groups import parse_group
 from amoro_core.model.ids import uuid7
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.tokens import hash_token
+from amoro_core.model.work import REWRITE
 from amoro_core.store import groups, optimizers
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 
 PREFIX_LENGTH = 6
 
-log = structlog.get_logger("amoro.optimizers")
+log = get_logger("amoro.optimizers")
 
 #: Takes over the attempts of an earlier registration within the write that stores the new one.
-Adopt = Callable[[Database, str, str, Sequence[Attempt]], list[Attempt]]
+Adopt = Callable[[Connection, str, str, Sequence[Attempt]], list[Attempt]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Life:
     """What is known of a living optimizer in memory only."""
 
     touched_s: float  # monotonic
-    touched_at: datetime
+    touched_at: datetime | None  # None: not since this coordinator was started
     progress: Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
 
 
@@ -64,7 +64,7 @@ class OptimizerService:
         self._released: set[str] = set()
         for optimizer in store.read(optimizers.list_optimizers):
             # Nobody is judged before one whole timeout since the start.
-            self._remember(optimizer)
+            self._remember(optimizer, None)
 
     def register(
         self,
@@ -76,6 +76,7 @@ class OptimizerService:
         heartbeat_interval: timedelta,
         running: Sequence[Attempt] = (),
         previous_id: str = "",
+        kinds: tuple[str, ...] = (REWRITE,),
     ) -> Registered:
         """Enter an optimizer into a group; attempts that it still runs go on under the new registration.
 
@@ -101,15 +102,16 @@ class OptimizerService:
             labels=tuple(sorted(labels.items())),
             registered_at=now,
             draining=previous_id in self._released,
+            kinds=kinds,
         )
 
-        def enter(db: Database) -> list[Attempt]:
+        def enter(db: Connection) -> list[Attempt]:
             _refuse_small(groups.get(db, group), threads, memory_bytes)
             optimizers.add(db, optimizer)
             return self._adopt(db, optimizer.optimizer_id, previous_id, running)
 
         adopted = self._store.write(enter)
-        self._remember(optimizer)
+        self._remember(optimizer, now)
         log.info(
             "optimizer.registered",
             optimizer=optimizer.optimizer_id,
@@ -144,7 +146,7 @@ class OptimizerService:
         """
         optimizer, life = self.find(optimizer_id)
         changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
-        log.info("optimizer.draining", optimizer=optimizer.optimizer_id)
+        log.info("optimizer.dismissed", optimizer=optimizer.optimizer_id)
         return changed, life
 
     def find(self, optimizer_id: str) -> tuple[Optimizer, Life]:
@@ -204,9 +206,9 @@ class OptimizerService:
         with self._lock:
             return {attempt: done for life in self._lives.values() for attempt, done in life.progress.items()}
 
-    def _remember(self, optimizer: Optimizer) -> None:
+    def _remember(self, optimizer: Optimizer, touched_at: datetime | None) -> None:
         with self._lock:
-            self._lives[optimizer.optimizer_id] = Life(self._monotonic(), self._clock(), {})
+            self._lives[optimizer.optimizer_id] = Life(self._monotonic(), touched_at, {})
             self._by_hash[optimizer.token_hash] = optimizer
 
 

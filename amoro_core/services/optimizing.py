@@ -1,21 +1,20 @@
 """Optimizing processes from their first task to their last: handing out, taking results, taking back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-
-import structlog
 
 from amoro_core.errors import (
     AmoroError,
     IllegalState,
+    InvalidArgument,
     StaleReport,
     TaskNotFound,
 )
+from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import TableFormat
-from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import (
     Attempt,
     CatalogConfig,
@@ -23,19 +22,18 @@ from amoro_core.model.processes import (
     OptimizingTask,
     ProcessStatus,
 )
-from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.protocol import codec
-from amoro_core.state import processes as process_machine
+from amoro_core.model.work import Work, WorkResult
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.taking_back import Lease, lease_of, leases, overdue, refuse_cancelling
-from amoro_core.store import optimizers, processes, tables, tasks
-from amoro_core.store.database import Database, Store
+from amoro_core.store import commits, optimizers, processes, tables, tasks
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.handing_out import HandingOut, may_hand_out
-from amoro_core.transactions.settling import Effects, cancel_open_tasks, settle, take_back
+from amoro_core.transactions.settling import Effects, settle, take_back
 
-log = structlog.get_logger("amoro.optimizing")
+log = get_logger("amoro.optimizing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +48,12 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class HandedTask:
-    """A task as it is handed to a thread; `payload` is the encoded rewrite input."""
+    """A task as it is handed to a thread."""
 
     attempt: Attempt
     thread_id: int
     table: TableIdentifier
-    payload: bytes
+    work: Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,17 @@ class Failure:
 
     code: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The optimizer does not know that kind of work: nothing has begun."""
+
+    kind: str
+    message: str
+
+
+Outcome = WorkResult | Failure | Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +125,14 @@ class OptimizingService:
             self._signals.changed()
         return handed
 
-    def _handed(self, db: Database, task: OptimizingTask) -> HandedTask:
+    def _handed(self, db: Connection, task: OptimizingTask) -> HandedTask:
         if task.thread is None:
             raise IllegalState(f"task {task.task_id} is not handed out")
         return HandedTask(
             attempt=Attempt(task.task_id, task.attempt),
             thread_id=task.thread.thread_id,
             table=tables.get(db, task.table_id).identifier,
-            payload=tasks.read_input(db, task.task_id),
+            work=Work(task.kind, tasks.read_input(db, task.task_id)),
         )
 
     # Reports
@@ -135,7 +144,7 @@ class OptimizingService:
         self._signals.changed()
         return [None if table_id is None else self._vend(table_id) for table_id in accepted]
 
-    def _ack(self, db: Database, optimizer_id: str, attempt: Attempt) -> int | None:
+    def _ack(self, db: Connection, optimizer_id: str, attempt: Attempt) -> int | None:
         event = task_machine.Ack(attempt.number, optimizer_id)
         try:
             task = tasks.get(db, attempt.task_id)
@@ -163,16 +172,15 @@ class OptimizingService:
         self._vended[key] = (now, properties)
         return properties
 
-    def complete(self, optimizer_id: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
-        """Take a result; returns whether it counts. A stale one is absorbed, a repetition accepted again."""
-        payload = (
-            codec.encode_output(result).SerializeToString(deterministic=True)
-            if isinstance(result, RewriteOutput)
-            else b""
-        )
+    def complete(self, optimizer_id: str, attempt: Attempt, result: Outcome) -> bool:
+        """Take a result; returns whether it counts. A stale one is absorbed, a repetition accepted again.
+
+        A refusal gives the task back, and the optimizer gets no more of its kind. Raises InvalidArgument for a result
+        of another kind than the task's.
+        """
         effects = Effects()
         failpoint("complete.before_store")
-        accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, payload, effects))
+        accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, effects))
         failpoint("complete.after_store")
         self._send(effects)
         self._signals.changed()
@@ -180,13 +188,14 @@ class OptimizingService:
 
     def _complete(
         self,
-        db: Database,
+        db: Connection,
         optimizer_id: str,
         attempt: Attempt,
-        result: RewriteOutput | Failure,
-        payload: bytes,
+        result: Outcome,
         effects: Effects,
     ) -> bool:
+        if isinstance(result, Refusal):
+            return self._refuse(db, optimizer_id, attempt, result, effects)
         event: task_machine.TaskReport
         if isinstance(result, Failure):
             event = task_machine.Fail(attempt.number, optimizer_id, result.code, result.message[:4000])
@@ -194,22 +203,40 @@ class OptimizingService:
             event = task_machine.Succeed(attempt.number, optimizer_id)
         try:
             task = tasks.get(db, attempt.task_id)
+            if isinstance(result, WorkResult) and result.kind != task.kind:
+                raise InvalidArgument(
+                    f"attempt {attempt} has work of the kind {task.kind!r}, its result is of the kind {result.kind!r}"
+                )
             if task_machine.repeats(task, event):
-                return isinstance(result, Failure) or tasks.read_output(db, task.task_id) == (attempt.number, payload)
+                if isinstance(result, Failure):
+                    return True
+                return tasks.read_output(db, task.task_id) == (attempt.number, result.payload)
             task = task_machine.advance(task, event, self._clock())
         except (StaleReport, IllegalState, TaskNotFound) as error:
             log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
             return False
         tasks.save(db, task)
-        if not isinstance(result, Failure):
-            tasks.save_output(db, task.task_id, attempt.number, payload)
+        if isinstance(result, WorkResult):
+            tasks.save_output(db, task.task_id, attempt.number, result.payload)
         log.info("task.completed", task=str(task.task_id), attempt=attempt.number, status=task.status.value)
         settle(db, task.task_id.process_id, effects, self._clock())
         return True
 
+    def _refuse(self, db: Connection, optimizer_id: str, attempt: Attempt, refusal: Refusal, effects: Effects) -> bool:
+        """Plan the task again, for another optimizer; it has neither failed nor been lost."""
+        held = [task for task in tasks.list_held(db, optimizer_id) if Attempt(task.task_id, task.attempt) == attempt]
+        log.warning("work.refused", attempt=str(attempt), optimizer=optimizer_id, kind=refusal.kind)
+        if not held:
+            return False
+        optimizer = optimizers.get(db, optimizer_id)
+        known = tuple(kind for kind in optimizer.kinds if kind != held[0].kind)
+        optimizers.save(db, replace(optimizer, kinds=known))
+        take_back(db, held[0], refusal.message[:4000], effects, self._clock(), lost=False)
+        return True
+
     # Losses
 
-    def adopt(self, db: Database, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
+    def adopt(self, db: Connection, optimizer_id: str, previous_id: str, running: Sequence[Attempt]) -> list[Attempt]:
         """Move attempts that go on from an optimizer's earlier registration to its new one; returns them.
 
         Runs within the write that stores the registration. The rest stays with the earlier one until that is lost.
@@ -236,7 +263,7 @@ class OptimizingService:
         """
         effects = Effects()
 
-        def end(db: Database) -> int:
+        def end(db: Connection) -> int:
             held = tasks.list_held(db, optimizer_id)
             for task in held:
                 take_back(db, task, reason, effects, self._clock(), lost=lost)
@@ -265,7 +292,7 @@ class OptimizingService:
             return
         effects = Effects()
 
-        def end(db: Database) -> None:
+        def end(db: Connection) -> None:
             for task, reason in late:
                 if tasks.get(db, task.task_id) == task:
                     take_back(db, task, reason, effects, self._clock(), lost=True)
@@ -295,50 +322,41 @@ class OptimizingService:
     # Taking back
 
     def cancel(self, process_id: str, reason: str) -> ProcessView:
-        """End a running process before its commit: its tasks are cancelled, optimizers abandon them, outputs go.
+        """End a process that has sent nothing: its tasks are cancelled, optimizers abandon them, outputs go.
 
         The id may be a unique prefix. The table is evaluated again at its next refresh. Raises ProcessNotFound;
-        IllegalState once the process commits, is unknown, or has ended: nothing is changed then.
+        IllegalState once its commit was sent, is unknown, or it has ended: nothing is changed then.
         """
 
-        def close(db: Database) -> ProcessView:
+        def end(db: Connection) -> ProcessView:
             process = processes.find_by_prefix(db, process_id)
-            refuse_cancelling(process)
-            return self._close(db, process, reason)
+            refuse_cancelling(process, commits.list_for_process(db, process.process_id))
+            return self._close(db, process, Ending(reason))
 
-        return self._closed(self._store.write(close), reason)
+        return self._closed(self._store.write(end))
 
     def cancel_unwanted(self, table_id: int) -> ProcessView | None:
-        """End the table's running process if somebody switched its optimizing off meanwhile; None: there is none.
+        """End the table's running process if it has lost its sense meanwhile; None: there is none.
 
-        What commits already goes on.
+        That is when optimizing the table was switched off, or its name is another table's. What commits goes on.
         """
-        reason = "optimizing was switched off"
 
-        def close(db: Database) -> ProcessView | None:
-            runtime = tables.get(db, table_id)
-            active = processes.find_active(db, table_id)
-            if active is None or active.status is not ProcessStatus.RUNNING:
-                return None
-            if not is_switched_off(runtime.enabled_override, runtime.properties):
-                return None
-            return self._close(db, active, reason)
+        def end(db: Connection) -> ProcessView | None:
+            found = unwanted(db, table_id)
+            return None if found is None else self._close(db, *found)
 
-        view = self._store.write(close)
-        return None if view is None else self._closed(view, reason)
+        view = self._store.write(end)
+        return None if view is None else self._closed(view)
 
-    def _close(self, db: Database, process: OptimizingProcess, reason: str) -> ProcessView:
-        now = self._clock()
-        processes.save(db, process_machine.advance(process, process_machine.ProcessClosed(reason), now))
-        cancel_open_tasks(db, process.process_id, reason, now)
-        runtime = tables.get(db, process.table_id)
-        event = table_machine.ProcessEnded(f"{process.type} was cancelled: {reason}")
-        tables.save(db, table_machine.advance(runtime, event, now))
+    def _close(self, db: Connection, process: OptimizingProcess, ending: Ending) -> ProcessView:
+        close(db, process, ending, self._clock())
         return _view(db, processes.get(db, process.process_id))
 
-    def _closed(self, view: ProcessView, reason: str) -> ProcessView:
+    def _closed(self, view: ProcessView) -> ProcessView:
         failpoint("cancel.after_store")
-        log.info("process.cancelled", process=view.process.process_id, table=str(view.table), reason=reason)
+        log.info(
+            "process.cancelled", process=view.process.process_id, table=str(view.table), reason=view.process.failure
+        )
         self._signals.left_over(view.process.process_id, view.table.catalog)
         self._signals.changed()
         return view
@@ -381,8 +399,8 @@ class OptimizingService:
         return {process.table_id: process for process in self._store.read(processes.list_active)}
 
     def list_committing(self) -> list[tuple[str, str]]:
-        """Id and catalog of each process that commits or whose commit is unknown, oldest first."""
-        return self._store.read(_committing)
+        """Id and catalog of each process whose commit is to be made or looked into now, oldest first."""
+        return self._store.read(lambda db: _committing(db, self._clock()))
 
     # Restart
 
@@ -392,7 +410,7 @@ class OptimizingService:
         self._store.write(lambda db: self._recover(db, effects))
         self._send(effects)
 
-    def _recover(self, db: Database, effects: Effects) -> None:
+    def _recover(self, db: Connection, effects: Effects) -> None:
         now = self._clock()
         for process in processes.list_active(db):
             if process.status is ProcessStatus.RUNNING:
@@ -405,15 +423,17 @@ class OptimizingService:
                 tables.save(db, table_machine.advance(runtime, event, now))
 
 
-def _view(db: Database, process: OptimizingProcess) -> ProcessView:
+def _view(db: Connection, process: OptimizingProcess) -> ProcessView:
     return ProcessView(
         process, tables.get(db, process.table_id).identifier, tuple(tasks.list_for_process(db, process.process_id))
     )
 
 
-def _committing(db: Database) -> list[tuple[str, str]]:
+def _committing(db: Connection, now: datetime | None = None) -> list[tuple[str, str]]:
+    """What commits, oldest first; at that time, where it is given, without what is tried again later."""
     return [
         (process.process_id, tables.get(db, process.table_id).identifier.catalog)
         for process in processes.list_active(db)
         if process.status is not ProcessStatus.RUNNING
+        and (now is None or process.delay is None or process.delay.retry_at <= now)
     ]

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-
-import structlog
+from types import MappingProxyType
 
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.events import get_logger
+from amoro_core.formats.port import TableFormat
 from amoro_core.model.config import (
-    Enabled,
     OptimizingConfig,
     decide_enabled,
     effective_properties,
@@ -19,11 +18,9 @@ from amoro_core.model.config import (
     parse_config,
 )
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import (
-    OPTIMIZING,
     OptimizingStatus,
     OptimizingType,
     TableIdentifier,
@@ -32,17 +29,13 @@ from amoro_core.model.tables import (
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import judge_totals, totals_of
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, next_look
-from amoro_core.state import tables as machine
-from amoro_core.state.judging import judged
+from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.store import groups, partitions, tables
-from amoro_core.store.database import Database, Store
-from amoro_core.transactions.listing import add_all, dispose, look_later, new_table, take_up
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.listing import add_all, begin_anew, dispose, look_later, new_table, take_up
+from amoro_core.transactions.looking import BUSY, Judged, Seen, as_refused, as_seen
 
-log = structlog.get_logger("amoro.tables")
-
-#: While a table has one of these, its evaluation is nobody's business but its process's.
-_BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
+log = get_logger("amoro.tables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +54,7 @@ class Preview:
     evaluation: Evaluation
     plan: OptimizingPlan | None
     partition_paths: tuple[str, ...]  # of the evaluation's partitions
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    """A verdict, and when the files that it knows of were looked at."""
-
-    evaluation: Evaluation
-    scanned_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """What one look at a table said."""
-
-    table: OpenTable
-    config: OptimizingConfig
-    defaults: Mapping[str, str]  # of its catalog
-    left_alone: str | None
-    selects: Callable[[DataFile], bool] | None
-
-    def enabled(self, override: bool | None) -> Enabled:
-        """Whether the table is optimized, by `amoro table enable|disable` and by what was seen."""
-        return decide_enabled(override, self.table.facts.properties, self.defaults)
+    disputed_deletes: int  # on files of the plan
 
 
 class TableService:
@@ -95,8 +66,11 @@ class TableService:
         tables_of: TableFormat,
         find_catalog: Callable[[str], CatalogConfig],
         clock: Callable[[], datetime],
+        joining: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """`joining` are the threads that an optimizer would bring to a group if a table were optimized now."""
         self._store = store
+        self._joining = joining
         self._format = tables_of
         self._find_catalog = find_catalog
         self._clock = clock
@@ -154,6 +128,11 @@ class TableService:
             lambda db: tables.find(db, identifier) or tables.add(db, new_table(identifier, self._clock()))
         )
 
+    def _known(self, identifier: TableIdentifier) -> TableRuntime:
+        """What is kept about a table, and nothing yet where it is not known."""
+        found = self._store.read(lambda db: tables.find(db, identifier))
+        return found or new_table(identifier, self._clock())
+
     def _forget(self, runtime: TableRuntime) -> bool:
         if runtime.enabled_override is not None:
             return False
@@ -164,6 +143,11 @@ class TableService:
             self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
         except TableNotFound:
             return self._store.write(lambda db: dispose(db, runtime.table_id))
+        except TableRefused as refusal:
+            # What is no Iceberg table any more is listed no more either.
+            if refusal.reason == "format":
+                return self._store.write(lambda db: dispose(db, runtime.table_id))
+            log.warning("table.unlisted", table=str(runtime.identifier), error=refusal.message)
         except AmoroError as error:
             log.warning("table.unlisted", table=str(runtime.identifier), error=error.message)
         return False
@@ -192,6 +176,8 @@ class TableService:
         try:
             seen = self._look(runtime)
             self._refuse_twins(runtime, seen)
+            if runtime.uuid not in ("", uuid := seen.table.facts.uuid):
+                runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
             judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
@@ -209,18 +195,26 @@ class TableService:
             raise refusal or TableRefused(runtime.status_reason, reason=runtime.refusal)
         return runtime
 
-    def preview(self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool) -> Preview:
-        """What optimizing would do now; nothing is changed but what is known of the table.
+    def preview(
+        self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, where: str = ""
+    ) -> Preview:
+        """What optimizing would do now. Nothing is changed, what is known of the table included.
 
-        Raises TableNotFound, TableRefused and what loading raises.
+        `where` chooses partitions. Raises TableNotFound, TableRefused, InvalidArgument (a condition that chooses no
+        whole partitions) and what loading raises.
         """
-        runtime = self._looked_at(identifier)
-        seen = self._look(runtime)
+        known = self._known(identifier)
+        seen = self._look(known)
+        self._refuse_twins(known, seen)
         now = self._clock()
-        last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
+        runtime = as_seen(known, seen, None, now)
+        # Another table that has the name by now has not been optimized yet.
+        anew = known.uuid not in ("", runtime.uuid)
+        last = {} if anew else self._store.read(lambda db: partitions.last_optimized(db, known.table_id))
         scan = seen.table.scan()
         path_of = seen.table.partition_path
-        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects)
+        chooses = seen.table.chooses(where) if where else None
+        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects, chooses)
         made = None
         if scan is not None:
             capacity = self._store.read(lambda db: groups.capacity(db, seen.config.group))
@@ -228,13 +222,14 @@ class TableService:
                 scan,
                 evaluation,
                 seen.config,
-                threads=capacity.threads,
+                threads=max(capacity.threads, self._joining.get(seen.config.group, 0)),
                 max_input_per_thread=capacity.max_input_per_thread,
             )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
-        return Preview(runtime, evaluation, made, paths)
+        inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
+        return Preview(runtime, evaluation, made, paths, len(seen.table.disputed_deletes(inputs)))
 
-    def _look(self, runtime: TableRuntime) -> _Seen:
+    def _look(self, runtime: TableRuntime) -> Seen:
         catalog = self._find_catalog(runtime.identifier.catalog)
         refusal = self._format.commits_refused(catalog)
         if refusal is not None:
@@ -246,21 +241,21 @@ class TableService:
         decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
         table.refuse_unsupported()
         selects = table.selects(config.filter) if config.filter is not None else None
-        return _Seen(table, config, defaults, table.left_alone(), selects)
+        return Seen(table, config, defaults, table.left_alone(), selects)
 
-    def _refuse_twins(self, runtime: TableRuntime, seen: _Seen) -> None:
+    def _refuse_twins(self, runtime: TableRuntime, seen: Seen) -> None:
         """One table under two names would be optimized twice; the name that came later is refused."""
         twins = self._store.read(lambda db: tables.list_by_uuid(db, seen.table.facts.uuid))
         first = min(twins, key=lambda twin: twin.table_id, default=None)
-        if first is not None and first.table_id < runtime.table_id:
+        if first is not None and (not runtime.table_id or first.table_id < runtime.table_id):
             raise TableRefused(
                 f"{runtime.identifier} is the same table as {first.identifier} (uuid {seen.table.facts.uuid})",
                 reason="duplicate",
                 hint=f"Use {first.identifier}.",
             )
 
-    def _is_stale(self, runtime: TableRuntime, seen: _Seen) -> bool:
-        if runtime.status in _BUSY:
+    def _is_stale(self, runtime: TableRuntime, seen: Seen) -> bool:
+        if runtime.status in BUSY:
             return False
         facts, now = seen.table.facts, self._clock()
         return (
@@ -274,7 +269,7 @@ class TableService:
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
 
-    def _judge(self, runtime: TableRuntime, seen: _Seen) -> _Judged:
+    def _judge(self, runtime: TableRuntime, seen: Seen) -> Judged:
         """The verdict by the snapshot's totals where these suffice, else by its files."""
         now, facts, table = self._clock(), seen.table.facts, seen.table
         # What a table was refused for may stand in its files.
@@ -282,46 +277,28 @@ class TableService:
             totals = totals_of(facts.snapshot_summary)
             spared = judge_totals(facts.snapshot_id, totals, seen.config, runtime.scanned_at, now, runtime.summary)
             if spared is not None:
-                return _Judged(spared, runtime.scanned_at)
+                return Judged(spared, runtime.scanned_at)
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         found = evaluate(table.scan(), seen.config, last, now, path_of=table.partition_path, selects=seen.selects)
-        return _Judged(found, now)
+        return Judged(found, now)
 
     # Keeping
 
-    def _refreshed(self, db: Database, table_id: int, seen: _Seen, found: _Judged | None) -> TableRuntime:
-        now, facts = self._clock(), seen.table.facts
-        before = tables.get(db, table_id)
+    def _refreshed(self, db: Connection, table_id: int, seen: Seen, found: Judged | None) -> TableRuntime:
         # By the word of this moment: somebody may have enabled or disabled it while the table was looked at.
-        enabled = seen.enabled(before.enabled_override)
-        runtime = replace(
-            before,
-            uuid=facts.uuid,
-            format_version=facts.format_version,
-            location=facts.location,
-            group=seen.config.group,
-            quota=seen.config.quota,
-            enabled=enabled.value,
-            enabled_origin=enabled.origin,
-            snapshot_id=facts.snapshot_id,
-            metadata_location=facts.metadata_location,
-            properties=dict(facts.properties),
-            refreshed_at=now,
-        )
-        if found is not None and runtime.status not in _BUSY:
-            runtime = judged(runtime, found.evaluation, seen.left_alone, now)
-            runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
+        runtime = as_seen(tables.get(db, table_id), seen, found, self._clock())
         take_up(db, table_id, seen.config)
-        return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, seen.config)))
+        return tables.save(db, runtime)
 
-    def _refused(self, db: Database, table_id: int, refusal: TableRefused) -> TableRuntime:
-        now = self._clock()
-        runtime = replace(tables.get(db, table_id), refreshed_at=now)
-        if runtime.status not in _BUSY:
-            if (runtime.status, runtime.status_reason) != (OptimizingStatus.REFUSED, refusal.message):
-                log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
-            runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.message), now)
-        return tables.save(db, replace(runtime, refresh_at=next_look(runtime, now, self._config(runtime))))
+    def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
+        before = tables.get(db, table_id)
+        runtime = as_refused(before, refusal, self._config(before), self._clock())
+        if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != (
+            OptimizingStatus.REFUSED,
+            refusal.told,
+        ):
+            log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
+        return tables.save(db, runtime)
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
         """Say yes or no to optimizing a table; kept here, the table is not touched.
@@ -330,7 +307,7 @@ class TableService:
         """
         table_id = self.ensure(identifier).table_id
 
-        def change(db: Database) -> None:
+        def change(db: Connection) -> None:
             tables.save(db, replace(tables.get(db, table_id), enabled_override=enabled))
 
         self._store.write(change)
@@ -340,11 +317,27 @@ class TableService:
         return runtime
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table as it was last seen, looked at when it never was. Raises TableNotFound."""
-        runtime = self.ensure(identifier)
-        if runtime.refreshed_at is None:
-            runtime = self.refresh(runtime.table_id) or runtime
-        return runtime
+        """The table as it was last seen, looked at when it never was; nothing is changed.
+
+        Its id is 0 where the coordinator does not know it yet. Raises TableNotFound.
+        """
+        runtime = self._known(identifier)
+        if runtime.refreshed_at is not None:
+            return runtime
+        try:
+            seen = self._look(runtime)
+            self._refuse_twins(runtime, seen)
+            judged = self._judge(runtime, seen)
+        except TableRefused as refusal:
+            return as_refused(runtime, refusal, self._config(runtime), self._clock())
+        return as_seen(runtime, seen, judged, self._clock())
+
+    def id_of(self, identifier: TableIdentifier) -> int:
+        """The table's id, 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
+        known = self._known(identifier)
+        if not known.table_id:
+            self._format.load(self._find_catalog(identifier.catalog), identifier)
+        return known.table_id
 
     def min_plan_interval(self, runtime: TableRuntime) -> timedelta | None:
         """The least time between two plans of the table that nobody asked for."""

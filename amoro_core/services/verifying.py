@@ -87,7 +87,8 @@ class VerifyingService:
                     *digests,
                 )
             )
-        return Comparison(span, len(both), tuple(partitions))
+        replaced = (file for files in sides[0].values() for file in files)
+        return Comparison(span, len(both), tuple(partitions), len(table.disputed_deletes(replaced)))
 
     def _read(
         self,
@@ -111,7 +112,7 @@ class VerifyingService:
 def _scanned(table: OpenTable, snapshot_id: int) -> TableScan:
     found = table.scan_of(snapshot_id)
     if found is None:
-        raise IllegalState(f"snapshot {snapshot_id} is not known any more", hint="Run it again.")
+        raise IllegalState(f"snapshot {snapshot_id} is no longer known", hint="Run it again.")
     return found
 
 

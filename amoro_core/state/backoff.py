@@ -1,4 +1,4 @@
-"""How long a table that fails is left alone."""
+"""How long a table that fails is left alone, and a commit that can't go on."""
 
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -7,6 +7,8 @@ from amoro_core.model.tables import TableRuntime
 
 FIRST = timedelta(minutes=1)
 LAST = timedelta(hours=6)
+COMMIT_FIRST = timedelta(seconds=5)
+COMMIT_LAST = timedelta(minutes=1)
 
 
 def backed_off(runtime: TableRuntime, now: datetime) -> TableRuntime:
@@ -14,3 +16,8 @@ def backed_off(runtime: TableRuntime, now: datetime) -> TableRuntime:
     failures = runtime.failures + 1
     wait = min(FIRST * 2 ** min(failures - 1, 20), LAST)
     return replace(runtime, failures=failures, retry_at=now + wait)
+
+
+def pause(tries: int) -> timedelta:
+    """How long a commit waits after so many tries in a row: 5 s, doubling to 1 min, since it holds up its table."""
+    return min(COMMIT_FIRST * (1 << min(tries - 1, 20)), COMMIT_LAST)

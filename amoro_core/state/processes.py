@@ -7,7 +7,16 @@ from types import MappingProxyType
 from typing import assert_never
 
 from amoro_core.errors import IllegalState, WorkFailed
-from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, Receipt, TaskId, TaskStatus
+from amoro_core.model.processes import (
+    Delay,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    Receipt,
+    TaskId,
+    TaskStatus,
+)
+from amoro_core.state.backoff import pause
 from amoro_core.state.tasks import is_poisoned
 
 
@@ -33,6 +42,15 @@ class CommittedPartly:
     """The table has the result without some groups (failed, cancelled or in conflict)."""
 
     receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDelayed:
+    """Nothing could be sent or found out; it is tried again. `refused`: somebody said no, and may say it again."""
+
+    code: str
+    reason: str
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +86,10 @@ class ProcessFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProcessClosed:
-    """Somebody took the process back before its commit began."""
+    """The process was taken back before anything was sent; `code` is an error's where nobody wished it."""
 
     reason: str
+    code: str = ""
 
 
 ProcessEvent = (
@@ -78,12 +97,16 @@ ProcessEvent = (
     | CommitSent
     | Committed
     | CommittedPartly
+    | CommitDelayed
     | CommitUnclear
     | CommitRefuted
     | TableGone
     | ProcessFailed
     | ProcessClosed
 )
+
+#: Rights that were just given, or lost and given back, take a moment to be true everywhere.
+MAX_REFUSALS = 3
 
 #: An unknown commit ends by what the table says, or when there is none any more: it cannot fail or be closed before.
 TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = MappingProxyType(
@@ -94,12 +117,15 @@ TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = 
         (ProcessStatus.COMMITTING, CommitSent): ProcessStatus.COMMITTING,
         (ProcessStatus.COMMITTING, Committed): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMITTING, CommittedPartly): ProcessStatus.PARTIAL,
+        (ProcessStatus.COMMITTING, CommitDelayed): ProcessStatus.COMMITTING,
         (ProcessStatus.COMMITTING, CommitUnclear): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMITTING, ProcessFailed): ProcessStatus.FAILED,
+        (ProcessStatus.COMMITTING, ProcessClosed): ProcessStatus.CLOSED,
         (ProcessStatus.COMMITTING, TableGone): ProcessStatus.FAILED,
         (ProcessStatus.COMMIT_UNKNOWN, CommitSent): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, Committed): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): ProcessStatus.PARTIAL,
+        (ProcessStatus.COMMIT_UNKNOWN, CommitDelayed): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): ProcessStatus.COMMITTING,
         (ProcessStatus.COMMIT_UNKNOWN, TableGone): ProcessStatus.FAILED,
     }
@@ -113,19 +139,31 @@ def advance(process: OptimizingProcess, event: ProcessEvent, now: datetime) -> O
         raise IllegalState(f"process {process.process_id} is {process.status}: {type(event).__name__} is not possible")
     match event:
         case BeginCommit() | CommitRefuted():
-            return replace(process, status=status, failure_code="", failure="")
+            return replace(process, status=status, failure_code="", failure="", delay=None)
         case CommitSent():
             return replace(process, status=status, commit_tries=process.commit_tries + 1)
         case Committed(receipt) | CommittedPartly(receipt):
-            ended = replace(process, status=status, finished_at=now, receipt=receipt)
+            ended = replace(process, status=status, finished_at=now, receipt=receipt, delay=None)
             return replace(ended, failure_code="", failure="")
+        case CommitDelayed():
+            return replace(process, status=status, delay=_delayed(process.delay, event, now))
         case CommitUnclear(message):
-            return replace(process, status=status, failure=message)
-        case ProcessFailed(code, message) | TableGone(code, message):
-            return replace(process, status=status, finished_at=now, failure_code=code, failure=message)
-        case ProcessClosed(reason):
-            return replace(process, status=status, finished_at=now, failure=reason)
+            return replace(process, status=status, failure=message, delay=None)
+        case ProcessFailed(code, message) | TableGone(code, message) | ProcessClosed(message, code):
+            ended = replace(process, status=status, finished_at=now, delay=None)
+            return replace(ended, failure_code=code, failure=message)
     assert_never(event)
+
+
+def _delayed(before: Delay | None, event: CommitDelayed, now: datetime) -> Delay:
+    tries = before.tries + 1 if before else 1
+    refusals = (before.refusals if before else 0) + 1 if event.refused else 0
+    return Delay(event.code, event.reason, now + pause(tries), tries, refusals)
+
+
+def is_refused_for_good(process: OptimizingProcess) -> bool:
+    """Whether storage or catalog said no so often in a row that asking again is pointless."""
+    return process.delay is not None and process.delay.refusals >= MAX_REFUSALS
 
 
 @dataclass(frozen=True, slots=True)

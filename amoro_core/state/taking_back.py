@@ -1,11 +1,18 @@
-"""What may be taken back: attempts that are overdue, processes that do not commit yet."""
+"""What may be taken back: attempts that are overdue, processes that have sent nothing."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_core.errors import IllegalState
-from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus, TaskStatus
+from amoro_core.model.processes import (
+    Attempt,
+    CommitAttempt,
+    OptimizingProcess,
+    OptimizingTask,
+    ProcessStatus,
+    TaskStatus,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +43,18 @@ def overdue(task: OptimizingTask, age_s: float, ack_timeout: timedelta, close_ti
     return f"not {'completed' if acked else 'acknowledged'} within {limit_s:g} s"
 
 
-def refuse_cancelling(process: OptimizingProcess) -> None:
-    """Raises IllegalState, with the way out, for all but a running process."""
+def refuse_cancelling(process: OptimizingProcess, attempts: Iterable[CommitAttempt]) -> None:
+    """Raises IllegalState, with the way out, for a process that has ended or has sent what may be applied."""
     name = f"process {process.process_id}"
     match process.status:
         case ProcessStatus.RUNNING:
             return
         case ProcessStatus.COMMITTING:
+            sent = next((attempt for attempt in attempts if attempt.is_open), None)
+            if sent is None:
+                return
             raise IllegalState(
-                f"{name} commits already and can't be cancelled",
+                f"{name} can't be cancelled: its commit was sent (attempt {sent.number}, snapshot {sent.snapshot_id})",
                 hint="Wait for its end; its commit can be taken back as its receipt says.",
             )
         case ProcessStatus.COMMIT_UNKNOWN:

@@ -105,20 +105,25 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
         case Ack():
             return replace(task, status=status, acked_at=now)
         case Succeed():
-            return replace(task, status=status, thread=None, finished_at=now, failure_code="", failure="")
+            return replace(_ended(task, status, now), failure_code="", failure="")
         case Fail(code=code, message=message):
-            runs = task.failed_runs + 1
-            failed = replace(task, status=status, thread=None, finished_at=now, failed_runs=runs)
+            failed = replace(_ended(task, status, now), failed_runs=task.failed_runs + 1)
             return replace(failed, failure_code=code, failure=message)
         case Retry():
-            return replace(task, status=status, scheduled_at=None, acked_at=None, finished_at=None)
+            again = replace(task, status=status, scheduled_at=None, acked_at=None, finished_at=None)
+            return replace(again, ended_on=None)
         case Reset(reason, lost):
             held = _count_loss(task) if lost else task
             back = replace(held, status=status, thread=None, scheduled_at=None, acked_at=None)
             return replace(back, failure_code="", failure=reason)
         case Cancel(reason):
-            return replace(task, status=status, thread=None, finished_at=now, failure_code="", failure=reason)
+            return replace(_ended(task, status, now), failure_code="", failure=reason)
     assert_never(event)
+
+
+def _ended(task: OptimizingTask, status: TaskStatus, now: datetime) -> OptimizingTask:
+    """The task, held by nobody any more; who had it is remembered."""
+    return replace(task, status=status, thread=None, finished_at=now, ended_on=task.thread)
 
 
 def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int, now: datetime) -> OptimizingTask:

@@ -1,46 +1,49 @@
 """Tokens that somebody created, by name, in `access_token`; only their hashes are kept."""
 
-import sqlite3
-
-from sqlite_utils import Database
-
 from amoro_core.errors import AlreadyExists, TokenNotFound
-from amoro_core.model.tokens import AccessToken, TokenKind
-from amoro_core.store.rows import Row, execute, from_ms, insert_into, select, select_one, to_ms
+from amoro_core.model.tokens import AccessToken, Role
+from amoro_core.store.connection import Connection, Duplicate, Row
+from amoro_core.store.rows import from_ms, insert_into, to_ms
 
-_INSERT = insert_into("access_token", ("token_name", "kind", "token_hash", "created_at_ms"))
+_INSERT = insert_into("access_token", ("token_name", "role", "token_hash", "created_at_ms"))
 
 
-def add(db: Database, token: AccessToken) -> AccessToken:
+def add(db: Connection, token: AccessToken) -> AccessToken:
     """Raises AlreadyExists."""
     row = {
         "token_name": token.name,
-        "kind": token.kind.value,
+        "role": token.role.value,
         "token_hash": token.token_hash,
         "created_at_ms": to_ms(token.created_at),
     }
     try:
-        execute(db, _INSERT, row)
-    except sqlite3.IntegrityError as error:
+        db.execute(_INSERT, row)
+    except Duplicate as error:
         raise AlreadyExists(f"token {token.name!r} exists already") from error
     return token
 
 
-def find_by_hash(db: Database, kind: TokenKind, token_hash: str) -> AccessToken | None:
-    row = select_one(db, "SELECT * FROM access_token WHERE kind = ? AND token_hash = ?", (kind.value, token_hash))
+def find_by_hash(db: Connection, token_hash: str) -> AccessToken | None:
+    row = db.select_one("SELECT * FROM access_token WHERE token_hash = :token_hash", {"token_hash": token_hash})
     return None if row is None else _from_row(row)
 
 
-def list_tokens(db: Database) -> list[AccessToken]:
-    """All of them, in order of their names."""
-    return [_from_row(row) for row in select(db, "SELECT * FROM access_token ORDER BY token_name")]
+def list_page(db: Connection, after: str, limit: int) -> list[AccessToken]:
+    """At most so many, in order of their names, that follow a name, known or not."""
+    sql = "SELECT * FROM access_token WHERE token_name > :after ORDER BY token_name LIMIT :most"
+    return [_from_row(row) for row in db.select(sql, {"after": after, "most": limit})]
 
 
-def remove(db: Database, name: str) -> None:
+def count(db: Connection) -> int:
+    """How many there are."""
+    return int(db.select("SELECT count(*) AS known FROM access_token")[0]["known"])
+
+
+def remove(db: Connection, name: str) -> None:
     """Raises TokenNotFound."""
-    if not execute(db, "DELETE FROM access_token WHERE token_name = ?", (name,)):
+    if not db.execute("DELETE FROM access_token WHERE token_name = :name", {"name": name}):
         raise TokenNotFound(f"token {name!r} is not known", hint="`amoro token list` shows the known ones.")
 
 
 def _from_row(row: Row) -> AccessToken:
-    return AccessToken(row["token_name"], TokenKind(row["kind"]), row["token_hash"], from_ms(row["created_at_ms"]))
+    return AccessToken(row["token_name"], Role(row["role"]), row["token_hash"], from_ms(row["created_at_ms"]))

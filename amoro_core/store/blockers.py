@@ -4,11 +4,10 @@ import json
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from sqlite_utils import Database
-
 from amoro_core.errors import BlockerNotFound
 from amoro_core.model.blockers import BlockedOperation, Blocker
-from amoro_core.store.rows import Row, execute, from_ms, insert_into, select, to_json, to_ms, update_of
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms, insert_into, to_json, to_ms, update_of
 
 _COLUMNS = ("blocker_id", "table_id", "operations_json", "reason", "created_at_ms", "expires_at_ms", "held_for_ms")
 _INSERT = insert_into("table_blocker", _COLUMNS)
@@ -17,28 +16,28 @@ _MILLISECOND = timedelta(milliseconds=1)
 _PREFIX = 6
 
 
-def add(db: Database, blocker: Blocker) -> Blocker:
-    execute(db, _INSERT, _to_row(blocker))
+def add(db: Connection, blocker: Blocker) -> Blocker:
+    db.execute(_INSERT, _to_row(blocker))
     return blocker
 
 
-def save(db: Database, blocker: Blocker) -> Blocker:
+def save(db: Connection, blocker: Blocker) -> Blocker:
     """Replace what is kept of it. Raises BlockerNotFound."""
-    if not execute(db, _UPDATE, _to_row(blocker)):
+    if not db.execute(_UPDATE, _to_row(blocker)):
         raise _missing(blocker.blocker_id)
     return blocker
 
 
-def remove(db: Database, blocker_id: str) -> None:
-    execute(db, "DELETE FROM table_blocker WHERE blocker_id = ?", (blocker_id,))
+def remove(db: Connection, blocker_id: str) -> None:
+    db.execute("DELETE FROM table_blocker WHERE blocker_id = :blocker_id", {"blocker_id": blocker_id})
 
 
-def remove_expired(db: Database, now: datetime) -> int:
+def remove_expired(db: Connection, now: datetime) -> int:
     """Forget what holds no more; how many there were."""
-    return execute(db, "DELETE FROM table_blocker WHERE expires_at_ms <= ?", (to_ms(now),))
+    return db.execute("DELETE FROM table_blocker WHERE expires_at_ms <= :now_ms", {"now_ms": to_ms(now)})
 
 
-def find_by_prefix(db: Database, prefix: str, now: datetime) -> Blocker:
+def find_by_prefix(db: Connection, prefix: str, now: datetime) -> Blocker:
     """The blocker that holds now, by its id or a unique prefix of six characters or more. Raises BlockerNotFound."""
     if len(prefix) < _PREFIX:
         raise BlockerNotFound(f"no blocker: {prefix!r} is too short", hint="Give six characters or more of its id.")
@@ -50,16 +49,18 @@ def find_by_prefix(db: Database, prefix: str, now: datetime) -> Blocker:
     return found[0]
 
 
-def list_active(db: Database, now: datetime, table_id: int | None = None) -> list[Blocker]:
+def list_active(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:
     """Those that hold now, of one table or all, the oldest first."""
     sql = (
         "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
         "ORDER BY created_at_ms, blocker_id"
     )
-    return [_from_row(row) for row in select(db, sql, {"now": to_ms(now), "table_id": table_id})]
+    return [_from_row(row) for row in db.select(sql, {"now": to_ms(now), "table_id": table_id})]
 
 
-def find_against(db: Database, table_id: int, operations: Iterable[BlockedOperation], now: datetime) -> Blocker | None:
+def find_against(
+    db: Connection, table_id: int, operations: Iterable[BlockedOperation], now: datetime
+) -> Blocker | None:
     """The oldest blocker that keeps any of these operations off the table now."""
     wanted = frozenset(operations)
     return next((blocker for blocker in list_active(db, now, table_id) if blocker.operations & wanted), None)

@@ -1,20 +1,14 @@
 """Catalogs that somebody added, in `catalog_metadata`."""
 
 import json
-import sqlite3
-
-from sqlite_utils import Database
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
 from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     insert_into,
     pairs_from_json,
     pairs_to_json,
-    select,
-    select_one,
     to_json,
     tuple_from_json,
     update_of,
@@ -25,37 +19,37 @@ _INSERT = insert_into("catalog_metadata", _COLUMNS)
 _UPDATE = update_of("catalog_metadata", _COLUMNS, ("catalog_name",))
 
 
-def add(db: Database, config: CatalogConfig) -> CatalogConfig:
+def add(db: Connection, config: CatalogConfig) -> CatalogConfig:
     """Raises AlreadyExists."""
     try:
-        execute(db, _INSERT, _to_row(config))
-    except sqlite3.IntegrityError as error:
+        db.execute(_INSERT, _to_row(config))
+    except Duplicate as error:
         if find(db, config.name) is None:
             raise
         raise AlreadyExists(f"catalog {config.name!r} exists already") from error
     return config
 
 
-def find(db: Database, name: str) -> CatalogConfig | None:
-    row = select_one(db, "SELECT * FROM catalog_metadata WHERE catalog_name = ?", (name,))
+def find(db: Connection, name: str) -> CatalogConfig | None:
+    row = db.select_one("SELECT * FROM catalog_metadata WHERE catalog_name = :name", {"name": name})
     return None if row is None else _from_row(row)
 
 
-def list_catalogs(db: Database) -> list[CatalogConfig]:
+def list_catalogs(db: Connection) -> list[CatalogConfig]:
     """All of them, in order of their names."""
-    return [_from_row(row) for row in select(db, "SELECT * FROM catalog_metadata ORDER BY catalog_name")]
+    return [_from_row(row) for row in db.select("SELECT * FROM catalog_metadata ORDER BY catalog_name")]
 
 
-def save(db: Database, config: CatalogConfig) -> CatalogConfig:
+def save(db: Connection, config: CatalogConfig) -> CatalogConfig:
     """Replace what is kept under the name. Raises CatalogNotFound."""
-    if not execute(db, _UPDATE, _to_row(config)):
+    if not db.execute(_UPDATE, _to_row(config)):
         raise _missing(config.name)
     return config
 
 
-def remove(db: Database, name: str) -> None:
+def remove(db: Connection, name: str) -> None:
     """Forget the catalog; its tables' runtimes stay. Raises CatalogNotFound."""
-    if not execute(db, "DELETE FROM catalog_metadata WHERE catalog_name = ?", (name,)):
+    if not db.execute("DELETE FROM catalog_metadata WHERE catalog_name = :name", {"name": name}):
         raise _missing(name)
 
 

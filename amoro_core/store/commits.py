@@ -1,19 +1,16 @@
 """Commit attempts, in `commit_attempt`: written before they are sent, and never changed but for their outcome."""
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 
-from sqlite_utils import Database
-
 from amoro_core.errors import IllegalState, ProcessNotFound
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Receipt
+from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     from_ms,
     insert_into,
-    select,
-    select_one,
     to_json,
     to_ms,
     tuple_from_json,
@@ -24,10 +21,7 @@ _INSERT = insert_into(
     (
         "process_id",
         "attempt_number",
-        "snapshot_id",
-        "parent_snapshot_id",
-        "sequence_number",
-        "manifest_list",
+        "evidence_json",
         "payload",
         "groups_json",
         "files_json",
@@ -37,38 +31,43 @@ _INSERT = insert_into(
         "receipt_json",
     ),
 )
+_OF_ATTEMPT = "WHERE process_id = :process_id AND attempt_number = :attempt_number"
+_KINDS: dict[str, Callable[..., Evidence]] = {
+    "snapshot-added": SnapshotAdded,
+    "snapshots-gone": SnapshotsGone,
+    "ref-at": RefAt,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 _OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 
 
-def add(db: Database, attempt: CommitAttempt) -> CommitAttempt:
+def add(db: Connection, attempt: CommitAttempt) -> CommitAttempt:
     """Write down an attempt that is about to be sent."""
-    execute(db, _INSERT, _to_row(attempt))
+    db.execute(_INSERT, _to_row(attempt))
     return attempt
 
 
-def save_outcome(db: Database, process_id: str, number: int, outcome: CommitOutcome) -> None:
+def save_outcome(db: Connection, process_id: str, number: int, outcome: CommitOutcome) -> None:
     """Note what became of an attempt; saying the same again changes nothing.
 
     Raises IllegalState when another outcome is known for certain already, ProcessNotFound for an unknown attempt.
     """
-    row = select_one(
-        db, "SELECT outcome FROM commit_attempt WHERE process_id = ? AND attempt_number = ?", (process_id, number)
-    )
+    key = {"process_id": process_id, "attempt_number": number}
+    row = db.select_one(f"SELECT outcome FROM commit_attempt {_OF_ATTEMPT}", key)
     if row is None:
         raise ProcessNotFound(f"process {process_id} has no commit attempt {number}")
     known = CommitOutcome(row["outcome"])
     if known is not outcome and (known not in _OPEN or outcome is CommitOutcome.SENT):
         raise IllegalState(f"commit attempt {number} of process {process_id} is {known}, it cannot become {outcome}")
-    execute(
-        db,
-        "UPDATE commit_attempt SET outcome = ? WHERE process_id = ? AND attempt_number = ?",
-        (outcome.value, process_id, number),
-    )
+    db.execute(f"UPDATE commit_attempt SET outcome = :outcome {_OF_ATTEMPT}", {**key, "outcome": outcome.value})
 
 
-def list_for_process(db: Database, process_id: str) -> list[CommitAttempt]:
+def list_for_process(db: Connection, process_id: str) -> list[CommitAttempt]:
     """All attempts of the process, in the order in which they were sent."""
-    rows = select(db, "SELECT * FROM commit_attempt WHERE process_id = ? ORDER BY attempt_number", (process_id,))
+    rows = db.select(
+        "SELECT * FROM commit_attempt WHERE process_id = :process_id ORDER BY attempt_number",
+        {"process_id": process_id},
+    )
     return [_from_row(row) for row in rows]
 
 
@@ -76,10 +75,7 @@ def _to_row(attempt: CommitAttempt) -> Row:
     return {
         "process_id": attempt.process_id,
         "attempt_number": attempt.number,
-        "snapshot_id": attempt.snapshot_id,
-        "parent_snapshot_id": attempt.parent_snapshot_id,
-        "sequence_number": attempt.sequence_number,
-        "manifest_list": attempt.manifest_list,
+        "evidence_json": _evidence_to_json(attempt.evidence),
         "payload": attempt.payload,
         "groups_json": to_json(attempt.groups),
         "files_json": to_json(attempt.files),
@@ -94,10 +90,7 @@ def _from_row(row: Row) -> CommitAttempt:
     return CommitAttempt(
         process_id=row["process_id"],
         number=row["attempt_number"],
-        snapshot_id=row["snapshot_id"],
-        parent_snapshot_id=row["parent_snapshot_id"],
-        sequence_number=row["sequence_number"],
-        manifest_list=row["manifest_list"],
+        evidence=_evidence_from_json(row["evidence_json"]),
         payload=row["payload"],
         groups=tuple_from_json(row["groups_json"]),
         files=tuple_from_json(row["files_json"]),
@@ -106,3 +99,13 @@ def _from_row(row: Row) -> CommitAttempt:
         created_at=from_ms(row["created_at_ms"]),
         receipt=Receipt(**json.loads(row["receipt_json"])),
     )
+
+
+def _evidence_to_json(evidence: Evidence) -> str:
+    return to_json({"kind": _NAMES[type(evidence)], **asdict(evidence)})
+
+
+def _evidence_from_json(text: str) -> Evidence:
+    said = json.loads(text)
+    kind = _KINDS[said.pop("kind")]
+    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})

@@ -1,18 +1,13 @@
 """Optimizer groups, in `resource_group`; `default` exists from the first migration on."""
 
-from sqlite_utils import Database
-
 from amoro_core.errors import GroupNotFound, IllegalState
 from amoro_core.model.groups import Capacity, parse_group
 from amoro_core.model.processes import ResourceGroup
+from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     insert_into,
     pairs_from_json,
     pairs_to_json,
-    select,
-    select_one,
     update_of,
 )
 
@@ -20,23 +15,23 @@ _COLUMNS = ("group_name", "scheduling_policy", "properties_json", "container_nam
 _INSERT = insert_into("resource_group", _COLUMNS)
 _UPDATE = update_of("resource_group", _COLUMNS, ("group_name",))
 _USERS = (
-    ("optimizer", "SELECT count(*) AS used FROM optimizer WHERE group_name = ?"),
-    ("table", "SELECT count(*) AS used FROM table_runtime WHERE group_name = ?"),
+    ("optimizer", "SELECT count(*) AS used FROM optimizer WHERE group_name = :name"),
+    ("table", "SELECT count(*) AS used FROM table_runtime WHERE group_name = :name"),
     # Held by a process planned before its table changed the group.
     (
         "open task",
-        "SELECT count(*) AS used FROM task_runtime WHERE group_name = ? AND finished_at_ms IS NULL",
+        "SELECT count(*) AS used FROM task_runtime WHERE group_name = :name AND finished_at_ms IS NULL",
     ),
 )
 
 
-def add(db: Database, group: ResourceGroup) -> ResourceGroup:
+def add(db: Connection, group: ResourceGroup) -> ResourceGroup:
     """The group as it is kept: a second call changes nothing, whatever it says of a group that exists."""
-    execute(db, f"{_INSERT} ON CONFLICT (group_name) DO NOTHING", _to_row(group))
+    db.execute(f"{_INSERT} ON CONFLICT (group_name) DO NOTHING", _to_row(group))
     return find(db, group.name) or group
 
 
-def get(db: Database, name: str) -> ResourceGroup:
+def get(db: Connection, name: str) -> ResourceGroup:
     """Raises GroupNotFound."""
     group = find(db, name)
     if group is None:
@@ -45,42 +40,55 @@ def get(db: Database, name: str) -> ResourceGroup:
     return group
 
 
-def save(db: Database, group: ResourceGroup) -> ResourceGroup:
+def save(db: Connection, group: ResourceGroup) -> ResourceGroup:
     """Replace what is kept under the name. Raises GroupNotFound."""
-    if not execute(db, _UPDATE, _to_row(group)):
+    if not db.execute(_UPDATE, _to_row(group)):
         get(db, group.name)
     return group
 
 
-def remove(db: Database, name: str) -> None:
+def remove(db: Connection, name: str) -> None:
     """Raises GroupNotFound; IllegalState while optimizers are registered in it or tables name it."""
     get(db, name)
     for what, statement in _USERS:
-        used = select(db, statement, (name,))[0]["used"]
+        used = db.select(statement, {"name": name})[0]["used"]
         if used:
             raise IllegalState(
                 f"optimizer group {name!r} is used by {used} {what}{'' if used == 1 else 's'}; it stays",
                 hint="Scale it to 0 or drain its optimizers, and give its tables another self-optimizing.group.",
             )
-    execute(db, "DELETE FROM resource_group WHERE group_name = ?", (name,))
+    db.execute("DELETE FROM resource_group WHERE group_name = :name", {"name": name})
 
 
-def find(db: Database, name: str) -> ResourceGroup | None:
-    row = select_one(db, "SELECT * FROM resource_group WHERE group_name = ?", (name,))
+def find(db: Connection, name: str) -> ResourceGroup | None:
+    row = db.select_one("SELECT * FROM resource_group WHERE group_name = :name", {"name": name})
     return None if row is None else _from_row(row)
 
 
-def capacity(db: Database, name: str) -> Capacity:
+def capacity(db: Connection, name: str) -> Capacity:
     """The threads of the group's optimizers, at least one, and what its properties say; defaults for an unknown one."""
     group = find(db, name)
-    threads = select(db, "SELECT coalesce(sum(threads), 0) AS threads FROM optimizer WHERE group_name = ?", (name,))
+    threads = db.select(
+        "SELECT coalesce(sum(threads), 0) AS threads FROM optimizer WHERE group_name = :name", {"name": name}
+    )
     config = parse_group(group.properties if group else ())
     return Capacity(max(1, threads[0]["threads"]), config.max_input_per_thread)
 
 
-def list_groups(db: Database) -> list[ResourceGroup]:
+def list_groups(db: Connection) -> list[ResourceGroup]:
     """All of them, in order of their names."""
-    return [_from_row(row) for row in select(db, "SELECT * FROM resource_group ORDER BY group_name")]
+    return [_from_row(row) for row in db.select("SELECT * FROM resource_group ORDER BY group_name")]
+
+
+def list_page(db: Connection, after: str, limit: int) -> list[ResourceGroup]:
+    """At most so many, in order of their names, that follow a name, known or not."""
+    sql = "SELECT * FROM resource_group WHERE group_name > :after ORDER BY group_name LIMIT :most"
+    return [_from_row(row) for row in db.select(sql, {"after": after, "most": limit})]
+
+
+def count(db: Connection) -> int:
+    """How many there are."""
+    return int(db.select("SELECT count(*) AS known FROM resource_group")[0]["known"])
 
 
 def _to_row(group: ResourceGroup) -> Row:

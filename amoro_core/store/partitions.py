@@ -4,35 +4,39 @@ import struct
 from collections.abc import Iterable
 from datetime import datetime
 
-from sqlite_utils import Database
-
 from amoro_core.model.files import Partition
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
-from amoro_core.store.rows import execute, from_ms_or_none, select, to_ms
+from amoro_core.store.connection import Connection
+from amoro_core.store.rows import from_ms_or_none, to_ms
 
 _LENGTH = struct.Struct(">i")
 _NULL = -1
 
 _RECORD = {
     OptimizingType.MINOR: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, minor_at_ms) VALUES (?, ?, ?, ?) "
+        "INSERT INTO table_partition (table_id, spec_id, partition, minor_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
         "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET minor_at_ms = excluded.minor_at_ms"
     ),
     OptimizingType.MAJOR: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, major_at_ms) VALUES (?, ?, ?, ?) "
+        "INSERT INTO table_partition (table_id, spec_id, partition, major_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
         "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET major_at_ms = excluded.major_at_ms"
     ),
     OptimizingType.FULL: (
-        "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (?, ?, ?, ?) "
+        "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) "
+        "VALUES (:table_id, :spec_id, :partition, :at_ms) "
         "ON CONFLICT (table_id, spec_id, partition) DO UPDATE SET full_at_ms = excluded.full_at_ms"
     ),
 }
 
 
-def last_optimized(db: Database, table_id: int) -> dict[PartitionKey, LastOptimized]:
+def last_optimized(db: Connection, table_id: int) -> dict[PartitionKey, LastOptimized]:
     """The last times of each partition that was ever optimized."""
-    rows = select(db, "SELECT * FROM table_partition WHERE table_id = ? ORDER BY spec_id, partition", (table_id,))
+    rows = db.select(
+        "SELECT * FROM table_partition WHERE table_id = :table_id ORDER BY spec_id, partition", {"table_id": table_id}
+    )
     return {
         PartitionKey(row["spec_id"], _decode(row["partition"])): LastOptimized(
             minor=from_ms_or_none(row["minor_at_ms"]),
@@ -43,10 +47,18 @@ def last_optimized(db: Database, table_id: int) -> dict[PartitionKey, LastOptimi
     }
 
 
-def record(db: Database, table_id: int, keys: Iterable[PartitionKey], type_: OptimizingType, at: datetime) -> None:
+def record(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: OptimizingType, at: datetime) -> None:
     """Note that these partitions were optimized with this type; the times of other types stay."""
     for key in keys:
-        execute(db, _RECORD[type_], (table_id, key.spec_id, _encode(key.partition), to_ms(at)))
+        db.execute(
+            _RECORD[type_],
+            {"table_id": table_id, "spec_id": key.spec_id, "partition": _encode(key.partition), "at_ms": to_ms(at)},
+        )
+
+
+def forget(db: Connection, table_id: int) -> None:
+    """Forget when the table's partitions were optimized."""
+    db.execute("DELETE FROM table_partition WHERE table_id = :table_id", {"table_id": table_id})
 
 
 def _encode(partition: Partition) -> bytes:

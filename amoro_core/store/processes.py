@@ -1,24 +1,18 @@
 """Optimizing processes, in `table_process`."""
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import datetime
 
-from sqlite_utils import Database
-
 from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
-from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, Delay, OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.model.tables import OptimizingType
+from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     from_ms,
     from_ms_or_none,
     insert_into,
-    select,
-    select_one,
     to_json,
     to_ms,
     to_ms_or_none,
@@ -48,6 +42,8 @@ _COLUMNS = (
     "allow_partial_commit",
     "commit_tries",
     "receipt_json",
+    "condition",
+    "delay_json",
 )
 _INSERT = insert_into("table_process", _COLUMNS)
 _UPDATE = update_of("table_process", _COLUMNS, ("process_id",))
@@ -55,11 +51,11 @@ _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"
 _ACTIVE = "status IN ('running', 'committing', 'commit_unknown')"  # as the partial index has it, so that it is used
 
 
-def add(db: Database, process: OptimizingProcess) -> OptimizingProcess:
+def add(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     """Raises TableBusy when another process is active on the table (under any of its names), AlreadyExists."""
     try:
-        execute(db, _INSERT, _to_row(process))
-    except sqlite3.IntegrityError as error:
+        db.execute(_INSERT, _to_row(process))
+    except Duplicate as error:
         other = _find_active_on(db, process)
         if _find(db, process.process_id) is not None:
             raise AlreadyExists(f"process {process.process_id} exists already") from error
@@ -69,7 +65,7 @@ def add(db: Database, process: OptimizingProcess) -> OptimizingProcess:
     return process
 
 
-def get(db: Database, process_id: str) -> OptimizingProcess:
+def get(db: Connection, process_id: str) -> OptimizingProcess:
     """Raises ProcessNotFound."""
     process = _find(db, process_id)
     if process is None:
@@ -77,17 +73,16 @@ def get(db: Database, process_id: str) -> OptimizingProcess:
     return process
 
 
-def find_by_prefix(db: Database, prefix: str) -> OptimizingProcess:
+def find_by_prefix(db: Connection, prefix: str) -> OptimizingProcess:
     """The one process whose id begins with the text.
 
     Raises ProcessNotFound when there is none; InvalidArgument when there are several, or the text is too short.
     """
     if len(prefix) < PREFIX_LENGTH:
         raise InvalidArgument(f"{prefix!r} is too short for a process: give {PREFIX_LENGTH} characters or more")
-    rows = select(
-        db,
-        "SELECT * FROM table_process WHERE process_id >= ? AND process_id < ? ORDER BY process_id LIMIT 2",
-        (prefix, prefix + chr(0x10FFFF)),
+    rows = db.select(
+        "SELECT * FROM table_process WHERE process_id >= :first AND process_id < :last ORDER BY process_id LIMIT 2",
+        {"first": prefix, "last": prefix + chr(0x10FFFF)},
     )
     if not rows:
         raise _missing(prefix)
@@ -96,17 +91,17 @@ def find_by_prefix(db: Database, prefix: str) -> OptimizingProcess:
     return _from_row(rows[0])
 
 
-def find_active(db: Database, table_id: int) -> OptimizingProcess | None:
+def find_active(db: Connection, table_id: int) -> OptimizingProcess | None:
     """The process that holds the table, an unknown commit included."""
-    row = select_one(db, f"SELECT * FROM table_process WHERE table_id = ? AND {_ACTIVE}", (table_id,))  # noqa: S608
+    row = db.select_one(f"SELECT * FROM table_process WHERE table_id = :table_id AND {_ACTIVE}", {"table_id": table_id})
     return None if row is None else _from_row(row)
 
 
-def save(db: Database, process: OptimizingProcess) -> OptimizingProcess:
+def save(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     """Raises ProcessNotFound; TableBusy when it would become active beside another."""
     try:
-        changed = execute(db, _UPDATE, _to_row(process))
-    except sqlite3.IntegrityError as error:
+        changed = db.execute(_UPDATE, _to_row(process))
+    except Duplicate as error:
         other = _find_active_on(db, process)
         if other is None or not process.status.is_active:
             raise
@@ -117,7 +112,7 @@ def save(db: Database, process: OptimizingProcess) -> OptimizingProcess:
 
 
 def list_processes(
-    db: Database,
+    db: Connection,
     table_id: int | None = None,
     statuses: Iterable[ProcessStatus] | None = None,
     limit: int = 100,
@@ -126,55 +121,95 @@ def list_processes(
     words = [status.value for status in (tuple(ProcessStatus) if statuses is None else statuses)]
     if not words:
         return []
-    rows = select(
-        db,
-        f"SELECT * FROM table_process WHERE status IN ({', '.join('?' * len(words))}) "  # noqa: S608 - question marks
-        f"AND (? IS NULL OR table_id = ?) {_NEWEST_FIRST} LIMIT ?",
-        (*words, table_id, table_id, limit),
+    rows = db.select(
+        "SELECT * FROM table_process WHERE status IN (SELECT value FROM json_each(:statuses)) "
+        f"AND (:table_id IS NULL OR table_id = :table_id) {_NEWEST_FIRST} LIMIT :most",
+        {"statuses": to_json(words), "table_id": table_id, "most": limit},
     )
     return [_from_row(row) for row in rows]
 
 
-def list_active(db: Database) -> list[OptimizingProcess]:
+def list_page(
+    db: Connection,
+    table_id: int | None,
+    status: ProcessStatus | None,
+    after: OptimizingProcess | None,
+    limit: int,
+) -> list[OptimizingProcess]:
+    """At most so many processes, newest first, that follow a known one; of the table, in the status, where given."""
+    conditions, parameters = _conditions(table_id, status)
+    if after is not None:
+        conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
+        parameters["after_ms"], parameters["after_id"] = to_ms(after.created_at), after.process_id
+    sql = f"SELECT * FROM table_process WHERE {' AND '.join(conditions)} {_NEWEST_FIRST} LIMIT :most"
+    return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
+
+
+def count(db: Connection, table_id: int | None = None, status: ProcessStatus | None = None) -> int:
+    """How many processes there are; of the table, in the status, where given."""
+    conditions, parameters = _conditions(table_id, status)
+    sql = f"SELECT count(*) AS known FROM table_process WHERE {' AND '.join(conditions)}"
+    return int(db.select(sql, parameters)[0]["known"])
+
+
+def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
+    """The processes that hold any of these tables, by the table's id."""
+    sql = f"SELECT * FROM table_process WHERE {_ACTIVE} AND table_id IN (SELECT value FROM json_each(:wanted))"
+    rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
+    return {row["table_id"]: _from_row(row) for row in rows}
+
+
+def _conditions(table_id: int | None, status: ProcessStatus | None) -> tuple[list[str], Row]:
+    conditions, parameters = ["true"], Row()
+    if table_id is not None:
+        conditions.append("table_id = :table_id")
+        parameters["table_id"] = table_id
+    if status is not None:
+        conditions.append("status = :status")
+        parameters["status"] = status.value
+        if status in ACTIVE_PROCESS_STATUSES:
+            conditions.append(_ACTIVE)  # there may be many that have ended
+    return conditions, parameters
+
+
+def list_active(db: Connection) -> list[OptimizingProcess]:
     """Every process that holds a table, oldest first."""
-    rows = select(db, f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")  # noqa: S608
+    rows = db.select(f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")
     return [_from_row(row) for row in rows]
 
 
-def list_ended_since(db: Database, since: datetime) -> list[OptimizingProcess]:
+def list_ended_since(db: Connection, since: datetime) -> list[OptimizingProcess]:
     """Processes that ended at that moment or later, in the order of their ends."""
-    rows = select(
-        db,
-        "SELECT * FROM table_process WHERE finished_at_ms >= ? ORDER BY finished_at_ms, process_id",
-        (to_ms(since),),
+    rows = db.select(
+        "SELECT * FROM table_process WHERE finished_at_ms >= :since_ms ORDER BY finished_at_ms, process_id",
+        {"since_ms": to_ms(since)},
     )
     return [_from_row(row) for row in rows]
 
 
-def remove_ended(db: Database, before: datetime, limit: int) -> int:
+def remove_ended(db: Connection, before: datetime, limit: int) -> int:
     """Forget processes that ended before that moment, with tasks, payloads and attempts; how many, at most `limit`.
 
     The longest ended go first; an active process never goes.
     """
-    return execute(
-        db,
+    return db.execute(
         "DELETE FROM table_process WHERE process_id IN (SELECT process_id FROM table_process "
-        "WHERE finished_at_ms < ? ORDER BY finished_at_ms, process_id LIMIT ?)",
-        (to_ms(before), limit),
+        "WHERE finished_at_ms < :before_ms ORDER BY finished_at_ms, process_id LIMIT :most)",
+        {"before_ms": to_ms(before), "most": limit},
     )
 
 
-def _find(db: Database, process_id: str) -> OptimizingProcess | None:
-    row = select_one(db, "SELECT * FROM table_process WHERE process_id = ?", (process_id,))
+def _find(db: Connection, process_id: str) -> OptimizingProcess | None:
+    row = db.select_one("SELECT * FROM table_process WHERE process_id = :process_id", {"process_id": process_id})
     return None if row is None else _from_row(row)
 
 
-def _find_active_on(db: Database, process: OptimizingProcess) -> OptimizingProcess | None:
+def _find_active_on(db: Connection, process: OptimizingProcess) -> OptimizingProcess | None:
     """Another active process on the same table, by its id here or by its uuid."""
-    row = select_one(
-        db,
-        f"SELECT * FROM table_process WHERE {_ACTIVE} AND process_id <> ? AND (table_id = ? OR table_uuid = ?)",  # noqa: S608
-        (process.process_id, process.table_id, process.table_uuid),
+    row = db.select_one(
+        f"SELECT * FROM table_process WHERE {_ACTIVE} "
+        "AND process_id <> :process_id AND (table_id = :table_id OR table_uuid = :table_uuid)",
+        {"process_id": process.process_id, "table_id": process.table_id, "table_uuid": process.table_uuid},
     )
     return None if row is None else _from_row(row)
 
@@ -205,6 +240,8 @@ def _to_row(process: OptimizingProcess) -> Row:
         "allow_partial_commit": process.allow_partial_commit,
         "commit_tries": process.commit_tries,
         "receipt_json": None if process.receipt is None else to_json(asdict(process.receipt)),
+        "condition": process.where,
+        "delay_json": None if process.delay is None else _delay_to_json(process.delay),
     }
 
 
@@ -231,4 +268,16 @@ def _from_row(row: Row) -> OptimizingProcess:
         allow_partial_commit=bool(row["allow_partial_commit"]),
         commit_tries=row["commit_tries"],
         receipt=None if receipt is None else Receipt(**json.loads(receipt)),
+        where=row["condition"],
+        delay=None if row["delay_json"] is None else _delay_from_json(row["delay_json"]),
     )
+
+
+def _delay_to_json(delay: Delay) -> str:
+    said = asdict(delay)
+    return to_json({**said, "retry_at": to_ms(delay.retry_at)})
+
+
+def _delay_from_json(text: str) -> Delay:
+    said = json.loads(text)
+    return Delay(**{**said, "retry_at": from_ms(said["retry_at"])})

@@ -1,17 +1,12 @@
 """Instances that containers started, in `resource`, and how many a group is to have, in `resource_group`."""
 
-from sqlite_utils import Database
-
 from amoro_core.errors import GroupNotFound
 from amoro_core.model.containers import Resource, ResourceState, Scaling
+from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     from_ms,
     from_ms_or_none,
     insert_into,
-    select,
-    select_one,
     to_ms,
     to_ms_or_none,
     update_of,
@@ -24,31 +19,30 @@ _SCALING = ("group_name", "instances", "failed_starts", "retry_at_ms", "start_fa
 _UPDATE_SCALING = update_of("resource_group", _SCALING, ("group_name",))
 
 
-def add(db: Database, resource: Resource) -> Resource:
-    execute(db, _INSERT, _to_row(resource))
+def add(db: Connection, resource: Resource) -> Resource:
+    db.execute(_INSERT, _to_row(resource))
     return resource
 
 
-def find(db: Database, resource_id: str) -> Resource | None:
-    row = select_one(db, "SELECT * FROM resource WHERE resource_id = ?", (resource_id,))
+def find(db: Connection, resource_id: str) -> Resource | None:
+    row = db.select_one("SELECT * FROM resource WHERE resource_id = :resource_id", {"resource_id": resource_id})
     return None if row is None else _from_row(row)
 
 
-def save(db: Database, resource: Resource) -> Resource:
+def save(db: Connection, resource: Resource) -> Resource:
     """Replace what is kept of it; one that was forgotten stays so."""
-    execute(db, _UPDATE, _to_row(resource))
+    db.execute(_UPDATE, _to_row(resource))
     return resource
 
 
-def remove(db: Database, resource_id: str) -> None:
+def remove(db: Connection, resource_id: str) -> None:
     """Forget it; twice is as once."""
-    execute(db, "DELETE FROM resource WHERE resource_id = ?", (resource_id,))
+    db.execute("DELETE FROM resource WHERE resource_id = :resource_id", {"resource_id": resource_id})
 
 
-def list_resources(db: Database, group: str | None = None) -> list[Resource]:
+def list_resources(db: Connection, group: str | None = None) -> list[Resource]:
     """All of them, or those of one group, the oldest first."""
-    rows = select(
-        db,
+    rows = db.select(
         "SELECT * FROM resource WHERE (:group_name IS NULL OR group_name = :group_name) "
         "ORDER BY started_at_ms, resource_id",
         {"group_name": group},
@@ -56,18 +50,17 @@ def list_resources(db: Database, group: str | None = None) -> list[Resource]:
     return [_from_row(row) for row in rows]
 
 
-def get_scaling(db: Database, group: str) -> Scaling:
+def get_scaling(db: Connection, group: str) -> Scaling:
     """Raises GroupNotFound."""
-    row = select_one(db, "SELECT * FROM resource_group WHERE group_name = ?", (group,))
+    row = db.select_one("SELECT * FROM resource_group WHERE group_name = :group", {"group": group})
     if row is None:
         raise GroupNotFound(f"optimizer group {group!r} does not exist")
     return Scaling(row["instances"], row["failed_starts"], from_ms_or_none(row["retry_at_ms"]), row["start_failure"])
 
 
-def save_scaling(db: Database, group: str, scaling: Scaling) -> Scaling:
+def save_scaling(db: Connection, group: str, scaling: Scaling) -> Scaling:
     """Replace what is kept of the group's scaling; of a group that is gone there is nothing."""
-    execute(
-        db,
+    db.execute(
         _UPDATE_SCALING,
         {
             "group_name": group,

@@ -1,13 +1,9 @@
-"""How values become columns: UTC milliseconds, JSON, and statements over named parameters."""
+"""How values become columns: UTC milliseconds, JSON, and statements with a parameter for each column."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-
-from sqlite_utils import Database
-
-Row = dict[str, Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -53,28 +49,11 @@ def tuple_from_json(text: str) -> tuple[Any, ...]:
 def insert_into(table: str, columns: Sequence[str]) -> str:
     """An INSERT of one row with a named parameter for each column."""
     values = ", ".join(f":{column}" for column in columns)
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608 - names are constants
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
 
 
 def update_of(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     """An UPDATE of all columns but the key's, of the row with the key."""
     changes = ", ".join(f"{column} = :{column}" for column in columns if column not in key)
     where = " AND ".join(f"{column} = :{column}" for column in key)
-    return f"UPDATE {table} SET {changes} WHERE {where}"  # noqa: S608 - names are constants
-
-
-def select(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-    """All rows by column name. Fetched at once: no open cursor may outlive the function that the store runs."""
-    cursor = db.conn.execute(sql, parameters)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-
-
-def select_one(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> Row | None:
-    rows = select(db, sql, parameters)
-    return rows[0] if rows else None
-
-
-def execute(db: Database, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> int:
-    """Run a statement without result; how many rows it changed."""
-    return db.conn.execute(sql, parameters).rowcount
+    return f"UPDATE {table} SET {changes} WHERE {where}"

@@ -5,12 +5,9 @@ runtime is written at each refresh.
 """
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-
-from sqlite_utils import Database
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
 from amoro_core.model.tables import (
@@ -21,14 +18,11 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
+from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     from_ms,
     from_ms_or_none,
     insert_into,
-    select,
-    select_one,
     to_json,
     to_ms,
     to_ms_or_none,
@@ -71,26 +65,27 @@ _INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json"
 _INSERT = insert_into("table_runtime", _COLUMNS)
 _UPDATE = update_of("table_runtime", _COLUMNS, ("table_id",))
 _SELECT = "SELECT * FROM table_identifier JOIN table_runtime USING (table_id)"
-_BY_ID = f"{_SELECT} WHERE table_id = ?"
-_BY_NAME = f"{_SELECT} WHERE catalog_name = ? AND namespace_json = ? AND table_name = ?"
-_BY_UUID = f"{_SELECT} WHERE table_uuid = ? ORDER BY table_id"
+_BY_ID = f"{_SELECT} WHERE table_id = :table_id"
+_BY_NAME = f"{_SELECT} WHERE catalog_name = :catalog AND namespace_json = :namespace AND table_name = :name"
+_BY_UUID = f"{_SELECT} WHERE table_uuid = :uuid ORDER BY table_id"
 _DUE = (
     "SELECT table_id, catalog_name FROM table_runtime JOIN table_identifier USING (table_id) "
-    "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= ? ORDER BY refresh_at_ms, table_id"
+    "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= :now_ms ORDER BY refresh_at_ms, table_id"
 )
 _PENDING = f"{_SELECT} WHERE status = 'pending' ORDER BY catalog_name, namespace_json, table_name"
 _ACTIVE_IN_CATALOG = (
     "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
-    "WHERE status IN ('running', 'committing', 'commit_unknown') AND catalog_name = ? "
+    "WHERE status IN ('running', 'committing', 'commit_unknown') AND catalog_name = :catalog "
     "ORDER BY created_at_ms, process_id LIMIT 1"
 )
+_IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
 _LIST = (
     f"{_SELECT} WHERE (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
     "ORDER BY catalog_name, namespace_json, table_name"
 )
 
 
-def add(db: Database, runtime: TableRuntime) -> TableRuntime:
+def add(db: Connection, runtime: TableRuntime) -> TableRuntime:
     """Keep a new table; the runtime returned has its id, the one given counts for nothing. Raises AlreadyExists."""
     identifier = runtime.identifier
     name = {
@@ -99,48 +94,91 @@ def add(db: Database, runtime: TableRuntime) -> TableRuntime:
         "table_name": identifier.name,
     }
     try:
-        table_id = db.conn.execute(_INSERT_NAME, name).lastrowid
-    except sqlite3.IntegrityError as error:
+        table_id = db.insert(_INSERT_NAME, name)
+    except Duplicate as error:
         raise AlreadyExists(f"table {identifier} is known already") from error
-    added = replace(runtime, table_id=int(table_id or 0))
-    execute(db, _INSERT, _to_row(added))
+    added = replace(runtime, table_id=table_id)
+    db.execute(_INSERT, _to_row(added))
     return added
 
 
-def get(db: Database, table_id: int) -> TableRuntime:
+def get(db: Connection, table_id: int) -> TableRuntime:
     """Raises TableNotFound."""
-    row = select_one(db, _BY_ID, (table_id,))
+    row = db.select_one(_BY_ID, {"table_id": table_id})
     if row is None:
         raise _missing(table_id)
     return _from_row(row)
 
 
-def find(db: Database, identifier: TableIdentifier) -> TableRuntime | None:
-    row = select_one(db, _BY_NAME, (identifier.catalog, to_json(identifier.namespace), identifier.name))
+def find(db: Connection, identifier: TableIdentifier) -> TableRuntime | None:
+    row = db.select_one(
+        _BY_NAME,
+        {"catalog": identifier.catalog, "namespace": to_json(identifier.namespace), "name": identifier.name},
+    )
     return None if row is None else _from_row(row)
 
 
-def save(db: Database, runtime: TableRuntime) -> TableRuntime:
+def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
     """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
-    if not execute(db, _UPDATE, _to_row(runtime)):
+    if not db.execute(_UPDATE, _to_row(runtime)):
         raise _missing(runtime.table_id)
     return runtime
 
 
-def list_tables(db: Database, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
+def list_tables(
+    db: Connection, catalog: str | None = None, status: OptimizingStatus | None = None
+) -> list[TableRuntime]:
     """Tables in order of their names."""
     wanted = {"catalog": catalog, "status": None if status is None else status.value}
-    return [_from_row(row) for row in select(db, _LIST, wanted)]
+    return [_from_row(row) for row in db.select(_LIST, wanted)]
 
 
-def list_due(db: Database, now: datetime) -> list[tuple[int, str]]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which tables are meant; "" and None: any."""
+
+    catalog: str = ""
+    status: OptimizingStatus | None = None
+    group: str = ""
+
+
+def list_page(db: Connection, wanted: Wanted, after: TableIdentifier | None, limit: int) -> list[TableRuntime]:
+    """At most so many of the wanted tables, in order of their names, that follow a name, known or not."""
+    conditions, parameters = _conditions(wanted)
+    if after is not None:
+        conditions.append(
+            "(catalog_name, namespace_json, table_name) > (:after_catalog, :after_namespace, :after_name)"
+        )
+        parameters["after_catalog"], parameters["after_name"] = after.catalog, after.name
+        parameters["after_namespace"] = to_json(after.namespace)
+    sql = f"{_SELECT} {_where(conditions)} {_IN_ORDER} LIMIT :most"
+    return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
+
+
+def count_wanted(db: Connection, wanted: Wanted) -> int:
+    """How many tables are meant."""
+    conditions, parameters = _conditions(wanted)
+    # Names alone are counted in their index; the other conditions are the runtimes'.
+    joined = " JOIN table_runtime USING (table_id)" if wanted.status is not None or wanted.group else ""
+    sql = f"SELECT count(*) AS known FROM table_identifier{joined} {_where(conditions)}"
+    return int(db.select(sql, parameters)[0]["known"])
+
+
+def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
+    """The names of these tables; one that is not known is left out."""
+    asked = "SELECT * FROM table_identifier WHERE table_id IN (SELECT value FROM json_each(:wanted))"
+    rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
+    return {row["table_id"]: _name_of(row) for row in rows}
+
+
+def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
     """Id and catalog of each table that is to be looked at again by now, the longest due first."""
-    return [(row["table_id"], row["catalog_name"]) for row in select(db, _DUE, (to_ms(now),))]
+    return [(row["table_id"], row["catalog_name"]) for row in db.select(_DUE, {"now_ms": to_ms(now)})]
 
 
-def list_pending(db: Database) -> list[TableRuntime]:
+def list_pending(db: Connection) -> list[TableRuntime]:
     """The tables that wait for a plan, in order of their names."""
-    return [_from_row(row) for row in select(db, _PENDING)]
+    return [_from_row(row) for row in db.select(_PENDING)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +192,9 @@ class StatusCount:
     oldest_since: datetime  # when the first of them came into it
 
 
-def count_by_status(db: Database) -> list[StatusCount]:
+def count_by_status(db: Connection) -> list[StatusCount]:
     """How many tables stand where, in order of groups and statuses."""
-    rows = select(
-        db,
+    rows = db.select(
         "SELECT group_name, status, refusal, count(*) AS tables, min(status_since_ms) AS since FROM table_runtime "
         "GROUP BY group_name, status, refusal ORDER BY group_name, status, refusal",
     )
@@ -173,47 +210,71 @@ def count_by_status(db: Database) -> list[StatusCount]:
     ]
 
 
-def count(db: Database) -> int:
+def count_by_group(db: Connection) -> dict[str, int]:
+    """How many tables name each group; a group that none names is left out."""
+    rows = db.select("SELECT group_name, count(*) AS tables FROM table_runtime GROUP BY group_name")
+    return {row["group_name"]: int(row["tables"]) for row in rows}
+
+
+def count(db: Connection) -> int:
     """How many tables are known."""
-    return int(select(db, "SELECT count(*) AS known FROM table_identifier")[0]["known"])
+    return int(db.select("SELECT count(*) AS known FROM table_identifier")[0]["known"])
 
 
-def list_by_uuid(db: Database, table_uuid: str) -> list[TableRuntime]:
+def list_by_uuid(db: Connection, table_uuid: str) -> list[TableRuntime]:
     """Every name under which the table is known, the first one first. More than one: two catalogs share a table."""
-    return [_from_row(row) for row in select(db, _BY_UUID, (table_uuid,))]
+    return [_from_row(row) for row in db.select(_BY_UUID, {"uuid": table_uuid})]
 
 
-def quotas(db: Database, table_ids: Iterable[int]) -> dict[int, float]:
+def quotas(db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
     """The quota of each of these tables; one that is not known is left out."""
-    wanted = sorted(table_ids)
-    marks = ", ".join("?" * len(wanted))
-    rows = select(db, f"SELECT table_id, quota FROM table_runtime WHERE table_id IN ({marks})", wanted)  # noqa: S608
+    asked = "SELECT table_id, quota FROM table_runtime WHERE table_id IN (SELECT value FROM json_each(:wanted))"
+    rows = db.select(asked, {"wanted": to_json(sorted(table_ids))})
     return {row["table_id"]: row["quota"] for row in rows}
 
 
-def remove(db: Database, table_id: int) -> None:
+def remove(db: Connection, table_id: int) -> None:
     """Forget the table with its partitions and ended processes.
 
     Raises TableBusy while a process is active on it, TableNotFound.
     """
-    active = "SELECT process_id, status FROM table_process WHERE table_id = ? AND finished_at_ms IS NULL"
-    row = select_one(db, active, (table_id,))
+    active = "SELECT process_id, status FROM table_process WHERE table_id = :table_id AND finished_at_ms IS NULL"
+    row = db.select_one(active, {"table_id": table_id})
     if row is not None:
         raise TableBusy(f"process {row['process_id']} on table {table_id} is {row['status']}; the table stays")
-    if not execute(db, "DELETE FROM table_identifier WHERE table_id = ?", (table_id,)):
+    if not db.execute("DELETE FROM table_identifier WHERE table_id = :table_id", {"table_id": table_id}):
         raise _missing(table_id)
 
 
-def remove_all(db: Database, catalog: str) -> int:
+def remove_all(db: Connection, catalog: str) -> int:
     """Forget every table of the catalog; how many there were. Raises TableBusy while a process is active on one."""
-    row = select_one(db, _ACTIVE_IN_CATALOG, (catalog,))
+    row = db.select_one(_ACTIVE_IN_CATALOG, {"catalog": catalog})
     if row is not None:
-        name = TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"])
+        name = _name_of(row)
         raise TableBusy(
             f"process {row['process_id']} on table {name} is {row['status']}; the catalog stays",
             hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {row['process_id']}",
         )
-    return execute(db, "DELETE FROM table_identifier WHERE catalog_name = ?", (catalog,))
+    return db.execute("DELETE FROM table_identifier WHERE catalog_name = :catalog", {"catalog": catalog})
+
+
+def _conditions(wanted: Wanted) -> tuple[list[str], Row]:
+    asked: Row = {
+        "catalog_name": wanted.catalog,
+        "status": wanted.status.value if wanted.status else "",
+        "group_name": wanted.group,
+    }
+    named = {column: value for column, value in asked.items() if value}
+    return [f"{column} = :{column}" for column in named], named
+
+
+def _where(conditions: Iterable[str]) -> str:
+    text = " AND ".join(conditions)
+    return f"WHERE {text}" if text else ""
+
+
+def _name_of(row: Row) -> TableIdentifier:
+    return TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"])
 
 
 def _missing(table_id: int) -> TableNotFound:
@@ -258,7 +319,7 @@ def _from_row(row: Row) -> TableRuntime:
     override = row["enabled_override"]
     return TableRuntime(
         table_id=row["table_id"],
-        identifier=TableIdentifier(row["catalog_name"], tuple_from_json(row["namespace_json"]), row["table_name"]),
+        identifier=_name_of(row),
         uuid=row["table_uuid"],
         format_version=row["format_version"],
         location=row["location"],

@@ -1,19 +1,15 @@
 """Optimizing tasks in `task_runtime`, their inputs and outputs in `task_payload`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-
-from sqlite_utils import Database
 
 from amoro_core.errors import TaskNotFound
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
+from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
-    Row,
-    execute,
     from_ms_or_none,
     insert_into,
-    select,
-    select_one,
     to_json,
     to_ms,
     to_ms_or_none,
@@ -42,6 +38,10 @@ _COLUMNS = (
     "partition_path",
     "input_files",
     "input_bytes",
+    "work_kind",
+    "input_rows",
+    "ended_optimizer_id",
+    "ended_thread_id",
 )
 _INSERT = insert_into("task_runtime", _COLUMNS)
 _INSERT_INPUT = insert_into("task_payload", ("process_id", "task_number", "input"))
@@ -51,58 +51,108 @@ _WAITING_PROCESSES = (
     # The first condition is the partial index's own, so that it is used.
     "SELECT process_id FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown') "
     "AND status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
-    "WHERE group_name = ? AND task_runtime.process_id = table_process.process_id AND task_runtime.status = 'planned') "
+    "WHERE group_name = :group AND task_runtime.process_id = table_process.process_id "
+    "AND task_runtime.status = 'planned' AND work_kind IN (SELECT value FROM json_each(:kinds))) "
     "ORDER BY created_at_ms, process_id"
 )
 _WAITING_TASKS = (
-    "SELECT * FROM task_runtime WHERE group_name = ? AND process_id = ? AND status = 'planned' "
-    "ORDER BY task_number LIMIT ?"
+    "SELECT * FROM task_runtime WHERE group_name = :group AND process_id = :process AND status = 'planned' "
+    "AND work_kind IN (SELECT value FROM json_each(:kinds)) ORDER BY task_number LIMIT :most"
 )
 _IN_ORDER = "ORDER BY process_id, task_number"
-_OF_TASK = "WHERE process_id = ? AND task_number = ?"
+_OF_TASK = "WHERE process_id = :process_id AND task_number = :task_number"
 
 
-def add_many(db: Database, planned: Sequence[tuple[OptimizingTask, bytes]]) -> None:
+def add_many(db: Connection, planned: Sequence[tuple[OptimizingTask, bytes]]) -> None:
     """Keep new tasks with their inputs."""
-    db.conn.executemany(_INSERT, (_to_row(task) for task, _ in planned))
-    db.conn.executemany(_INSERT_INPUT, ({**_key(task.task_id), "input": payload} for task, payload in planned))
+    db.execute_many(_INSERT, (_to_row(task) for task, _ in planned))
+    db.execute_many(_INSERT_INPUT, ({**_key(task.task_id), "input": payload} for task, payload in planned))
 
 
-def get(db: Database, task_id: TaskId) -> OptimizingTask:
+def get(db: Connection, task_id: TaskId) -> OptimizingTask:
     """Raises TaskNotFound."""
-    row = select_one(db, f"SELECT * FROM task_runtime {_OF_TASK}", (task_id.process_id, task_id.number))  # noqa: S608
+    row = db.select_one(f"SELECT * FROM task_runtime {_OF_TASK}", _key(task_id))
     if row is None:
         raise _missing(task_id)
     return _from_row(row)
 
 
-def save(db: Database, task: OptimizingTask) -> OptimizingTask:
+def save(db: Connection, task: OptimizingTask) -> OptimizingTask:
     """Raises TaskNotFound."""
-    if not execute(db, _UPDATE, _to_row(task)):
+    if not db.execute(_UPDATE, _to_row(task)):
         raise _missing(task.task_id)
     return task
 
 
-def move_open(db: Database, process_id: str, group: str) -> int:
+def move_open(db: Connection, process_id: str, group: str) -> int:
     """Give what is not done of a process to another group; how many tasks."""
-    return execute(
-        db,
+    return db.execute(
         "UPDATE task_runtime SET group_name = :group WHERE process_id = :process AND group_name <> :group "
         "AND status NOT IN ('success', 'canceled')",
         {"group": group, "process": process_id},
     )
 
 
-def list_for_process(db: Database, process_id: str) -> list[OptimizingTask]:
+def list_for_process(db: Connection, process_id: str) -> list[OptimizingTask]:
     """All tasks of a process, by number."""
-    rows = select(db, "SELECT * FROM task_runtime WHERE process_id = ? ORDER BY task_number", (process_id,))
+    rows = db.select(
+        "SELECT * FROM task_runtime WHERE process_id = :process_id ORDER BY task_number", {"process_id": process_id}
+    )
+    return [_from_row(row) for row in rows]
+
+
+def list_page(
+    db: Connection, process_id: str, status: TaskStatus | None, after: int, limit: int
+) -> list[OptimizingTask]:
+    """At most so many tasks of a process, by number, above `after`; in the status where it is given."""
+    rows = db.select(
+        "SELECT * FROM task_runtime WHERE process_id = :process_id AND task_number > :after "
+        "AND (:status IS NULL OR status = :status) ORDER BY task_number LIMIT :most",
+        {"process_id": process_id, "after": after, "status": status.value if status else None, "most": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSum:
+    """The tasks of one process in one status, for one group."""
+
+    process_id: str
+    group: str
+    status: TaskStatus
+    tasks: int
+    input_bytes: int
+
+
+def sum_up(db: Connection, process_ids: Iterable[str]) -> list[TaskSum]:
+    """How many tasks these processes have, and their input, by process, status and group."""
+    rows = db.select(
+        "SELECT process_id, group_name, status, count(*) AS tasks, sum(input_bytes) AS bytes FROM task_runtime "
+        "WHERE process_id IN (SELECT value FROM json_each(:processes)) "
+        "GROUP BY process_id, status, group_name ORDER BY process_id, status, group_name",
+        {"processes": to_json(sorted(process_ids))},
+    )
+    return [
+        TaskSum(row["process_id"], row["group_name"], TaskStatus(row["status"]), int(row["tasks"]), int(row["bytes"]))
+        for row in rows
+    ]
+
+
+def list_held_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingTask]:
+    """Scheduled and acked tasks of these processes, by process and number."""
+    rows = db.select(
+        "SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL "
+        f"AND process_id IN (SELECT value FROM json_each(:processes)) {_IN_ORDER}",
+        {"processes": to_json(sorted(process_ids))},
+    )
     return [_from_row(row) for row in rows]
 
 
 def list_planned(
-    db: Database, group: str, limit: int | None = None, per_process: int | None = None
+    db: Connection, group: str, kinds: Sequence[str], limit: int | None = None, per_process: int | None = None
 ) -> list[OptimizingTask]:
-    """Tasks of running processes that wait for an optimizer of the group, in the order in which they are handed out.
+    """Tasks of running processes that wait for an optimizer of the group which knows these kinds of work, in the order
+    in which they are handed out.
 
     That is: the oldest process first, its tasks by number. Of each process at most `per_process`: who hands out n
     tasks never needs more, and a process may have thousands.
@@ -110,33 +160,38 @@ def list_planned(
     # Process by process over the partial index: the cost does not grow with the tasks that are not asked for.
     found: list[OptimizingTask] = []
     most = _NO_LIMIT if limit is None else limit
-    for owner in select(db, _WAITING_PROCESSES, (group,)):
+    asked = {"group": group, "kinds": to_json(kinds)}
+    for owner in db.select(_WAITING_PROCESSES, asked):
         if len(found) >= most:
             break
         wanted = min(most - len(found), _NO_LIMIT if per_process is None else per_process)
-        found += [_from_row(row) for row in select(db, _WAITING_TASKS, (group, owner["process_id"], wanted))]
+        rows = db.select(_WAITING_TASKS, {**asked, "process": owner["process_id"], "most": wanted})
+        found += [_from_row(row) for row in rows]
     return found
 
 
-def list_held(db: Database, optimizer_id: str | None = None) -> list[OptimizingTask]:
+def list_held(db: Connection, optimizer_id: str | None = None) -> list[OptimizingTask]:
     """Scheduled and acked tasks, of one optimizer where it is given; by process and number."""
     if optimizer_id is None:
-        rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")  # noqa: S608
+        rows = db.select(f"SELECT * FROM task_runtime WHERE optimizer_id IS NOT NULL {_IN_ORDER}")
     else:
-        rows = select(db, f"SELECT * FROM task_runtime WHERE optimizer_id = ? {_IN_ORDER}", (optimizer_id,))  # noqa: S608
+        rows = db.select(
+            f"SELECT * FROM task_runtime WHERE optimizer_id = :optimizer_id {_IN_ORDER}", {"optimizer_id": optimizer_id}
+        )
     return [_from_row(row) for row in rows]
 
 
-def list_ended_since(db: Database, since: datetime) -> list[OptimizingTask]:
+def list_ended_since(db: Connection, since: datetime) -> list[OptimizingTask]:
     """Tasks that ended after that moment, however they ended; by process and number."""
-    rows = select(db, f"SELECT * FROM task_runtime WHERE finished_at_ms > ? {_IN_ORDER}", (to_ms(since),))  # noqa: S608
+    rows = db.select(
+        f"SELECT * FROM task_runtime WHERE finished_at_ms > :since_ms {_IN_ORDER}", {"since_ms": to_ms(since)}
+    )
     return [_from_row(row) for row in rows]
 
 
-def count_open(db: Database) -> dict[tuple[str, TaskStatus], int]:
+def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
     """How many tasks of active processes wait or are held, by group and status."""
-    rows = select(
-        db,
+    rows = db.select(
         "SELECT group_name, status, count(*) AS tasks FROM task_runtime WHERE process_id IN (SELECT process_id "
         "FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown')) "
         "AND status IN ('planned', 'scheduled', 'acked') GROUP BY group_name, status",
@@ -144,41 +199,39 @@ def count_open(db: Database) -> dict[tuple[str, TaskStatus], int]:
     return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}
 
 
-def count_by_status(db: Database, process_id: str) -> dict[TaskStatus, int]:
+def count_by_status(db: Connection, process_id: str) -> dict[TaskStatus, int]:
     """How many tasks of the process are in each status; every status is named."""
-    rows = select(
-        db,
-        "SELECT status, count(*) AS tasks FROM task_runtime WHERE process_id = ? GROUP BY status",
-        (process_id,),
+    rows = db.select(
+        "SELECT status, count(*) AS tasks FROM task_runtime WHERE process_id = :process_id GROUP BY status",
+        {"process_id": process_id},
     )
     counted = {row["status"]: int(row["tasks"]) for row in rows}
     return {status: counted.get(status.value, 0) for status in TaskStatus}
 
 
-def read_input(db: Database, task_id: TaskId) -> bytes:
+def read_input(db: Connection, task_id: TaskId) -> bytes:
     """The input as it was planned. Raises TaskNotFound."""
     return bytes(_payload(db, task_id, "input")["input"])
 
 
-def save_output(db: Database, task_id: TaskId, attempt: int, payload: bytes) -> None:
+def save_output(db: Connection, task_id: TaskId, attempt: int, payload: bytes) -> None:
     """Keep what an attempt made; it replaces what an earlier one made. Raises TaskNotFound."""
-    changed = execute(
-        db,
-        f"UPDATE task_payload SET output = ?, output_attempt = ? {_OF_TASK}",  # noqa: S608
-        (payload, attempt, task_id.process_id, task_id.number),
+    changed = db.execute(
+        f"UPDATE task_payload SET output = :output, output_attempt = :attempt {_OF_TASK}",
+        {**_key(task_id), "output": payload, "attempt": attempt},
     )
     if not changed:
         raise _missing(task_id)
 
 
-def read_output(db: Database, task_id: TaskId) -> tuple[int, bytes] | None:
+def read_output(db: Connection, task_id: TaskId) -> tuple[int, bytes] | None:
     """The attempt and what it made; None before any has succeeded. Raises TaskNotFound."""
     row = _payload(db, task_id, "output_attempt, output")
     return None if row["output"] is None else (row["output_attempt"], row["output"])
 
 
-def _payload(db: Database, task_id: TaskId, columns: str) -> Row:
-    row = select_one(db, f"SELECT {columns} FROM task_payload {_OF_TASK}", (task_id.process_id, task_id.number))  # noqa: S608
+def _payload(db: Connection, task_id: TaskId, columns: str) -> Row:
+    row = db.select_one(f"SELECT {columns} FROM task_payload {_OF_TASK}", _key(task_id))
     if row is None:
         raise _missing(task_id)
     return row
@@ -213,11 +266,15 @@ def _to_row(task: OptimizingTask) -> Row:
         "partition_path": task.partition,
         "input_files": task.input_files,
         "input_bytes": task.input_bytes,
+        "work_kind": task.kind,
+        "input_rows": task.input_rows,
+        "ended_optimizer_id": task.ended_on.optimizer_id if task.ended_on else None,
+        "ended_thread_id": task.ended_on.thread_id if task.ended_on else None,
     }
 
 
 def _from_row(row: Row) -> OptimizingTask:
-    holder = row["optimizer_id"]
+    holder, last = row["optimizer_id"], row["ended_optimizer_id"]
     return OptimizingTask(
         task_id=TaskId(row["process_id"], row["task_number"]),
         table_id=row["table_id"],
@@ -237,4 +294,7 @@ def _from_row(row: Row) -> OptimizingTask:
         partition=row["partition_path"],
         input_files=row["input_files"],
         input_bytes=row["input_bytes"],
+        kind=row["work_kind"],
+        input_rows=row["input_rows"],
+        ended_on=None if last is None else OptimizerThread(last, row["ended_thread_id"]),
     )

@@ -1,21 +1,18 @@
 """Hashes of the tokens that let people and optimizers in, in `token`."""
 
-from sqlite_utils import Database
-
-from amoro_core.store.rows import execute, select_one
+from amoro_core.store.connection import Connection
 
 
-def save(db: Database, kind: str, token_hash: str) -> None:
+def save(db: Connection, kind: str, token_hash: str) -> None:
     """Keep the hash; the one kept before under the kind counts no more."""
-    execute(
-        db,
-        "INSERT INTO token (kind, token_hash) VALUES (?, ?) "
+    db.execute(
+        "INSERT INTO token (kind, token_hash) VALUES (:kind, :token_hash) "
         "ON CONFLICT (kind) DO UPDATE SET token_hash = excluded.token_hash",
-        (kind, token_hash),
+        {"kind": kind, "token_hash": token_hash},
     )
 
 
-def find(db: Database, kind: str) -> str | None:
+def find(db: Connection, kind: str) -> str | None:
     """The hash kept under the kind."""
-    row = select_one(db, "SELECT token_hash FROM token WHERE kind = ?", (kind,))
+    row = db.select_one("SELECT token_hash FROM token WHERE kind = :kind", {"kind": kind})
     return None if row is None else str(row["token_hash"])

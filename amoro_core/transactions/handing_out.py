@@ -4,19 +4,17 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-import structlog
-
-from amoro_core.errors import UnknownToken
+from amoro_core.events import get_logger
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId
 from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
 from amoro_core.scheduling.quota import TaskRun, quota_limit
 from amoro_core.scheduling.shares import Accounts, settled, share_of
 from amoro_core.state import tasks as task_machine
 from amoro_core.store import optimizers, tables, tasks
-from amoro_core.store.database import Database
+from amoro_core.store.database import Connection
 from amoro_core.transactions.settling import Effects, take_back
 
-log = structlog.get_logger("amoro.optimizing")
+log = get_logger("amoro.optimizing")
 
 
 class HandingOut:
@@ -27,7 +25,7 @@ class HandingOut:
 
     def hand_out(
         self,
-        db: Database,
+        db: Connection,
         optimizer_id: str,
         group: str,
         thread_ids: Sequence[int],
@@ -40,9 +38,8 @@ class HandingOut:
             if task.thread is not None and task.thread.thread_id in thread_ids:
                 reason = f"thread {task.thread.thread_id} asked for work again"
                 take_back(db, task, reason, effects, now, lost=False)
-        if not optimizers.is_registered(db, optimizer_id):
-            raise UnknownToken("the optimizer's token is not known; register anew")
-        planned = tasks.list_planned(db, group, per_process=len(thread_ids))
+        kinds = optimizers.get(db, optimizer_id).kinds
+        planned = tasks.list_planned(db, group, kinds, per_process=len(thread_ids))
         uses = self._uses(db, group, {task.table_id for task in planned}, now)
         candidates = [CandidateTask(task.task_id.process_id, task.task_id.number, task.table_id) for task in planned]
         by_id = {task.task_id: task for task in planned}
@@ -56,7 +53,7 @@ class HandingOut:
             log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer_id)
         return scheduled
 
-    def _uses(self, db: Database, group: str, waiting: set[int], now: datetime) -> dict[int, Use]:
+    def _uses(self, db: Connection, group: str, waiting: set[int], now: datetime) -> dict[int, Use]:
         """How the tables that wait for threads of the group stand, once its accounts are settled."""
         accounts = self._accounts.get(group, Accounts(now))
         held = [task for task in tasks.list_held(db) if task.group == group]
@@ -82,9 +79,9 @@ class HandingOut:
         }
 
 
-def may_hand_out(db: Database, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
-    """Whether there may be something to hand out, or to take back; cheap, for every poll."""
-    if tasks.list_planned(db, group, limit=1):
+def may_hand_out(db: Connection, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
+    """Whether there may be something to hand out, or to take back; cheap, for every poll. Raises UnknownToken."""
+    if tasks.list_planned(db, group, optimizers.get(db, optimizer_id).kinds, limit=1):
         return True
     held = tasks.list_held(db, optimizer_id)
     return any(task.thread is not None and task.thread.thread_id in thread_ids for task in held)

@@ -3,18 +3,17 @@
 from dataclasses import replace
 from datetime import datetime
 
-import structlog
-
+from amoro_core.events import get_logger
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import groups, processes, tables, tasks
-from amoro_core.store.database import Database
+from amoro_core.model.tables import FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.store import groups, partitions, processes, tables, tasks
+from amoro_core.store.database import Connection
 
-log = structlog.get_logger("amoro.tables")
+log = get_logger("amoro.tables")
 
 
-def take_up(db: Database, table_id: int, config: OptimizingConfig) -> None:
+def take_up(db: Connection, table_id: int, config: OptimizingConfig) -> None:
     """Let a running process follow its table's properties where it still can: retries, partial commit, group."""
     active = processes.find_active(db, table_id)
     if active is None or active.status is not ProcessStatus.RUNNING:
@@ -26,7 +25,30 @@ def take_up(db: Database, table_id: int, config: OptimizingConfig) -> None:
         tasks.move_open(db, active.process_id, config.group)
 
 
-def look_later(db: Database, table_id: int, moment: datetime) -> None:
+def begin_anew(db: Connection, table_id: int, uuid: str) -> TableRuntime:
+    """Forget what was known of the table that had the name before this one; what people said of the name stays."""
+    runtime = tables.get(db, table_id)
+    if runtime.uuid in ("", uuid):
+        return runtime
+    log.info("table.replaced", table=str(runtime.identifier), uuid=uuid, before=runtime.uuid)
+    partitions.forget(db, table_id)
+    fresh = replace(
+        runtime,
+        uuid=uuid,
+        summary=FileSummary(),
+        health=None,
+        evaluated_snapshot_id=None,
+        evaluated_at=None,
+        scanned_at=None,
+        next_due_at=None,
+        failures=0,
+        retry_at=None,
+        last_optimized_at=None,
+    )
+    return tables.save(db, fresh)
+
+
+def look_later(db: Connection, table_id: int, moment: datetime) -> None:
     """Put the next look at a table off."""
     tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
 
@@ -46,14 +68,14 @@ def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
     )
 
 
-def add_all(db: Database, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
+def add_all(db: Connection, identifiers: tuple[TableIdentifier, ...], now: datetime) -> None:
     """Add those of the tables that are not known."""
     for identifier in identifiers:
         if tables.find(db, identifier) is None:
             tables.add(db, new_table(identifier, now))
 
 
-def dispose(db: Database, table_id: int) -> bool:
+def dispose(db: Connection, table_id: int) -> bool:
     """Forget a table, unless a commit on it is under way or unknown."""
     runtime = tables.get(db, table_id)
     if runtime.status is OptimizingStatus.COMMITTING or processes.find_active(db, table_id) is not None:

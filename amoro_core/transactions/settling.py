@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-import structlog
-
+from amoro_core.events import get_logger
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, TaskStatus
 from amoro_core.model.tables import TableRuntime
 from amoro_core.state import processes as process_machine
@@ -12,9 +11,9 @@ from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import processes, tables, tasks
-from amoro_core.store.database import Database
+from amoro_core.store.database import Connection
 
-log = structlog.get_logger("amoro.optimizing")
+log = get_logger("amoro.optimizing")
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class Effects:
     left_over: list[tuple[str, str]] = field(default_factory=list)
 
 
-def settle(db: Database, process_id: str, effects: Effects, now: datetime) -> None:
+def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:
     """Carry out what `decide` says of a process, until there is nothing left to carry out."""
     while True:
         process = processes.get(db, process_id)
@@ -52,7 +51,9 @@ def settle(db: Database, process_id: str, effects: Effects, now: datetime) -> No
                 return
 
 
-def take_back(db: Database, task: OptimizingTask, reason: str, effects: Effects, now: datetime, *, lost: bool) -> None:
+def take_back(
+    db: Connection, task: OptimizingTask, reason: str, effects: Effects, now: datetime, *, lost: bool
+) -> None:
     """Plan a held task again, and settle its process. `lost` counts towards the poison rule."""
     log.warning("task.reset", task=str(task.task_id), attempt=task.attempt, reason=reason)
     tasks.save(db, task_machine.advance(task, task_machine.Reset(reason, lost), now))
@@ -60,14 +61,14 @@ def take_back(db: Database, task: OptimizingTask, reason: str, effects: Effects,
     settle(db, task.task_id.process_id, effects, now)
 
 
-def cancel_open_tasks(db: Database, process_id: str, reason: str, now: datetime) -> None:
+def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetime) -> None:
     """Cancel what is planned or held of a process that ends."""
     for task in tasks.list_for_process(db, process_id):
         if task.status in (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED):
             tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
 
 
-def _fail(db: Database, process: OptimizingProcess, code: str, reason: str, now: datetime) -> TableRuntime:
+def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> TableRuntime:
     processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
     cancel_open_tasks(db, process.process_id, "the process failed", now)
     runtime = tables.get(db, process.table_id)

@@ -206,16 +206,17 @@ def _plain_columns(schema_json: str) -> list[int]:
 
 def _position_deletes_belong_to_converted_files(task: _Task) -> Iterator[str]:
     rows = {given.data.path: given.data.record_count for given in task.group.work.converted}
+    least = 0 if task.group.work.marks_converted else 1
     seen: set[str] = set()
     for file in task.group.output.delete_files:
         named = file.referenced_data_file
         if file.kind is not DeleteKind.POSITION or file.equality_ids:
-            yield f"{file.path} is no position delete file"
+            yield f"{file.path} is not a position delete file"
         elif named is None or named not in rows:
             yield f"{file.path} names {named}, which the task does not convert"
         elif named in seen:
             yield f"{named} has more than one new position delete file"
-        elif not 0 < file.record_count <= rows[named]:
+        elif not least <= file.record_count <= rows[named]:
             yield f"{file.path} has {file.record_count} positions of {rows[named]} rows"
         elif not _admits(file, named):
             yield f"the bounds of {file.path} leave out {named}, which it names"

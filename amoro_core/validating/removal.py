@@ -1,5 +1,6 @@
 """Which delete files a commit takes away: those that nothing needs that stays."""
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -13,37 +14,57 @@ Identity = tuple[str, int]
 
 @dataclass(slots=True)
 class _Outside:
-    """The live data files that the commit leaves as they are."""
+    """The live data files that the commit leaves as they are.
+
+    What a file's own position delete carries, it does not need of others.
+    """
 
     paths: set[str] = field(default_factory=set)  # normalised
-    oldest: int | None = None  # data sequence number
-    oldest_by_place: dict[Place, int] = field(default_factory=dict)
+    ordered: list[str] = field(default_factory=list)  # the paths in order, once somebody asks
+    above: int | None = None  # equality deletes that hold everywhere are needed above this number
+    above_by_place: dict[tuple[DeleteKind, Place], int] = field(default_factory=dict)  # others above these
     deletes: set[Identity] = field(default_factory=set)  # that the matcher says apply to them
+    converted: list[ScannedFile] = field(default_factory=list)  # those with a position delete of their own
 
     def add(self, scanned: ScannedFile) -> None:
-        data, place = scanned.data, _place(scanned.data)
+        data, place, carried_through = scanned.data, _place(scanned.data), scanned.carried_through
         self.paths.add(normalise(data.path))
-        self.oldest = data.sequence_number if self.oldest is None else min(self.oldest, data.sequence_number)
-        self.oldest_by_place[place] = min(self.oldest_by_place.get(place, data.sequence_number), data.sequence_number)
-        self.deletes |= {_identity(delete) for delete in scanned.deletes}
+        above = max(data.sequence_number, carried_through)
+        self.above = above if self.above is None else min(self.above, above)
+        for kind in DeleteKind:
+            from_ = above if kind is DeleteKind.EQUALITY else max(data.sequence_number - 1, carried_through)
+            self.above_by_place[kind, place] = min(self.above_by_place.get((kind, place), from_), from_)
+        self.deletes |= {_identity(delete) for delete in scanned.deletes if not _is_carried(delete, carried_through)}
+        if carried_through >= 0:
+            self.converted.append(scanned)
 
     def needs(self, delete: DeleteFile) -> bool:
         if _identity(delete) in self.deletes:
             return True
-        if delete.referenced_data_file is not None:
-            return normalise(delete.referenced_data_file) in self.paths
+        if (named := delete.named_file) is not None:
+            return self.has(normalise(named), is_referenced=delete.referenced_data_file is not None)
+        above = self.above_by_place.get((delete.kind, (delete.spec_id, delete.partition)))
         if delete.kind is DeleteKind.EQUALITY and not delete.partition:
-            return self.oldest is not None and _applies(delete, self.oldest)
-        oldest = self.oldest_by_place.get((delete.spec_id, delete.partition))
-        return oldest is not None and _applies(delete, oldest)
+            above = self.above
+        return above is not None and delete.sequence_number > above
+
+    def has(self, named: str, *, is_referenced: bool) -> bool:
+        """Whether that path is among the files, or, where bounds name it, one that goes on from it."""
+        if is_referenced:
+            return named in self.paths
+        if len(self.ordered) < len(self.paths):
+            self.ordered = sorted(self.paths)
+        at = bisect_left(self.ordered, named)
+        return at < len(self.ordered) and _goes_on(self.ordered[at], named)
 
 
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
     """The deletes of the groups' inputs, and dangling ones, that nothing needs once the groups are committed there.
 
     Judged over all live data files by sequence number and partition alone, never by bounds, which may be missing
-    or wrong. A delete above the plan's sequence number stays, as does one that is gone already. Ordered by path;
-    none without groups.
+    or wrong; but a position delete with equal ones names that one file, as readers and the matcher take it. A file
+    that a conversion of ours marked needs none that the conversion folded. A delete
+    above the plan's sequence number stays, as does one that is gone already. Ordered by path; none without groups.
     """
     groups = tuple(kept)
     if not groups:
@@ -61,11 +82,25 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         elif scanned.data.path not in rewritten:
             outside.add(scanned)
     candidates = _candidates(groups, scan, sequence_number)
-    return tuple(
-        candidates[key]
-        for key in sorted(candidates)
-        if not outside.needs(candidates[key]) and not converted.need(candidates[key])
-    )
+    going = {
+        key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
+    }
+    going |= {_identity(mark): mark for scanned in outside.converted for mark in _idle_marks(scanned, going)}
+    return tuple(going[key] for key in sorted(going))
+
+
+def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
+    """Whether a file with that number needs the delete no more; one that names it is never another's."""
+    return delete.named_file is None and delete.sequence_number <= carried_through
+
+
+def _idle_marks(scanned: ScannedFile, going: Mapping[Identity, DeleteFile]) -> Iterator[DeleteFile]:
+    """The file's own position deletes without positions, once all goes that they tell of."""
+    if any(
+        _is_carried(delete, scanned.carried_through) and _identity(delete) not in going for delete in scanned.deletes
+    ):
+        return
+    yield from (delete for delete in scanned.deletes if delete.is_converted and not delete.record_count)
 
 
 def _candidates(groups: Iterable[Group], scan: TableScan, sequence_number: int) -> dict[Identity, DeleteFile]:
@@ -104,8 +139,17 @@ class _Converted:
 
 
 def _may_name(delete: DeleteFile, data: DataFile) -> bool:
-    named = delete.referenced_data_file
-    return named is None or normalise(named) == normalise(data.path)
+    named, path = delete.named_file, normalise(data.path)
+    if named is None:
+        return True
+    if delete.referenced_data_file is not None:
+        return normalise(named) == path
+    return _goes_on(path, normalise(named))
+
+
+def _goes_on(path: str, bound: str) -> bool:
+    """Whether the bound is the path or its beginning: a writer may have cut both and not raised the upper one."""
+    return path.startswith(bound)
 
 
 def _applies(delete: DeleteFile, data_sequence_number: int) -> bool:

@@ -84,8 +84,7 @@ def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
 def _is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
     if delete.kind is not DeleteKind.POSITION or delete.sequence_number <= record.sequence_number:
         return False
-    bounds = delete.path_bounds
-    return bounds is None or bounds[0] != bounds[1]
+    return delete.named_file is None
 
 
 def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
@@ -128,7 +127,7 @@ def format_version_is_the_planned_one(record: PlanRecord, head: Head) -> str | N
 def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
     """After a rollback or a replaced branch S says nothing about which deletes are newer."""
     if head.descends is None:
-        return f"it can't be seen any more whether the head {head.snapshot_id} descends from {record.snapshot_id}"
+        return f"it can no longer be told whether the head {head.snapshot_id} descends from {record.snapshot_id}"
     if not head.descends:
         return f"the head {head.snapshot_id} does not descend from the planned snapshot {record.snapshot_id}"
     return None
@@ -140,7 +139,7 @@ def newer_equality_deletes_are_kept(record: PlanRecord, head: Head) -> str | Non
     Another optimizer may have turned it into position deletes for the inputs, which the outputs are not.
     """
     if head.removed_equality_deletes is None:
-        return "it can't be seen any more which equality deletes were removed since the plan"
+        return "it can no longer be told which equality deletes were removed since the plan"
     for delete in head.removed_equality_deletes:
         if delete.sequence_number > record.sequence_number:
             return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
@@ -190,7 +189,7 @@ def inputs_are_live(group: Group, sight: Sight) -> str | None:
         if len(live) > 1:
             return f"{given.data.path} is live {len(live)} times"
         if _file_identity(live[0].data) != _file_identity(given.data):
-            return f"{given.data.path} is not the planned one any more (path, sequence number, partition, rows, size)"
+            return f"{given.data.path} is no longer the planned one (path, sequence number, partition, rows, size)"
     return None
 
 

@@ -1,44 +1,28 @@
-"""Rewriting in the optimizer's own threads: no JVM."""
+"""Work in the optimizer's own threads: no JVM."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 
-from amoro_core.failpoints import failpoint
-from amoro_core.files.io import open_access
-from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
-from amoro_optimizer.rewrite.engine import rewrite
+from amoro_core.model.work import Work, WorkResult
+from amoro_optimizer.kinds import Kinds, Run, installed_kinds
 from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
-from amoro_optimizer.runner import Execute
 
 
-def in_process(memory_bytes: int) -> Execute:
-    """An executor that rewrites in the calling thread within that much memory.
+class InProcess:
+    """A backend that works in the calling thread, within the memory that the run says.
 
     What a killed process has left of its spilled keys is removed first.
     """
-    sweep_spills(default_spill_root())
 
-    def execute(
-        work: RewriteInput,
-        io_properties: Mapping[str, str],
-        attempt: Attempt,
-        on_progress: Callable[[int, int], None],
-        is_cancelled: Callable[[], bool],
-    ) -> RewriteOutput:
-        access = open_access(
-            io_properties,
-            work.table.location,
-            read_locations=work.table.read_locations,
-            write_locations=(work.table.location, work.table.data_location),
-        )
-        failpoint("task.before_write")
-        return rewrite(
-            work,
-            access,
-            attempt,
-            on_progress=on_progress,
-            is_cancelled=is_cancelled,
-            memory_limit_bytes=memory_bytes,
-        )
+    def __init__(self, kinds: Kinds | None = None) -> None:
+        """`kinds`: those of this installation unless others are given."""
+        sweep_spills(default_spill_root())
+        self._kinds = installed_kinds() if kinds is None else kinds
 
-    return execute
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that it can execute."""
+        return self._kinds.names
+
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        """Do the work. Raises UnknownWork, and what the kind raises."""
+        return self._kinds.execute(work, run)

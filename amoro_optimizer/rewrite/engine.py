@@ -239,10 +239,13 @@ def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, pat
 
 
 def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
-    """Write one position delete file for all deletes of a file that stays; the number of positions."""
+    """Write one position delete file for all deletes of a file that stays; the number of positions.
+
+    Without positions it is written as a mark only, where the task says so.
+    """
     with run.open(file) as source:
         positions = np.flatnonzero(marks.of(file, source))
-    if len(positions):
+    if len(positions) or run.work.marks_converted:
         outputs.write_deletes(file.data, positions)
     run.advance(file.data.record_count)
     return len(positions)

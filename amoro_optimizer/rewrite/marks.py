@@ -185,7 +185,7 @@ class Marks:
         schema = key_schema(self._schema, chain.ids)
         constants = identity_constants(self._spec, file.data.partition, self._schema)
         projection = bind(schema, source.schema, self._mapping, constants, source.path)
-        chosen = groups_within(source, projection, dict(zip(chain.ids, ranges, strict=False)))
+        chosen = groups_within(source, projection, dict(zip(chain.ids, ranges, strict=False)), file.data.metrics)
         for position, batch in source.batches(projection.columns, chosen):
             self._checkpoint()
             with reading_parquet(source.path):

@@ -8,18 +8,23 @@ import pyarrow.parquet as pq
 from amoro_core.files.opening import RowSource
 from amoro_core.files.parquet import ParquetInput
 from amoro_core.files.projection import Projection, held_columns
+from amoro_core.model.files import ColumnMetrics
 
 #: Arrow types whose stored numbers are those of keys, with no conversion between the two.
 _EXACT = (pa.int32(), pa.int64(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"))
 
 
 def groups_within(
-    source: RowSource, projection: Projection, ranges: Mapping[int, tuple[int, int] | None]
+    source: RowSource,
+    projection: Projection,
+    ranges: Mapping[int, tuple[int, int] | None],
+    listed: ColumnMetrics,
 ) -> tuple[int, ...] | None:
     """The row groups that may have a key within the ranges of all columns (by id); None for all of them.
 
     Only top-level columns of whole numbers, dates and times are judged: their bounds are exact, whoever wrote them.
-    A group counts as without a key only when it says its bounds: keys with a null have no range.
+    A group counts as without a key only when it says its bounds: keys with a null have no range. As no checksum guards
+    a footer, a column is judged only where its groups together have the bounds that are `listed` in the manifest.
     """
     known = {field_id: bounds for field_id, bounds in ranges.items() if bounds is not None}
     if not known or not isinstance(source, ParquetInput):
@@ -30,6 +35,7 @@ def groups_within(
         (leaves[name], known[field_id])
         for name, field_id in held_columns(projection, source.schema)
         if field_id in known and name in leaves and "." not in name and source.schema.field(name).type in _EXACT
+        if _agrees(metadata, leaves[name], listed, field_id)
     ]
     groups = range(metadata.num_row_groups)
     chosen = tuple(
@@ -38,6 +44,22 @@ def groups_within(
         if not any(_is_outside(metadata.row_group(group).column(at), least, most) for at, (least, most) in judged)
     )
     return None if len(chosen) == len(groups) else chosen
+
+
+def _agrees(metadata: pq.FileMetaData, at: int, listed: ColumnMetrics, field_id: int) -> bool:
+    least, most = listed.lower_bounds.get(field_id), listed.upper_bounds.get(field_id)
+    if least is None or most is None:
+        return False
+    groups = [metadata.row_group(group).column(at).statistics for group in range(metadata.num_row_groups)]
+    told = [(one.min_raw, one.max_raw) for one in groups if one is not None and one.has_min_max]
+    in_order = all(low <= high for low, high in told)
+    lows, highs = {low for low, _ in told}, {high for _, high in told}
+    return in_order and min(lows, default=None) == _number(least) and max(highs, default=None) == _number(most)
+
+
+def _number(bound: bytes) -> int:
+    """Whole numbers, dates and times are all stored so (Iceberg specification, appendix D)."""
+    return int.from_bytes(bound, "little", signed=True)
 
 
 def _is_outside(chunk: pq.ColumnChunkMetaData, least: int, most: int) -> bool:

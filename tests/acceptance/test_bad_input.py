@@ -124,7 +124,7 @@ def other_format(installation: Installation, table: Table) -> Iterator[str]:
 
 
 def full_disk(installation: Installation, table: Table) -> Iterator[str]:
-    place = installation.directory / "full"
+    place = installation.directory / "warehouse" / "full"
     place.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=False)
     if mounted.returncode != 0:
@@ -150,7 +150,7 @@ BROKEN = {
     "malformed property": Broken(
         malformed_property,
         6,
-        ("property self-optimizing.target-size has the malformed value '{value}'", "Hint: Mend it"),
+        ("property self-optimizing.target-size has the malformed value '{value}'", "Hint: Fix it"),
         "refused",
     ),
     "unknown group": Broken(
@@ -170,7 +170,10 @@ BROKEN = {
     "other format wanted": Broken(
         other_format,
         6,
-        ("write.format.default is '{value}', and only Parquet is written", "Hint: set write.format.default to parquet"),
+        (
+            "write.format.default is '{value}', and only Parquet is written",
+            "Hint: Set the table's property self-optimizing.write-format to parquet",
+        ),
         "refused",
     ),
     "full disk": Broken(

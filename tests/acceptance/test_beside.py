@@ -15,7 +15,7 @@ def test_each_command_does_its_own_work_when_two_run_at_once(installation: Insta
     )
     wait_until(mark.exists, "the first one is at work")
     second = installation.start("optimize", name_of(second_table), "--type", "full", "--wait")
-    second.wait_for(f"Waiting: another coordinator works on the state directory {installation.home}")
+    second.wait_for(f"Waiting: another command works on the state directory {installation.home}")
     third = installation.run("optimize", name_of(second_table), "--type", "full", "--timeout", "100ms")
     assert (third.status, third.stdout) == (5, "")
     assert "[AMORO-5003]" in third.stderr

@@ -18,7 +18,8 @@ from tests.engine import writer
 def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_its_proof(tmp_path: Path) -> None:
     catalog = writer.make_catalog(tmp_path / "lake")
     table = messy_table(catalog)
-    lines = ("catalog:", "  cat:", "    type: sql", f"    uri: {catalog.properties['uri']}")
+    told = {key: catalog.properties[key] for key in ("uri", "warehouse")}
+    lines = ("catalog:", "  cat:", "    type: sql", *(f"    {key}: {value}" for key, value in told.items()))
     (tmp_path / ".pyiceberg.yaml").write_text("\n".join(lines) + "\n")
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AMORO_", "PYICEBERG_"))}
     environment = {**kept, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
@@ -49,10 +50,15 @@ def test_two_commands_lead_from_pyicebergs_own_configuration_to_a_receipt_and_it
 @pytest.mark.parametrize(
     ("content", "status", "says"),
     [
-        (b"catalog: [\n", 2, "{file} can't be read: "),
-        (b"\xff\xfe", 2, "{file} can't be read: 'utf-8' codec"),
-        (b"just text", 2, "{file} is no mapping of settings [AMORO-2002]"),
-        (b"- a\n", 2, "{file} is no mapping of settings [AMORO-2002]"),
+        (b"catalog: [\n", 2, "{file} can't be read: Found ugly disallowed JSONesque flow mapping"),
+        (
+            b"catalog:\n  a:\n    uri: s\n  a:\n    uri: t\n",
+            2,
+            "{file} can't be read: Duplicate key 'a' found in line ",
+        ),
+        (b"\xff\xfe", 2, "{file} can't be read: expected UTF-8, found byte 0xff at 0 [AMORO-2002]"),
+        (b"just text", 2, "{file} does not hold settings by key [AMORO-2002]"),
+        (b"- a\n", 2, "{file} does not hold settings by key [AMORO-2002]"),
         (b"catalog: x\n", 2, "pyiceberg's configuration has something else than catalogs under 'catalog'"),
         (b"", 0, "No coordinator runs on"),
         (b"# nothing yet\n", 0, "No coordinator runs on"),

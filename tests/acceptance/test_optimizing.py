@@ -46,6 +46,7 @@ def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
         "delete_files_before": deletes,
         "delete_files_after": 0,
         "equality_delete_files_after": 0,
+        "disputed_deletes": 0,
         "bytes_before": before.size_bytes,
         "bytes_after": after.size_bytes,
         "rows_before": after.rows.total(),

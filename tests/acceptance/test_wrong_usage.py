@@ -102,11 +102,11 @@ WRONG = {
         ("table.self-optimizing.enabled has the malformed value 'maybe'",),
     ),
     "property without value": Wrong("catalog add x type", 2, ("'type' is not a property", "key=value")),
-    "property without key": Wrong("catalog add x =sql", 2, ("lacks its key", "[AMORO-2001]")),
+    "property without key": Wrong("catalog add x =sql", 2, ("has no key", "[AMORO-2001]")),
     "property that comes twice": Wrong("catalog add x uri=a uri=b", 2, ("'uri' is given twice",)),
     "catalog of pyiceberg's": Wrong("catalog update cat warehouse=/w", 2, ("'cat'", "pyiceberg's own", "[AMORO-2001]")),
     "removal of pyiceberg's": Wrong("catalog remove cat", 2, ("'cat'", "can't be removed here", "[AMORO-2001]")),
-    "no change of a catalog": Wrong("catalog update other", 2, ("Nothing is to be changed", "--unset")),
+    "no change of a catalog": Wrong("catalog update other", 2, ("Nothing to change", "--unset")),
     "removal of an unknown property": Wrong("catalog update other --unset nope", 2, ("no property 'nope'",)),
     "property given and unset": Wrong("catalog update other uri=x --unset uri", 2, ("'uri' is both given and unset",)),
     "location that is not allowed": Wrong(
@@ -127,8 +127,8 @@ WRONG = {
     "snapshot that is no number": Wrong("verify {table} --after head", 2, ("--after", "'head'")),
     # Optimizing
     "type": Wrong("plan {table} --type huge", 2, ("'huge'", "'minor', 'major', 'full'")),
-    "force without full": Wrong("optimize {table} --force", 2, ("force belongs to the type full", "--type full")),
-    "force of a plan": Wrong("plan {table} --type minor --force", 2, ("force belongs to the type full",)),
+    "force without full": Wrong("optimize {table} --force", 2, ("force needs the type full", "--type full")),
+    "force of a plan": Wrong("plan {table} --type minor --force", 2, ("force needs the type full",)),
     "timeout": Wrong("optimize {table} --timeout soon", 2, ("--timeout", "'soon'", "10m")),
     "negative timeout": Wrong("optimize {table} --timeout=-5s", 2, ("--timeout", "-5s")),
     # Optimizers, groups, tokens
@@ -145,7 +145,7 @@ WRONG = {
     "enrolment token file": Wrong(
         "optimizer run --address {address} --token-file {directory}/no",
         2,
-        ("{directory}/no does not exist", "[AMORO-2001]"),
+        ("{directory}/no can't be used: it does not exist", "[AMORO-2001]"),
     ),
     "property of a group that is misspelt": Wrong(
         "group create g --property min-instnces=2", 2, ("'min-instnces' is not known", "Did you mean min-instances?")
@@ -154,8 +154,14 @@ WRONG = {
     "group to be removed": Wrong("group remove nope", 3, ("'nope'", "[AMORO-3005]")),
     "group that exists": Wrong("group create default", 5, ("'default'", "[AMORO-5002]")),
     "policy": Wrong("group create g --policy lottery", 2, ("'lottery'", "quota, balanced")),
-    "no change of a group": Wrong("group update default", 2, ("Nothing is to be changed", "--policy")),
+    "no change of a group": Wrong("group update default", 2, ("Nothing to change", "--policy")),
     "token to be revoked": Wrong("token revoke nope", 3, ("'nope'", "[AMORO-3007]")),
+    "group with a long name": Wrong(f"group create {'g' * 256}", 2, ("can't be the name of a group", "255 characters")),
+    "token with a long name": Wrong(f"token create {'t' * 256}", 2, ("can't be the name of a token", "255 characters")),
+    "catalog with a long name": Wrong(
+        f"catalog add {'c' * 256} type=sql uri=sqlite:////x.db", 2, ("can't be the name of a catalog", "255 characters")
+    ),
+    "table with a long name": Wrong(f"table show cat.db.{'t' * 30000}", 3, ("(cut: 30,", "[AMORO-3002]")),
     "kind of a token": Wrong("token create t --kind root", 2, ("'root'", "'admin', 'enrolment'")),
     # Where to talk, and the state
     "address": Wrong("table list --address here", 2, ("'here' is not an address", "host:port")),
@@ -177,6 +183,30 @@ WRONG = {
     ),
     "setting in the environment": Wrong(
         "up --home {directory}/x", 2, ("AMORO_PORT", "'http'", "[AMORO-2002]"), (("AMORO_PORT", "http"),)
+    ),
+    "ports that are one": Wrong(
+        "up --home {directory}/x --port 7001",
+        2,
+        ("metrics-port 7001 (environment AMORO_METRICS_PORT) is the same as port 7001 (flag --port)", "[AMORO-2002]"),
+        (("AMORO_METRICS_PORT", "7001"),),
+    ),
+    "port of thousands of digits": Wrong(
+        "up --home {directory}/x",
+        2,
+        ("environment variable AMORO_PORT: port has the malformed value", "[AMORO-2002]"),
+        (("AMORO_PORT", "9" * 5000),),
+    ),
+    "threads of thousands of digits": Wrong(
+        f"group create g --property threads={'9' * 5000}", 2, ("threads has the malformed value", "[AMORO-2001]")
+    ),
+    "address that is no UTF-8": Wrong(
+        "table list", 2, ("'\\udcff:1261' is not an address", "[AMORO-2001]"), (("AMORO_ADDRESS", "\udcff:1261"),)
+    ),
+    "heart that is too slow": Wrong(
+        "up --home {directory}/x",
+        2,
+        ("heartbeat-interval 90s (environment AMORO_HEARTBEAT_INTERVAL) is not below", "[AMORO-2002]"),
+        (("AMORO_HEARTBEAT_INTERVAL", "90s"),),
     ),
     "second coordinator": Wrong("up", 5, ("another coordinator works on", "{address}", "[AMORO-5003]")),
     "seconds of the demo": Wrong("demo --seconds 0", 2, ("--seconds", "'0'")),

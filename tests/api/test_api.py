@@ -26,10 +26,11 @@ from amoro_core.errors import (
     UnknownToken,
     VerificationFailed,
     WaitTimeout,
+    WorkFailed,
 )
 from amoro_core.store.lock import StateLock
 from tests.engine import oracle, writer
-from tests.engine.builders import SCHEMA, row
+from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
 from tests.engine.files import write_data_files
 
@@ -81,12 +82,22 @@ def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table
     with pytest.raises(FrozenInstanceError):
         planned.tasks = 3  # type: ignore[misc]
     assert "full requested: 3 fragments" in str(planned)
-    assert str(planned).endswith("Nothing was changed. Run: amoro optimize cat.db.t --type full")
+    assert str(planned).endswith("Nothing was changed. Run: optimize(table, type='full')")
     assert "unpartitioned" in planned.explain()
     page = planned._repr_html_()
     assert page.count("<table>") == 1
     assert "<td style='text-align:right'>3</td>" in page
     assert Shown(blocks=("<script>",))._repr_html_() == "<p>&lt;script&gt;</p>"
+    assert "<tr><th>data_files</th><td>3</td></tr>" in planned.files._repr_html_()
+
+
+def test_a_receipt_shows_itself_as_the_command_line_does(table: Table, home: Path) -> None:
+    done = optimize(table, type="full", home=home)
+    assert done.receipt is not None
+    page = done.receipt._repr_html_()
+    assert page.startswith(f"<p>{done.process.process_id if done.process else ''}  committed snapshot ")
+    assert "<tr><th>rows</th><td>30 = 30 ✓</td></tr>" in page
+    assert str(done.receipt) == str(done)
 
 
 def test_a_running_coordinator_of_the_state_directory_is_asked(
@@ -130,20 +141,24 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
         with pytest.raises(TableNotFound, match=r"cat\.db\.nope") as not_found:
             client.plan("cat.db.nope")
         assert (not_found.value.code, not_found.value.exit_status) == ("AMORO-3002", 3)
+        assert not_found.value.__notes__ == ["Hint: Did you mean cat.db.t?"]
         with pytest.raises(CatalogNotFound):
             client.tables(catalog="nope")
         client.disable("cat.db.t")
-        with pytest.raises(TableRefused, match="switched off"):
+        with pytest.raises(TableRefused, match="switched off") as off:
             client.optimize("cat.db.t")
+        assert off.value.hint == "Switch it on with `client.enable('cat.db.t')` or by the table's property."
+        assert off.value.__notes__ == [f"Hint: {off.value.hint}"]
         with pytest.raises(InvalidArgument, match="'huge' is not a type"):
             client.plan("cat.db.t", type="huge")  # type: ignore[arg-type]
         for wrong in ("soon", "-5s", timedelta(seconds=-1), 30):
             with pytest.raises(InvalidArgument, match="is not a duration"):
                 client.optimize("cat.db.t", timeout=wrong)  # type: ignore[arg-type]
-        with pytest.raises(InvalidArgument, match="force belongs to the type full"):
+        with pytest.raises(InvalidArgument, match="force needs the type full"):
             client.plan("cat.db.t", type="major", force=True)
-        with pytest.raises(InvalidArgument, match="force belongs to the type full"):
+        with pytest.raises(InvalidArgument, match="force needs the type full") as forced:
             client.optimize("cat.db.t", force=True)
+        assert forced.value.hint == "Ask for that type: type='full', force=True."
     with pytest.raises(InvalidArgument, match="is not a table that pyiceberg has loaded"):
         plan("cat.db.t", home=home)  # type: ignore[arg-type]
     with pytest.raises(UnknownToken):
@@ -199,3 +214,49 @@ def test_the_catalog_of_the_configuration_serves_too(table: Table, catalog: SqlC
     with pytest.raises(TableRefused, match="malformed value 'abc'") as refused:
         optimize(table, type="full", home=home)
     assert (refused.value.code, refused.value.exit_status) == ("AMORO-6001", 6)
+
+
+def test_what_goes_wrong_is_raised_and_nothing_is_written_to_stderr(
+    table: Table, home: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with table.transaction() as change:
+        change.set_properties({"self-optimizing.execute.num-retries": "0"})
+    (first, *_) = oracle.live_files(table)
+    Path(first.path.removeprefix("file://")).unlink()
+    with pytest.raises(WorkFailed, match="does not exist"):
+        optimize(table, type="full", home=home)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_table_of_another_format_is_refused_with_and_without_a_coordinator_and_still_verified(
+    table: Table, home: Path, coordinator: Coordinator, tmp_path: Path
+) -> None:
+    base = table.refresh().metadata.current_snapshot_id
+    with table.transaction() as change:
+        change.set_properties({"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "change"})
+    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
+        for ask in (client.plan, client.optimize):
+            with pytest.raises(TableRefused, match="table-format=MIXED_ICEBERG, its change store"):
+                ask("cat.db.t")
+        assert client.table("cat.db.t").status == "refused"
+    for enter in (plan, optimize):
+        with pytest.raises(TableRefused, match="table-format=MIXED_ICEBERG, its change store"):
+            enter(table, home=tmp_path / "in-process")
+    assert table.refresh().metadata.current_snapshot_id == base
+    assert verify(table, home=tmp_path / "in-process").files == 3
+
+
+def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Path) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+    for number in range(3):
+        writer.append(table, [row(number, "a"), row(number + 10, "b")])
+    planned = plan(table, type="full", where="part = 'a'", home=home)
+    assert [one.partition for one in planned.partitions] == ["part=a"]
+    assert str(planned).endswith("""Run: optimize(table, type='full', where="part = 'a'")""")
+    done = optimize(table, type="full", where="part = 'a'", home=home)
+    assert (done.receipt.data_files_before if done.receipt else 0, done.process.where if done.process else "") == (
+        3,
+        "part = 'a'",
+    )
+    with pytest.raises(InvalidArgument, match="id is not a partition column"):
+        optimize(table, where="id = 4", home=home)

@@ -20,16 +20,17 @@ from statistics import median
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.tables import OptimizingType
+from amoro_core.model.work import REWRITE
 from amoro_core.protocol import codec
-from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_optimizer.backends.spark.application import open_context
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
-from amoro_optimizer.backends.standalone import in_process
-from amoro_optimizer.runner import Execute
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.runner import Backend
 from tests.acceptance.tables import messy_table, name_of
 from tests.engine import writer
 from tests.services.world import World
+from tests.work import rewrite_input, rewrite_work, rewriting
 
 MEMORY_BYTES = 256 * 2**20
 QUIET = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.log.level": "ERROR"}
@@ -48,7 +49,7 @@ def small_work(directory: Path) -> Iterator[tuple[RewriteInput, Attempt]]:
         world = World(directory / "home", catalog)
         world.begin(OptimizingType.FULL, name_of(messy_table(catalog)))
         (task,) = world.poll(world.optimizer())
-        yield codec.decode_input(pb.RewriteInput.FromString(task.payload)), task.attempt
+        yield rewrite_input(task.work), task.attempt
         world.close()
 
 
@@ -57,14 +58,14 @@ def repeated(work: RewriteInput, attempt: Attempt, count: int) -> Tasks:
     return [(work, Attempt(attempt.task_id, next(_NUMBERS))) for _ in range(count)]
 
 
-def by_threads(execute: Execute, threads: int, tasks: Tasks) -> Times:
+def by_threads(backend: Backend, threads: int, tasks: Tasks) -> Times:
     """Each task from a thread of its own, as the runner does."""
     started = time.perf_counter()
     ends: list[float] = []
 
     def run(task: tuple[RewriteInput, Attempt]) -> None:
         work, attempt = task
-        execute(work, {}, attempt, lambda done, total: None, lambda: False)
+        rewriting(backend, MEMORY_BYTES)(work, {}, attempt, lambda done, total: None, lambda: False)
         ends.append(time.perf_counter() - started)
 
     with ThreadPoolExecutor(threads) as pool:
@@ -81,7 +82,8 @@ def as_batch(backend: SparkBackend, tasks: Tasks, *, iterate: bool) -> Times:
             assignments.append(
                 Assignment(
                     attempt=codec.encode_attempt(attempt).SerializeToString(),
-                    work=codec.encode_input(work).SerializeToString(),
+                    kind=REWRITE,
+                    work=rewrite_work(work).payload,
                     io_properties={},
                     memory_bytes=MEMORY_BYTES,
                     driver=("127.0.0.1", backend._channel.port),
@@ -107,15 +109,15 @@ def main() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory() as directory, small_work(Path(directory)) as (work, attempt):
         started = time.perf_counter()
-        backend = SparkBackend(open_context(given.master, settings), MEMORY_BYTES)
+        backend = SparkBackend(open_context(given.master, settings))
         print(f"start of the application   {time.perf_counter() - started:6.2f} s")
         for title in ("first task", "second task"):
-            _, seconds = by_threads(backend.execute, 1, repeated(work, attempt, 1))
+            _, seconds = by_threads(backend, 1, repeated(work, attempt, 1))
             print(f"{title:26} {seconds:6.2f} s")
         cores = backend.slots()
         ways: dict[str, Callable[[Tasks], Times]] = {
-            "standalone threads": lambda tasks: by_threads(in_process(MEMORY_BYTES), cores, tasks),
-            "one-task jobs, fair": lambda tasks: by_threads(backend.execute, cores, tasks),
+            "standalone threads": lambda tasks: by_threads(InProcess(), cores, tasks),
+            "one-task jobs, fair": lambda tasks: by_threads(backend, cores, tasks),
             "one job, collected": lambda tasks: as_batch(backend, tasks, iterate=False),
             "one RDD, local iterator": lambda tasks: as_batch(backend, tasks, iterate=True),
         }

@@ -22,9 +22,9 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_optimizer.backends.spark.application import open_context
 from amoro_optimizer.backends.spark.driver import SparkBackend
-from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.backends.standalone import InProcess
 from tests.bench.data import task, write_files
-from tests.bench.spark_backend import MEMORY_BYTES, QUIET, Tasks, by_threads
+from tests.bench.spark_backend import QUIET, Tasks, by_threads
 from tests.bench.spark_rewrite import add_table
 from tests.spark.catalogs import register_in_spark, sqlite_uri, warehouse_uri
 from tests.spark.session import EXTENSIONS, JARS, missing_parts
@@ -63,7 +63,7 @@ def measure(directory: Path, count: int, rounds: int) -> None:
     }
     with closing(SqlCatalog("bench", uri=sqlite_uri(directory), warehouse=warehouse_uri(directory))) as catalog:
         catalog.create_namespace("db")
-        backend = SparkBackend(open_context(f"local[{CORES}]", settings), MEMORY_BYTES)
+        backend = SparkBackend(open_context(f"local[{CORES}]", settings))
         session = SparkSession(backend._context)
         register_in_spark(session, directory, "bench")
 
@@ -84,8 +84,8 @@ def measure(directory: Path, count: int, rounds: int) -> None:
             return time.perf_counter() - started
 
         ways: dict[str, Callable[[], float]] = {
-            "standalone, two threads": lambda: by_threads(in_process(MEMORY_BYTES), CORES, tasks())[1],
-            "this backend, local[2]": lambda: by_threads(backend.execute, CORES, tasks())[1],
+            "standalone, two threads": lambda: by_threads(InProcess(), CORES, tasks())[1],
+            "this backend, local[2]": lambda: by_threads(backend, CORES, tasks())[1],
             "rewrite_data_files": by_procedure,
         }
         for way in ways.values():

@@ -18,15 +18,12 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
-import structlog
-
 from amoro_cli.client import AdminClient
 from amoro_cli.launcher import Endpoint
 from amoro_core.app import Coordinator, running
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableRuntime, parse_table
 from amoro_core.settings import Settings
-from amoro_core.store.rows import select
 from tests.engine.lakes import MIB, append_unwritten, make_lake, name_of
 
 ENABLED = ("table.self-optimizing.enabled", "true")
@@ -39,7 +36,6 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=10_000)
     parser.add_argument("--change", action="store_true", help="commit to one table, too, and wait for its plan")
     given = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     with tempfile.TemporaryDirectory(prefix="amoro-tables-") as directory:
         os.environ["PYICEBERG_HOME"] = directory
         _measure(Path(directory), given.tables, given.change)
@@ -90,7 +86,7 @@ def _change(coordinator: Coordinator, catalog: object, tables: int) -> None:
 
 def _unevaluated(coordinator: Coordinator) -> int:
     sql = "SELECT count(*) AS waiting FROM table_runtime WHERE evaluated_at_ms IS NULL"
-    return int(coordinator._store.read(lambda db: select(db, sql))[0]["waiting"])
+    return int(coordinator._store.read(lambda db: db.select(sql))[0]["waiting"])
 
 
 class _Watch:

@@ -76,10 +76,10 @@ def cli(bare_cli: Cli, home: Path, coordinator: str) -> Cli:
     return lambda *arguments: bare_cli(*arguments, "--home", str(home))
 
 
-def record(home: Path, pid: int, address: str, token: str = TOKEN) -> None:
-    """What a coordinator leaves in its state directory."""
+def record(home: Path, pid: int, address: str, token: str = TOKEN, *, passing: bool = False) -> None:
+    """What a coordinator leaves in its state directory, one that serves another command when `passing`."""
     home.mkdir(exist_ok=True)
-    (home / "coordinator.json").write_text(json.dumps({"pid": pid, "address": address}))
+    (home / "coordinator.json").write_text(json.dumps({"pid": pid, "address": address, "passing": passing}))
     (home / "admin.token").write_text(f"{token}\n")
 
 

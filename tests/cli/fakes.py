@@ -41,7 +41,7 @@ class Failure:
 
 
 class FakeAdmin(AdminServiceServicer):
-    """Answers each method from its script: the next answer, the last one again and again."""
+    """Answers each method from its script: the next answer, or what it gives for the request; the last one for ever."""
 
     def __init__(self) -> None:
         self.scripts: dict[str, list[Any]] = {}
@@ -59,6 +59,8 @@ class FakeAdmin(AdminServiceServicer):
         self.requests.append((method, request))
         answers = self.scripts[method]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if callable(answer):
+            answer = answer(request)
         if isinstance(answer, Failure):
             self._abort(answer, context)
         return answer
@@ -133,6 +135,16 @@ class FakeLauncher:
     def names(self, kind: Kind, home: Path) -> list[str]:
         self._called(("names", kind, home))
         return self.known.get(kind, [])
+
+    @contextmanager
+    def reading(self, home: Path, config: Path | None) -> Iterator[Endpoint]:
+        self._called(("reading", home, config))
+        if self.endpoint is None:
+            raise AmoroError("nothing is read in this test")
+        try:
+            yield self.endpoint
+        finally:
+            self.calls.append("reading ended")
 
     @contextmanager
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> Iterator[Endpoint]:

@@ -1,5 +1,6 @@
 """Messages with everything filled in."""
 
+from collections.abc import Callable
 from typing import Any
 
 from amoro_core.protocol import admin_pb2 as pb
@@ -119,6 +120,19 @@ def process(status: str = "success", **changes: Any) -> pb.Process:
     if status == "success":
         values |= {"finished_ms": NOON + 15_000, "receipt": receipt()}
     return pb.Process(**{**values, **changes})
+
+
+def listed(owner: pb.Process, *tasks: pb.TaskInfo) -> Callable[[pb.ListTasksRequest], pb.ListTasksResponse]:
+    """What answers a request for the tasks of a process, as the coordinator would."""
+
+    def answer(request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        meant = [item for item in tasks if request.status in ("", item.status)]
+        found = [item for item in meant if item.task_id > int(request.after or 0)]
+        shown = found[: request.limit or None]
+        following = str(shown[-1].task_id) if len(shown) < len(found) else ""
+        return pb.ListTasksResponse(process=owner, tasks=shown, next=following, total=len(meant))
+
+    return answer
 
 
 def task(**changes: Any) -> pb.TaskInfo:

@@ -19,7 +19,7 @@ table    sales.db.orders
 blocks   batch-write, optimize
 expires  2026-09-21 14:14:20Z
 reason   nightly
-It ends by itself. Renew it in time with: amoro table renew 01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2
+It expires by itself. To keep it, renew it in time: amoro table renew 01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2
 """
 
 
@@ -62,6 +62,8 @@ def test_blockers_are_listed_of_one_table_or_all(cli: Cli, admin: FakeAdmin) -> 
                 "expires_at": "2026-09-21T14:14:20.123Z",
             }
         ],
+        "total": 0,
+        "next": None,
     }
     assert cli("table", "blockers", "sales.db.orders").out == "Nothing is blocked.\n"
     assert admin.asked("ListBlockers") == [pb.ListBlockersRequest(), pb.ListBlockersRequest(table="sales.db.orders")]

@@ -48,6 +48,9 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
         ("amoro optimizer drain ", ["0198-o"]),
         ("amoro optimizer release ", ["0198-o"]),
         ("amoro catalog show c", ["cat"]),
+        ("amoro optimize cat.db.orders o", ["other.db.t"]),
+        ("amoro table list --sort-by health,-f", ["health,-files"]),
+        ("amoro table list --columns table,s", ["table,status", "table,size", "table,small"]),
     ],
 )
 def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
@@ -79,6 +82,6 @@ def test_completion_loads_nothing_that_takes_its_time(tmp_path: Path) -> None:
         "PYTHONPATH": ":".join(sys.path),
     }
     done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
     assert (done.returncode, json.loads(done.stderr)) == (0, [])

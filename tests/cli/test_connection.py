@@ -1,10 +1,13 @@
-import json
 import os
 import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
 from amoro_cli.launcher import Endpoint
@@ -78,7 +81,7 @@ def test_without_a_token_nothing_is_asked(bare_cli: Cli, home: Path, address: st
     assert result.err == (
         f"Error: There is no token for the coordinator at {address} [AMORO-4001]\n"
         "Hint: Give its admin token with --token-file or AMORO_TOKEN; "
-        "it stands in admin.token of its state directory.\n"
+        "it is in admin.token in its state directory.\n"
     )
 
 
@@ -99,22 +102,62 @@ def test_a_wrong_token_says_where_tokens_come_from(
 def test_a_token_that_cannot_be_one_is_not_sent(bare_cli: Cli, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMORO_TOKEN", "zweiundzwanzig\u00fc")
     result = bare_cli("table", "list", "--address", address)
-    assert result.status == 4
-    assert result.err == f"Error: The admin token holds characters that no token has [AMORO-4001]\n{HINT}"
+    assert (result.status, result.err) == (
+        2,
+        "Error: AMORO_TOKEN can't be used: it holds something other than one token [AMORO-2001]\n"
+        "Hint: It must hold the admin token and nothing else.\n",
+    )
 
 
 def test_a_token_file_that_is_not_there_is_wrong_usage(bare_cli: Cli, address: str, tmp_path: Path) -> None:
     result = bare_cli("table", "list", "--address", address, "--token-file", str(tmp_path / "none"))
     assert result.status == 2
-    assert result.err.startswith(f"Error: The token file {tmp_path / 'none'} cannot be read: ")
+    assert result.err.startswith(f"Error: The token file {tmp_path / 'none'} can't be used: it does not exist [")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("two\nlines", "it holds something other than one token"),
+        ("x" * 1025, "it holds something other than one token"),
+        ("\xff\x00", "it holds something other than one token"),
+        (None, "Is a directory"),
+        ("/dev/zero", "it holds something other than one token"),
+    ],
+)
+def test_a_token_file_without_one_token_is_wrong_usage(
+    bare_cli: Cli, address: str, tmp_path: Path, content: str | None, said: str
+) -> None:
+    path = tmp_path / "token"
+    if content is None:
+        path.mkdir()
+    elif content.startswith("/dev"):
+        path = Path(content)
+    else:
+        path.write_bytes(content.encode("latin-1"))
+    result = bare_cli("table", "list", "--address", address, "--token-file", str(path))
+    assert (result.status, result.out) == (2, "")
+    assert result.err.startswith(f"Error: The token file {path} can't be used: {said} [AMORO-2001]\n")
+
+
+def test_a_token_may_come_through_a_pipe(bare_cli: Cli, address: str, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    reading, writing = os.pipe()
+    os.write(writing, f"{TOKEN}\n".encode())
+    os.close(writing)
+    options = ("--address", address, "--token-file", f"/dev/fd/{reading}")
+    assert bare_cli("table", "list", "-o", "name", *options).out == "sales.db.orders\n"
+    os.close(reading)
 
 
 def test_a_state_directory_without_its_token_is_not_ours(bare_cli: Cli, home: Path, coordinator: str) -> None:
     (home / "admin.token").unlink()
     result = bare_cli("table", "list", "--home", str(home))
     assert result.status == 4
-    assert result.err.startswith("Error: The admin token cannot be read: ")
-    assert f"Be the user who owns {home}" in result.err
+    assert result.err.startswith(f"Error: The admin token {home / 'admin.token'} can't be used: it does not exist [")
+    assert f"Run this as the user who owns {home}" in result.err
 
 
 def test_a_named_coordinator_that_does_not_answer_is_not_replaced_by_one_of_our_own(
@@ -130,13 +173,117 @@ def test_a_named_coordinator_that_does_not_answer_is_not_replaced_by_one_of_our_
 
 
 @pytest.mark.usefixtures("tables")
-def test_without_a_coordinator_the_command_works_in_its_own_process(
+def test_without_a_coordinator_who_looks_reads_the_state_and_waits_for_nobody(
     bare_cli: Cli, embedded: FakeLauncher, home: Path
 ) -> None:
+    embedded.locked = StateDirectoryLocked("another coordinator works on it (pid 7)")
     result = bare_cli("table", "list", "-o", "name", "--home", str(home), "--config", "c.yaml")
+    assert (result.status, result.out) == (0, "sales.db.orders\n")
+    assert result.err == f"No coordinator runs on {home}: reading its state without one.\n"
+    assert embedded.calls == [("reading", home, Path("c.yaml")), "reading ended"]
+
+
+def test_without_a_coordinator_what_changes_something_works_in_its_own_process(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("SetTableEnabled", table())
+    result = bare_cli("table", "enable", "sales.db.orders", "-o", "name", "--home", str(home), "--config", "c.yaml")
     assert (result.status, result.out) == (0, "sales.db.orders\n")
     assert result.err == f"No coordinator runs on {home}: working in this process.\n"
     assert embedded.calls == [("embedded", home, Path("c.yaml"), timedelta(0)), "embedded ended"]
+
+
+LOOKING = {
+    "ListTables": ["table", "list"],
+    "GetTable": ["table", "show", "a.b.c"],
+    "GetTableProperties": ["table", "properties", "a.b.c"],
+    "GetTableHealth": ["table", "health", "a.b.c"],
+    "ListTableFiles": ["table", "files", "a.b.c"],
+    "ListSnapshots": ["table", "snapshots", "a.b.c"],
+    "ListBlockers": ["table", "blockers"],
+    "PlanTable": ["plan", "a.b.c"],
+    "VerifyTable": ["verify", "a.b.c"],
+    "ListProcesses": ["process", "list"],
+    "GetProcess": ["process", "show", "01997a"],
+    "ListTasks": ["task", "list", "01997a"],
+    "ListCatalogs": ["catalog", "list"],
+    "GetCatalog": ["catalog", "show", "sales"],
+    "ListOptimizers": ["optimizer", "list"],
+    "GetInstance": ["optimizer", "status", "01997a"],
+    "GetInstanceLogs": ["optimizer", "logs", "01997a"],
+    "ListGroups": ["group", "list"],
+    "GetGroup": ["group", "show", "default"],
+    "ListTokens": ["token", "list"],
+    "GetSettings": ["config", "show"],
+    "CheckState": ["state", "check"],
+    "BackupState": ["state", "backup", "b.db"],
+}
+
+
+@pytest.mark.parametrize("call", LOOKING)
+def test_every_command_that_looks_works_without_the_lock(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, call: str
+) -> None:
+    admin.script(call, Failure("that is all", "AMORO-1001"))
+    assert bare_cli(*LOOKING[call], "--home", str(home)).status == 1
+    assert embedded.calls == [("reading", home, None), "reading ended"]
+    assert [name for name, _ in admin.requests] == [call]
+
+
+def test_what_a_dry_run_shows_is_read_without_the_lock(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("PlanTable", nothing())
+    assert bare_cli("optimize", "a.b.c", "--dry-run", "--home", str(home)).status == 0
+    assert embedded.calls == [("reading", home, None), "reading ended"]
+
+
+def test_who_asks_a_coordinator_that_ends_with_its_command_meanwhile_looks_again(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    with ending() as gone:
+        record(home, os.getpid(), gone, passing=True)
+        result = bare_cli("table", "list", "-o", "name", "--home", str(home))
+    assert (result.status, result.out) == (0, "sales.db.orders\n")
+    assert result.err == f"No coordinator runs on {home}: reading its state without one.\n"
+    assert embedded.calls == [("reading", home, None), "reading ended"]
+
+
+def test_what_a_coordinator_that_ended_with_its_command_could_not_change_is_changed_in_this_process(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
+) -> None:
+    admin.script("SetTableEnabled", table())
+    with ending() as gone:
+        record(home, os.getpid(), gone, passing=True)
+        result = bare_cli("table", "enable", "sales.db.orders", "-o", "name", "--home", str(home))
+    assert (result.status, result.out) == (0, "sales.db.orders\n")
+    assert embedded.calls == [("embedded", home, None, timedelta(0)), "embedded ended"]
+
+
+def test_a_coordinator_that_stays_is_not_replaced_when_it_does_not_answer(
+    bare_cli: Cli, embedded: FakeLauncher, home: Path
+) -> None:
+    with ending() as gone:
+        record(home, os.getpid(), gone)
+        result = bare_cli("table", "list", "--home", str(home))
+    assert (result.status, embedded.calls) == (1, [])
+    assert result.err.startswith(f"Error: The coordinator at {gone} does not answer: ")
+
+
+@contextmanager
+def ending() -> Iterator[str]:
+    """An address where somebody is found, and gone when he is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def end() -> None:
+            listener.accept()[0].close()
+            listener.close()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
 
 
 @pytest.mark.usefixtures("tables")
@@ -145,7 +292,7 @@ def test_a_record_that_a_dead_coordinator_left_is_passed_over(
 ) -> None:
     record(home, os.getpid(), free_address)
     assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
-    assert embedded.calls[-1] == "embedded ended"
+    assert embedded.calls[-1] == "reading ended"
 
 
 @pytest.mark.usefixtures("tables")
@@ -158,7 +305,7 @@ def test_a_stranger_on_the_port_of_a_dead_coordinator_gets_no_token(
         assert bare_cli("table", "list", "--home", str(home)).status == 0
         with pytest.raises(BlockingIOError):
             stranger.accept()
-    assert embedded.calls[-1] == "embedded ended"
+    assert embedded.calls[-1] == "reading ended"
 
 
 @pytest.mark.usefixtures("tables")
@@ -167,7 +314,7 @@ def test_a_broken_record_is_passed_over(bare_cli: Cli, embedded: FakeLauncher, h
     home.mkdir()
     (home / "coordinator.json").write_text(text)
     assert bare_cli("table", "list", "--home", str(home)).status == 0
-    assert embedded.calls[-1] == "embedded ended"
+    assert embedded.calls[-1] == "reading ended"
 
 
 def test_optimizing_in_process_always_waits(
@@ -196,9 +343,7 @@ def test_the_lock_of_the_state_directory_is_waited_for_as_long_as_it_may_and_tha
 def test_a_coordinator_that_only_serves_another_command_is_asked_but_given_no_work(
     bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, address: str, home: Path
 ) -> None:
-    record(home, os.getpid(), address)
-    path = home / "coordinator.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "passing": True}))
+    record(home, os.getpid(), address, passing=True)
     admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
     assert bare_cli("table", "list", "-o", "name", "--home", str(home)).out == "sales.db.orders\n"
     assert embedded.calls == []
@@ -218,16 +363,42 @@ def test_a_process_that_does_not_end_in_time_goes_on_with_the_next_coordinator(
     assert embedded.calls[-1] == "embedded ended"
 
 
-def test_an_error_ends_the_embedded_coordinator_too(
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        (table(process_id=PROCESS), f"Process {PROCESS} did not end in time: it is running, and goes on"),
+        (table(), "The planning of sales.db.orders did not end in time, and goes on"),
+        (
+            Failure("gone", status=grpc.StatusCode.UNAVAILABLE),
+            "The planning of sales.db.orders did not end in time, an",
+        ),
+    ],
+)
+def test_planning_that_does_not_end_in_time_says_who_goes_on_with_what(
+    bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path, known: Any, said: str
+) -> None:
+    admin.script("OptimizeTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
+    admin.script("GetTable", known)
+    admin.script("GetProcess", process("running"))
+    result = bare_cli("optimize", "sales.db.orders", "--timeout", "3m", "--home", str(home))
+    assert result.status == 124
+    assert f"Error: {said}" in result.err
+    assert "goes on with the next coordinator or command on this state directory [AMORO-8001]\n" in result.err
+
+
+def test_an_error_ends_what_is_embedded_too(
     bare_cli: Cli, embedded: FakeLauncher, admin: FakeAdmin, home: Path
 ) -> None:
     admin.script("GetTable", Failure("no such table", "AMORO-3002", 3))
     assert bare_cli("table", "show", "a.b.c", "--home", str(home)).status == 3
+    assert embedded.calls[-1] == "reading ended"
+    admin.script("SetTableEnabled", Failure("no such table", "AMORO-3002", 3))
+    assert bare_cli("table", "enable", "a.b.c", "--home", str(home)).status == 3
     assert embedded.calls[-1] == "embedded ended"
 
 
 def test_a_state_directory_that_stays_locked_ends_with_five(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:
     launcher.error = StateDirectoryLocked("locked by process 7", hint="Wait for it.")
-    result = bare_cli("table", "list", "--home", str(home))
+    result = bare_cli("table", "enable", "a.b.c", "--home", str(home))
     assert result.status == 5
     assert result.err.endswith("Error: locked by process 7 [AMORO-5003]\nHint: Wait for it.\n")

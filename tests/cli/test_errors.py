@@ -118,6 +118,14 @@ def test_a_name_that_no_table_has_is_wrong_usage(cli: Cli, admin: FakeAdmin, nam
         (("optimizer", "run", "--threads", "9999999"), "Invalid value for '--threads' / '-p': '9999999'"),
         (("up", "--port", "70000"), "Invalid value for '--port'"),
         (("frobnicate",), "No such command 'frobnicate'"),
+        (("verify", "a.b.c", "--before", "9" * 30), "'999999999999999999999999999999' is not the id of a snap"),
+        (("verify", "a.b.c", "--after", str(2**63)), f"'{2**63}' is not the id of a snapshot"),
+        (("group", "scale", "g", "2147483648"), "Invalid value for 'N': Input should be less than or equal to 10000"),
+        (("optimizer", "logs", "01997a4c", "--lines", str(2**31)), "Invalid value for '--lines' / '-n'"),
+        (("process", "list", "--limit", str(2**31)), "Invalid value for '--limit'"),
+        (("table", "files", "a.b.c", "--limit", str(2**31)), "Invalid value for '--limit'"),
+        (("table", "snapshots", "a.b.c", "--limit", str(2**31)), "Invalid value for '--limit'"),
+        (("demo", "--seconds", "9" * 400), "Invalid value for '--seconds'"),
     ],
 )
 def test_wrong_usage_ends_with_two_and_says_what_is_right(
@@ -181,10 +189,55 @@ def test_a_stream_that_is_closed_is_written_to_in_vain() -> None:
     assert _amoro("config", "shw", closed="2>&-").returncode == 2
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_output_that_cannot_be_written_is_told_as_that(home: Path) -> None:
-    told = _amoro("doctor", "--home", str(home), closed=">/dev/full")
+FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+
+
+@FULL
+@pytest.mark.parametrize(
+    ("command", "unbuffered"), [("doctor --home {home}", ""), ("table", "1"), ("optimize -h", ""), ("--version", "1")]
+)
+def test_a_stdout_that_cannot_be_written_ends_any_command_with_one_and_one_line(
+    home: Path, command: str, unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    told = _amoro(*command.format(home=home).split(), closed=">/dev/full")
     assert (told.returncode, told.stderr) == (
         1,
-        "Error: the output can't be written: No space left on device [AMORO-1001]\nHint: Look where stdout goes.\n",
+        "Error: stdout can't be written: No space left on device [AMORO-1012]\n",
     )
+
+
+@FULL
+def test_a_stderr_that_cannot_be_written_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    told = _amoro("--version", closed="2>/dev/full")
+    assert (told.returncode, told.stdout.startswith("amoro ")) == (0, True)
+    assert _amoro("config", "shw", closed="2>/dev/full").returncode == 2
+
+
+@pytest.mark.parametrize("name", ["amoro", "table"])
+def test_a_command_alone_prints_its_help(name: str) -> None:
+    arguments = [] if name == "amoro" else [name]
+    told = _amoro(*arguments)
+    assert (told.returncode, told.stderr) == (0, "")
+    assert told.stdout == _amoro(*arguments, "-h").stdout
+
+
+def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launcher: FakeLauncher) -> None:
+    launcher.error = PermissionError(13, "Permission denied", "/data/x")
+    told = bare_cli("up")
+    assert (told.status, told.err) == (
+        1,
+        "Error: /data/x: Permission denied [AMORO-1001]\nHint: Look at the file's rights and its disk.\n",
+    )
+    launcher.error = OSError(28, "No space left on device")
+    assert bare_cli("up").err.startswith("Error: No space left on device [AMORO-1003]\nHint: Free some space")
+
+
+def test_an_argument_that_is_not_utf_8_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:
+    told = cli("table", "show", "a.b.\udcff")
+    assert (told.status, told.err) == (
+        2,
+        "Error: 'a.b.\\udcff' is not UTF-8 [AMORO-2001]\nHint: Write names and paths in UTF-8.\n",
+    )
+    assert admin.requests == []

@@ -75,8 +75,11 @@ def test_groups_are_listed(cli: Cli, admin: FakeAdmin) -> None:
                 "start_failure": "",
                 "retry_start_at": None,
                 "gave_up_starting": False,
+                "no_optimizer": "",
             }
         ],
+        "total": 0,
+        "next": None,
     }
 
 
@@ -220,4 +223,4 @@ def test_the_log_of_an_instance_is_shown_and_steers_no_terminal(cli: Cli, admin:
     }
     assert cli("optimizer", "logs", "r-1234", "--lines", "0").status == 2
     admin.script("GetInstanceLogs", pb.InstanceLogs(resource_id="r-1"))
-    assert cli("optimizer", "logs", "r-1234").out.startswith("Nothing: it has not said a word yet")
+    assert cli("optimizer", "logs", "r-1234").out.startswith("No output yet")

@@ -86,6 +86,21 @@ def test_every_help_has_an_example_of_its_own(bare_cli: Cli, path: tuple[str, ..
     assert f"\n  Example:\n    {' '.join(('amoro', *path))}" in result.out
 
 
+CONNECTION = ("--home", "--config", "--address", "--token-file", "--ca-file", "--certificate-file", "--key-file")
+LOCAL = (("up",), ("doctor",))
+
+
+@pytest.mark.parametrize("path", [(), *COMMANDS])
+def test_options_about_the_connection_stand_apart_at_the_end_of_a_help(bare_cli: Cli, path: tuple[str, ...]) -> None:
+    own, _, connection = bare_cli(*path, "-h").out.partition("\n\nConnection options:\n")
+    listed = {line.split()[0] for line in connection.splitlines() if line.startswith("  -")}
+    without = path in (("demo",), ("optimizer", "package"))
+    assert listed == ({"--home", "--config"} if path in LOCAL else set() if without else set(CONNECTION)) or (
+        path == ("optimizer", "run") and listed == {*CONNECTION, "-a,"} - {"--address"}
+    )
+    assert not [line for line in own.splitlines() if line.strip().startswith(CONNECTION)]
+
+
 def test_the_version_is_printed(bare_cli: Cli) -> None:
     result = bare_cli("--version")
     assert (result.status, result.out, result.err) == (0, f"amoro {version('amoro')}\n", "")
@@ -97,7 +112,7 @@ def test_help_and_wrong_usage_load_nothing_heavy() -> None:
         "heavy = {'grpc', 'google.protobuf', 'pyarrow', 'pyiceberg', 'sqlite_utils', 'yaml', 'asyncio'};"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stderr.splitlines()[-1] == "[]"
 
 
@@ -107,5 +122,5 @@ def test_what_a_coordinator_loads_is_not_searched_for_garbage_and_leaves_out_wha
         "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo'};"
         "print(before, gc.get_freeze_count() > 100_000, gc.isenabled(), sorted(few & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "0 True True []\n"

@@ -7,7 +7,7 @@ from amoro_cli.progress import PlainProgress
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import Failure, FakeAdmin
-from tests.cli.messages import PROCESS, nothing, plan, process, receipt, table, task
+from tests.cli.messages import PROCESS, nothing, plan, process, receipt, table
 
 PLANNED = f"{PROCESS}  planned minor optimizing of sales.db.orders, 3 tasks: 12 small files in dt=2026-09-20\n"
 RECEIPT = (
@@ -55,8 +55,8 @@ def test_nothing_to_do_has_its_reason_and_when_the_next_comes(cli: Cli, admin: F
 
 @pytest.mark.usefixtures("_planned")
 def test_waiting_shows_the_way_on_stderr_and_the_receipt_on_stdout(cli: Cli, admin: FakeAdmin) -> None:
-    tasks = [task(), task(task_id=2, status="success", finished_ms=1, optimizer_id="o-2")]
-    admin.script("GetProcess", process("running", tasks_done=1, tasks=tasks), process("committing"), process())
+    figures = {"input_bytes": 200 * 2**20, "input_bytes_done": 150 * 2**20, "busy_optimizers": 1}
+    admin.script("GetProcess", process("running", tasks_done=1, **figures), process("committing"), process())
     result = cli("optimize", "sales.db.orders", "--wait")
     assert (result.status, result.out) == (0, RECEIPT)
     lines = result.err.splitlines(keepends=True)
@@ -100,20 +100,48 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
             "duration_ms": 14200,
             "revertible": True,
             "equality_delete_files_after": 0,
+            "disputed_deletes": 0,
         },
         "tasks_total": 3,
         "tasks_done": 3,
         "exit_status": 0,
+        "waiting": "",
+        "retry_at": None,
+        "no_optimizer": "",
+        "where": "",
+        "task_counts": None,
+        "input_bytes": 0,
+        "input_bytes_done": 0,
+        "busy_optimizers": 0,
     }
+
+
+@pytest.mark.usefixtures("_planned")
+def test_a_process_that_is_limited_to_partitions_says_so(cli: Cli, admin: FakeAdmin) -> None:
+    where = "dt >= '2026-09-20'"
+    admin.script("GetProcess", process(where=where))
+    assert (
+        json.loads(cli("optimize", "a.b.c", "--where", where, "--wait", "-o", "json").out)["process"]["where"] == where
+    )
+    assert admin.asked("OptimizeTable") == [pb.OptimizeTableRequest(table="a.b.c", where=where)]
+    assert f"where     {where}\n" in cli("process", "show", PROCESS).out
+
+
+@pytest.mark.usefixtures("_planned")
+def test_a_receipt_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetProcess", process(receipt=receipt(disputed_deletes=2)))
+    result = cli("optimize", "sales.db.orders", "--wait")
+    assert result.out.splitlines()[-1] == (
+        "  2 equality deletes apply by the specification, but Iceberg's Java readers, such as Spark, pass over them"
+        " by the bounds of keys (as of UUIDs): they show fewer rows after the rewrite"
+    )
 
 
 @pytest.mark.usefixtures("_planned")
 def test_a_commit_that_is_not_the_head_any_more_says_that_it_cannot_be_taken_back(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("GetProcess", process(receipt=receipt(revertible=False)))
     last = cli("optimize", "sales.db.orders", "--wait").out.splitlines()[-1]
-    assert last == (
-        "  undo     not possible by a rollback: snapshot 5120000000000000902 is not the table's head any more"
-    )
+    assert last == ("  undo     not by a rollback: snapshot 5120000000000000902 is no longer the table's head")
 
 
 @pytest.mark.usefixtures("_planned")
@@ -180,6 +208,25 @@ def test_a_commit_that_is_still_unknown_at_the_end_of_the_wait_ends_with_seven(c
     ) in result.err
 
 
+NOBODY = "group 'default' has no optimizer: start one with amoro optimizer run --group default"
+
+
+@pytest.mark.usefixtures("_planned")
+def test_who_waits_for_the_end_is_told_once_that_nobody_works_on_it(cli: Cli, admin: FakeAdmin) -> None:
+    waiting = process("running", no_optimizer=NOBODY)
+    admin.script("OptimizeTable", pb.OptimizeTableResponse(process_id=PROCESS, plan=plan(), no_optimizer=NOBODY))
+    admin.script("GetProcess", waiting, waiting, process("running"), waiting, process())
+    result = cli("optimize", "sales.db.orders", "--wait")
+    assert (result.status, result.out) == (0, RECEIPT)
+    assert result.err.count(f"Waiting: {NOBODY}\n") == 2  # it left, and came back
+    admin.script("GetProcess", waiting)
+    result = cli("optimize", "sales.db.orders", "--wait", "--timeout", "1ms")
+    assert (result.status, result.err.count(f"Waiting: {NOBODY}\n")) == (124, 1)
+    assert result.err.endswith(f"Hint: It waits: {NOBODY}.\n")
+    result = cli("optimize", "sales.db.orders")
+    assert (result.status, result.err.startswith(f"Waiting: {NOBODY}\n")) == (0, True)
+
+
 def test_a_busy_table_is_waited_for(cli: Cli, admin: FakeAdmin) -> None:
     busy = Failure("sales.db.orders is busy with 0199", "AMORO-5004", 5)
     planned = pb.OptimizeTableResponse(process_id=PROCESS, plan=plan())
@@ -240,3 +287,34 @@ def test_plain_progress_has_a_line_every_ten_seconds_and_at_each_change_of_statu
         f"{PROCESS}  running, 1/3 tasks, 10.5 s\n",
         f"{PROCESS}  committing, 1/3 tasks, 15.0 s\n",
     ]
+
+
+WAITING = "waiting to commit: access to s3://b/m.avro was denied, next try at 2026-09-21 14:13:20 UTC"
+
+
+@pytest.mark.usefixtures("_planned")
+def test_what_a_commit_waits_for_is_said_once_for_each_try(cli: Cli, admin: FakeAdmin) -> None:
+    later = WAITING.replace("14:13:20", "14:13:30")
+    waiting = [process("committing", waiting=text) for text in (WAITING, WAITING, later)]
+    admin.script("GetProcess", process("committing"), *waiting, process("committing"), process())
+    result = cli("optimize", "sales.db.orders", "--wait")
+    assert result.status == 0
+    said = [line for line in result.err.splitlines() if "waiting to" in line]
+    assert said == [f"{PROCESS}  {WAITING}", f"{PROCESS}  {later}"]
+
+
+@pytest.mark.usefixtures("_planned")
+@pytest.mark.parametrize(
+    ("status", "exit_status", "message"),
+    [
+        ("committing", 124, f"Process {PROCESS} did not end in time: it is committing, {WAITING}, and goes on"),
+        ("commit_unknown", 7, f"It is not known whether the commit of {PROCESS} was applied: {WAITING}"),
+    ],
+)
+def test_what_a_commit_still_waits_for_at_the_end_of_the_wait_is_in_the_error(
+    cli: Cli, admin: FakeAdmin, status: str, exit_status: int, message: str
+) -> None:
+    admin.script("GetProcess", process(status, waiting=WAITING))
+    result = cli("optimize", "sales.db.orders", "--wait", "--timeout", "1s")
+    assert result.status == exit_status
+    assert f"Error: {message}" in result.err

@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import FakeAdmin
@@ -34,6 +36,20 @@ def test_an_explained_plan_lists_every_partition_with_its_reason(cli: Cli, admin
         "  skipped  below triggers      0            0     0 B        -  dt=2026-09-18 (spec 1)\n"
         "Nothing was changed. Run: amoro optimize sales.db.orders --type minor\n"
     )
+
+
+@pytest.mark.parametrize("options", [(), ("--explain",)])
+def test_a_plan_says_that_readers_in_java_pass_over_a_delete(
+    cli: Cli, admin: FakeAdmin, options: tuple[str, ...]
+) -> None:
+    admin.script("PlanTable", plan(disputed_deletes=1))
+    line = (
+        "  1 equality delete applies by the specification, but Iceberg's Java readers, such as Spark, pass over it"
+        " by the bounds of keys (as of UUIDs): they will show fewer rows after the rewrite"
+    )
+    assert cli("plan", "sales.db.orders", *options).out.splitlines().count(line) == 1
+    admin.script("PlanTable", plan(disputed_deletes=1))
+    assert json.loads(cli("plan", "sales.db.orders", "-o", "json").out)["disputed_deletes"] == 1
 
 
 def test_many_reasons_to_skip_are_cut_down_to_the_most_frequent(cli: Cli, admin: FakeAdmin) -> None:
@@ -86,3 +102,16 @@ def test_a_dry_run_is_the_plan_of_that_type_and_optimizes_nothing(cli: Cli, admi
     assert (result.status, result.err) == (0, "")
     assert result.out.endswith("Run: amoro optimize sales.db.orders --type full --force\n")
     assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", type="full", force=True))]
+
+
+def test_a_condition_limits_plan_and_optimize_to_partitions_and_stands_in_the_command(
+    cli: Cli, admin: FakeAdmin
+) -> None:
+    admin.script("PlanTable", plan(enabled=True))
+    where = "dt >= '2026-09-20'"
+    result = cli("plan", "sales.db.orders", "--where", where)
+    assert result.out.splitlines()[-1] == (
+        "Nothing was changed. Run: amoro optimize sales.db.orders --where 'dt >= '\"'\"'2026-09-20'\"'\"''"
+    )
+    cli("optimize", "sales.db.orders", "--dry-run", "--where", where)
+    assert admin.requests == [("PlanTable", pb.PlanTableRequest(table="sales.db.orders", where=where))] * 2

@@ -5,7 +5,7 @@ import pytest
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
 from tests.cli.fakes import Failure, FakeAdmin
-from tests.cli.messages import NOON, PROCESS, process, task
+from tests.cli.messages import NOON, PROCESS, listed, process, task
 
 
 def test_processes_are_listed_with_why_or_how_they_failed(cli: Cli, admin: FakeAdmin) -> None:
@@ -95,7 +95,7 @@ def test_what_can_not_be_cancelled_is_a_conflict_with_the_reason(cli: Cli, admin
 
 def test_tasks_of_a_process_are_listed_by_status(cli: Cli, admin: FakeAdmin) -> None:
     failed = task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)
-    admin.script("GetProcess", process("running", tasks=[task(), failed]))
+    admin.script("ListTasks", listed(process("running"), task(), failed))
     result = cli("task", "list", "01997a", "--status", "failed")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
@@ -111,7 +111,7 @@ def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: Fake
         task_id=2, attempt=3, status="failed", scheduled_ms=NOON - 1000, finished_ms=NOON + 2000,
         failure="out of memory", failure_code="AMORO-1001", failed_runs=2, lost_attempts=1,
     )  # fmt: skip
-    admin.script("GetProcess", process("running", tasks=[task(), failed]))
+    admin.script("ListTasks", listed(process("running"), task(), failed))
     result = cli("task", "show", "01997a-2")
     assert (result.status, result.err) == (0, "")
     assert result.out == (
@@ -134,7 +134,7 @@ def test_a_task_is_shown_with_its_attempts_and_its_failure(cli: Cli, admin: Fake
 
 
 def test_a_task_that_the_process_lacks_is_not_found(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process("running", tasks=[task()]))
+    admin.script("ListTasks", listed(process("running"), task()))
     result = cli("task", "show", "01997a-7")
     assert (result.status, result.out) == (3, "")
     assert result.err == (
@@ -148,3 +148,14 @@ def test_what_is_no_task_is_wrong_usage(cli: Cli, admin: FakeAdmin, text: str) -
     assert (result.status, result.out) == (2, "")
     assert "[AMORO-2001]" in result.err
     assert admin.requests == []
+
+
+def test_what_a_commit_waits_for_stands_in_the_list_and_in_the_process(cli: Cli, admin: FakeAdmin) -> None:
+    waiting = "waiting to commit: no answer, next try at 2026-09-21 14:13:20 UTC"
+    item = process("committing", waiting=waiting, retry_ms=1_790_000_000_000)
+    admin.script("ListProcesses", pb.ListProcessesResponse(processes=[item]))
+    admin.script("GetProcess", item)
+    assert waiting in cli("process", "list").out
+    assert f"commit    {waiting}\n" in cli("process", "show", PROCESS).out
+    body = json.loads(cli("process", "show", PROCESS, "-o", "json").out)
+    assert (body["waiting"], body["retry_at"]) == (waiting, "2026-09-21T14:13:20.000Z")

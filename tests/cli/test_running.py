@@ -122,7 +122,7 @@ def test_doctor_shows_what_is_wrong_and_how_to_mend_it(bare_cli: Cli, launcher: 
         "CHECK          STATE   DETAIL\n"
         "sqlite         ok      3.46\n"
         "catalog sales  not ok  cannot be reached\n"
-        "To mend catalog sales: check its uri\n"
+        "To fix catalog sales: check its uri\n"
     )
     assert launcher.calls == [("doctor", home, Path("c.yaml"))]
     assert json.loads(bare_cli("doctor", "-o", "json").out) == {

@@ -42,7 +42,7 @@ def test_a_catalog_is_added_from_arguments_and_options(cli: Cli, admin: FakeAdmi
         "property type     rest\n"
         "property uri      http://c:8181\n"
         "allowed location  s3://old/\n"
-        "Its tables are only observed until somebody enables them: amoro table enable TABLE\n"
+        "Its tables are only observed until they are enabled: amoro table enable TABLE\n"
     )
     assert admin.asked("AddCatalog") == [
         pb.AddCatalogRequest(
@@ -61,7 +61,7 @@ def test_a_catalog_is_added_from_arguments_and_options(cli: Cli, admin: FakeAdmi
     ("pairs", "message"),
     [
         (["uri"], "'uri' is not a property"),
-        (["=secret"], "A property lacks its key"),
+        (["=secret"], "A property has no key"),
         (["a=1", "a=2"], "The property 'a' is given twice"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_catalog_is_updated_by_what_is_named(cli: Cli, admin: FakeAdmin) -> No
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Nothing is to be changed"),
+        ([], "Nothing to change"),
         (["a=1", "--unset", "a"], "The property 'a' is both given and unset"),
     ],
 )
@@ -187,20 +187,25 @@ def test_optimizers_are_listed(cli: Cli, admin: FakeAdmin) -> None:
                 "draining": False,
             }
         ],
+        "total": 0,
+        "next": None,
     }
 
 
 def test_no_optimizers_are_said_with_the_way_to_one_and_yaml_has_an_empty_list(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListOptimizers", pb.ListOptimizersResponse())
     assert cli("optimizer", "list").out == "No optimizers are registered. Start one with: amoro optimizer run\n"
-    assert cli("optimizer", "list", "-o", "yaml").out == "schema: amoro.optimizers/v1\noptimizers: []\n"
+    assert (
+        cli("optimizer", "list", "-o", "yaml").out
+        == "schema: amoro.optimizers/v1\noptimizers: []\ntotal: 0\nnext: null\n"
+    )
 
 
 def test_an_optimizer_is_released_and_its_tasks_are_counted(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ReleaseOptimizer", pb.ReleaseOptimizerResponse(optimizer_id="o-1", tasks=1))
     result = cli("optimizer", "release", "o-1")
     assert (result.status, result.err) == (0, "")
-    assert result.out == "Optimizer o-1 is released; 1 task of it planned again.\n"
+    assert result.out == "Optimizer o-1 is released; 1 task planned again.\n"
     assert admin.asked("ReleaseOptimizer") == [pb.ReleaseOptimizerRequest(optimizer_id="o-1")]
     body = json.loads(cli("optimizer", "release", "o-1", "-o", "json").out)
     assert body == {"schema": "amoro.released/v1", "optimizer_id": "o-1", "tasks": 1}

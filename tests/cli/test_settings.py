@@ -58,19 +58,40 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
         files=pb.FileSummary(
             data_files=1054, fragment_files=48, undersized_files=6, equality_delete_files=9, position_delete_files=3
         ),
-        reason="minor: 12 small files",
+        reason="minor: 12 small files", fragmentation=48 / 1054, weight=1, fragment_bytes=16 * 2**20,
+        target_bytes=96 * 2**20, full_weight_files=12,
     )  # fmt: skip
     admin.script("GetTableHealth", answer)
     assert cli("table", "health", "sales.db.orders").out == (
         "table             sales.db.orders\n"
-        "health            61/100\n"
+        "health            61/100, as Amoro scores it\n"
+        "fragmentation     5% by count: 48 of 1,054 data files are fragments, 16 MB or less\n"
         "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
         "equality deletes  30/40: 9 files\n"
         "position deletes  10/20: 3 files\n"
+        "weight            100%: so much of its faults a partition is charged; fully from 12 files and 96 MB on\n"
         "evaluation        minor: 12 small files\n"
     )
     body = json.loads(cli("table", "health", "sales.db.orders", "-o", "json").out)
     assert (body["schema"], body["health_score"], body["files"]["data_files"]) == ("amoro.health/v1", 61, 1054)
+    assert (body["fragmentation"], body["weight"], body["full_weight_files"]) == (48 / 1054, 1.0, 12)
+
+
+def test_a_high_score_of_a_table_of_fragments_is_explained(cli: Cli, admin: FakeAdmin) -> None:
+    answer = pb.TableHealth(
+        table="sales.db.orders", health_score=100, small_files=40, equality_deletes=40, position_deletes=20,
+        files=pb.FileSummary(data_files=42, fragment_files=42, data_bytes=42_000), reason="minor: 42 fragments",
+        fragmentation=1, weight=42_000 / (96 * 2**20), fragment_bytes=16 * 2**20, target_bytes=96 * 2**20,
+        full_weight_files=12,
+    )  # fmt: skip
+    admin.script("GetTableHealth", answer)
+    lines = cli("table", "health", "sales.db.orders").out.splitlines()
+    assert lines[2] == "fragmentation     100% by count: 42 of 42 data files are fragments, 16 MB or less"
+    assert lines[6].startswith("weight            below 1%: ")
+    assert lines[-1] == (
+        "Most files are fragments, but there is so little data in them that it costs nearly nothing to read: that is "
+        "why the score is high."
+    )
 
 
 def test_the_files_of_a_table_are_listed_and_the_rest_is_counted(cli: Cli, admin: FakeAdmin) -> None:

@@ -35,6 +35,8 @@ TABLE_JSON = {
     "health_score": 61,
     "health_parts": {"small_files": 21, "equality_deletes": 30, "position_deletes": 10},
     "blockers": [],
+    "no_optimizer": "",
+    "failure": "",
 }
 TABLE_TEXT = """\
 table           sales.db.orders
@@ -44,7 +46,7 @@ health          61/100
 health parts    small files 21/40, equality deletes 30/40, position deletes 10/20
 snapshot        5120000000000000881
 files           1,054, 310 MB
-small           48 fragments, 6 undersized
+small           48 of 1,054 data files are fragments, 6 undersized
 deletes         9 equality, 3 position, 2.0 kB, 1 dangling
 records         9,812,104, deletes not subtracted
 group           default
@@ -54,6 +56,7 @@ format          Iceberg, version 2
 location        file:///w/db/orders
 uuid            9c12d441-03fe-4693-9a96-a0705ddf69c1
 """
+EMPTY = {"schema": "amoro.tables/v1", "tables": [], "total": 0, "next": None}
 
 
 def test_tables_are_listed_in_aligned_columns_and_unknown_figures_are_dashes(cli: Cli, admin: FakeAdmin) -> None:
@@ -71,7 +74,7 @@ def test_tables_are_listed_as_json_with_exact_numbers_and_iso_times(cli: Cli, ad
     admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
     result = cli("table", "list", "--catalog", "sales", "--status", "PENDING", "-o", "json")
     assert (result.status, result.err) == (0, "")
-    assert json.loads(result.out) == {"schema": "amoro.tables/v1", "tables": [TABLE_JSON]}
+    assert json.loads(result.out) == {**EMPTY, "tables": [TABLE_JSON]}
     assert list(json.loads(result.out)["tables"][0]) == list(TABLE_JSON)
     assert admin.asked("ListTables") == [pb.ListTablesRequest(catalog="sales", status="pending")]
 
@@ -88,7 +91,30 @@ def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> 
         "`amoro catalog add` adds one.\n"
     )
     assert cli("table", "list", "-o", "name").out == ""
-    assert json.loads(cli("table", "list", "-o", "json").out) == {"schema": "amoro.tables/v1", "tables": []}
+    assert json.loads(cli("table", "list", "-o", "json").out) == EMPTY
+
+
+def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeAdmin) -> None:
+    names = [f"a.b.t{number}" for number in range(7)]
+
+    def answer(request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+        following = [name for name in names if name > request.after]
+        shown = following[: min(request.limit or 3, 3)]
+        rest = shown[-1] if len(shown) < len(following) else ""
+        return pb.ListTablesResponse(tables=[table(table=name) for name in shown], next=rest, total=7)
+
+    admin.script("ListTables", answer)
+    assert cli("table", "list", "-o", "name").out.split() == names
+    assert [(request.limit, request.after) for request in admin.asked("ListTables")] == [
+        (0, ""), (0, "a.b.t2"), (0, "a.b.t5"),
+    ]  # fmt: skip
+    admin.requests.clear()
+    body = json.loads(cli("table", "list", "--limit", "4", "--after", "a.b.t0", "-o", "json").out)
+    assert ([item["table"] for item in body["tables"]], body["total"], body["next"]) == (names[1:5], 7, "a.b.t4")
+    assert [(request.limit, request.after) for request in admin.asked("ListTables")] == [(4, "a.b.t0"), (1, "a.b.t3")]
+    assert cli("table", "list", "--limit", "5").out.endswith("\nand 2 more: see --limit\n")
+    assert cli("table", "list", "--limit", "2", "--after", "a.b.t0").out.endswith("\nand more: see --limit\n")
+    assert "more" not in cli("table", "list", "--limit", "2", "--after", "a.b.t4").out
 
 
 def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeAdmin) -> None:
@@ -131,3 +157,9 @@ def test_enabling_and_disabling_answer_with_the_table(cli: Cli, admin: FakeAdmin
 def test_control_characters_in_what_the_coordinator_says_do_not_reach_the_terminal(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("GetTable", table(status_reason="\x1b[2Jgone\r"))
     assert "pending since 2026-09-21 14:13:20Z: \\x1b[2Jgone\\r\n" in cli("table", "show", "a.b.c").out
+
+
+def test_how_the_last_process_failed_stands_in_the_table(cli: Cli, admin: FakeAdmin) -> None:
+    failure = "minor 01997a4c: [AMORO-1006] access to s3://b/m.avro was denied; tried 3 times"
+    admin.script("GetTable", table(failure=failure))
+    assert f"last failure    {failure}\n" in cli("table", "show", "sales.db.orders").out

@@ -1,8 +1,10 @@
 import json
 
+import grpc
+
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.fakes import FakeAdmin
+from tests.cli.fakes import Failure, FakeAdmin
 from tests.cli.messages import PROCESS
 
 SUM = "00112233445566778899aabbccddeeff"
@@ -53,7 +55,7 @@ def test_a_difference_comes_first_and_ends_with_1(cli: Cli, admin: FakeAdmin) ->
     lines = result.out.splitlines()
     assert [line.split()[0] for line in lines[2:5]] == ["dt=2", "dt=3", "dt=1"]
     assert lines[2].endswith("≠")
-    assert lines[-2:] == ["✗ f.parquet is gone", "rows   23 before, 22 after ✗ they are not the same"]
+    assert lines[-2:] == ["✗ f.parquet is gone", "rows   23 before, 22 after ✗ they differ"]
     assert result.err.startswith("Error: sales.db.orders did not pass the verification [AMORO-1011]\nHint: ")
     assert admin.asked("VerifyTable") == [pb.VerifyTableRequest(table="sales.db.orders", before=11, after=12)]
 
@@ -83,3 +85,27 @@ def test_what_is_not_compared_is_said(cli: Cli, admin: FakeAdmin) -> None:
         "files  all 1 of snapshot 13 exist with their sizes, 0 dangling deletes\n",
     )
     assert cli("verify", "sales.db.orders", "--before", "none").status == 2
+
+
+def test_reading_that_does_not_end_in_time_is_given_up(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("VerifyTable", Failure("late", status=grpc.StatusCode.DEADLINE_EXCEEDED))
+    result = cli("verify", "sales.db.orders", "--timeout", "2m")
+    assert (result.status, result.out, result.err) == (
+        124,
+        "",
+        "Error: Reading both sides of sales.db.orders did not end within 120 s, and was given up [AMORO-8001]\n"
+        "Hint: Nothing was changed. Give it more time with --timeout.\n",
+    )
+
+
+def test_a_comparison_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin: FakeAdmin) -> None:
+    found = verification(compared("dt=1", 9, 9))
+    found.comparisons[0].disputed_deletes = 3
+    admin.script("VerifyTable", found)
+    assert (
+        "  3 equality deletes apply by the specification, but Iceberg's Java readers, such as Spark, pass over them"
+        " by the bounds of keys (as of UUIDs): they show fewer rows after the rewrite"
+    ) in cli("verify", "sales.db.orders").out.splitlines()
+    admin.script("VerifyTable", found)
+    body = json.loads(cli("verify", "sales.db.orders", "-o", "json").out)
+    assert body["comparisons"][0]["disputed_deletes"] == 3

@@ -15,11 +15,26 @@ SETTINGS = {
     "groups": "optimizer groups that are there from the start",
     "allowed-classes": "classes, as `package.module.Class`, that a catalog or table may name as `py-io-impl` or as its REST "
     "`auth.impl`; no others are imported but pyiceberg's own. They serve metadata only",
+    "strict-locations": "in object stores, too, files lie only below a catalog's warehouse and allowed prefixes; a table's own "
+    "location counts for nothing. For one catalog: below `catalogs`, or as its property",
+    "catalogs": "by name of a catalog, whoever configures it: `allow-locations`, a list of prefixes below which its tables' files "
+    "may lie, too; and `strict-locations`",
     "history-keep": "how long ended processes are kept",
+    "catalog-timeout": "how long a request to a catalog may take as a whole; 10 s of it until the connection stands",
     "blocker-timeout": "how long a blocker holds unless its taker says otherwise",
     "refresh-external-catalogs.interval": "how often catalogs are asked for their tables",
     "refresh-external-catalogs.thread-count": "catalogs asked at a time",
     "refresh-external-catalogs.queue-size": "tables found that wait for their first look; more wait for the next round",
+}
+
+#: What one may ask Prometheus, and what the answer means.
+QUERIES = {
+    "sum by (status) (amoro_tables) > 0": "where the tables stand",
+    "sum by (group) (amoro_open_tasks) / (sum by (group) (amoro_optimizer_threads) > 0)": "open tasks for each thread of "
+    "a group; what is above 1 waits",
+    "round(sum(increase(amoro_data_files_removed_total[1d])) - sum(increase(amoro_data_files_added_total[1d])))": "by how "
+    "many data files tables became smaller within a day",
+    "sum by (type, result) (round(increase(amoro_processes_total[1d]))) > 0": "processes that ended within a day",
 }
 
 PROPERTIES = {
@@ -40,6 +55,7 @@ PROPERTIES = {
     "self-optimizing.full.trigger.interval": "a full rewrite so long after the last; −1: never",
     "self-optimizing.full.rewrite-all-files": "a full rewrite takes files of target size as well where that gains something",
     "self-optimizing.filter": "Iceberg expression: only files that can hold such rows are planned",
+    "self-optimizing.write-format": "`parquet`: rewritten files may be Parquet though `write.format.default` is Avro or ORC",
     "self-optimizing.min-plan-interval": "least time between two plans that nobody asked for",
     "self-optimizing.evaluation.fallback-interval": "set, a snapshot's totals decide whether files are looked at; they are "
     "after this time anyway",
@@ -50,6 +66,22 @@ PROPERTIES = {
     "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "read and checked; without effect yet",
     "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "read and checked; without effect yet",
     "read.split.open-file-cost": "what opening a file weighs when tasks are packed",
+    "write.parquet.compression-codec": "how pages are compressed: zstd, gzip, snappy, lz4, brotli, uncompressed",
+    "write.parquet.compression-level": "the codec's level; else its own",
+    "write.parquet.row-group-limit": "rows of a row group at most",
+    "write.parquet.row-group-size-bytes": "bytes of a row group",
+    "write.parquet.page-size-bytes": "bytes of a page",
+    "write.parquet.page-row-limit": "rows of a page at most",
+    "write.parquet.dict-size-bytes": "bytes of a column's dictionary at most",
+    "write.parquet.bloom-filter-max-bytes": "bytes of a bloom filter at most",
+    "write.parquet.bloom-filter-enabled.column.*": "whether the column gets bloom filters",
+    "write.parquet.bloom-filter-fpp.column.*": "the share of false positives of the column's bloom filters",
+    "write.metadata.metrics.default": "what manifests tell of a column: none, counts, truncate(n) or full; else truncate(16)",
+    "write.metadata.metrics.column.*": "the same for one column",
+    "write.metadata.metrics.max-inferred-column-defaults": "columns that are told of where nothing is said",
+    "commit.manifest-merge.enabled": "whether a commit merges small manifests",
+    "commit.manifest.min-count-to-merge": "so many small manifests are merged",
+    "commit.manifest.target-size-bytes": "the size that merged manifests should have",
 }
 
 STATES = {

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,13 @@ import typer
 
 from amoro_cli.main import build
 from amoro_core.command import LazyLauncher
-from amoro_core.model.config import CATALOG_PREFIX, ENABLED_KEY, OptimizingConfig
+from amoro_core.formats.configurations import CONFIGURATIONS
+from amoro_core.model.config import CATALOG_PREFIX
 from amoro_core.model.metrics import METRICS
+from amoro_core.model.refusals import REFUSALS
 from amoro_core.settings import Settings
 from tests.docs.diagrams import MACHINES, draw, words
-from tests.docs.meanings import PROPERTIES, SETTINGS, STATES
+from tests.docs.meanings import PROPERTIES, QUERIES, SETTINGS, STATES
 
 Identity = tuple[tuple[str, ...], str | None]
 
@@ -31,6 +32,7 @@ def pages() -> dict[str, str]:
         "properties.md": properties(),
         "metrics.md": metrics(),
         "states.md": states(),
+        "refusals.md": refusals(),
         **pictures,
     }
 
@@ -111,20 +113,25 @@ def settings() -> str:
 
 
 def properties() -> str:
-    """Every property of a table that steers its optimizing."""
-    own = [(item.metadata["key"], item.metadata["default"]) for item in fields(OptimizingConfig)]
-    rows = (
-        (f"`{key}`", f"`{default}`" if default else "", PROPERTIES[key])
-        for key, default in [(ENABLED_KEY, "false"), *own]
-    )
-    return (
+    """Every property of a table that means something to us, by subject."""
+    text = [
         f"{_MADE}# Table properties\n\n"
-        "Names and defaults are Amoro's. A property is set on the table, with any engine; a catalog's property with\n"
-        f"`{CATALOG_PREFIX}` before the name is the default of its tables. A malformed value refuses the table by name until it is\n"
-        "mended; unknown keys are left alone. Intervals are in milliseconds, sizes in bytes.\n"
-        "`amoro table properties TABLE` shows what holds for a table, and why, and names keys that are not known.\n\n"
-        + _table(("Property", "Default", "Meaning"), rows)
-    )
+        "Names and defaults are Amoro's and Iceberg's. A property is set on the table, with any engine. A malformed value\n"
+        "refuses the table by name until it is fixed; unknown keys are left alone. Intervals are in milliseconds, sizes in\n"
+        "bytes. `amoro table properties TABLE` shows what holds for a table, and why, and names keys that are not known.\n"
+    ]
+    for configuration in CONFIGURATIONS:
+        rows = (
+            (f"`{known.key}`", f"`{known.default}`" if known.default else "", PROPERTIES[known.key])
+            for known in configuration.properties
+        )
+        said = (
+            f"A catalog's property with `{CATALOG_PREFIX}` before the name is the default of its tables."
+            if configuration.has_catalog_defaults
+            else "Other writers of the table go by them, too, so they are the table's alone."
+        )
+        text.append(f"## {configuration.subject}\n\n{said}\n\n{_table(('Property', 'Default', 'Meaning'), rows)}")
+    return "\n".join(text)
 
 
 # Metrics
@@ -140,9 +147,29 @@ def metrics() -> str:
         f"{_MADE}# Metrics\n\n"
         "With the [setting](settings.md) `metrics-port` the coordinator answers `http://127.0.0.1:PORT/metrics` for who\n"
         "shows an admin token, and `/livez` and `/readyz` for anybody on its machine. Values are read when they are asked\n"
-        "for; counters begin anew with each start of the coordinator.\n"
-        "[How to have them scraped, and what to be woken for](../howto/service.md#have-it-watched).\n\n"
+        "for; counters begin anew with each start of the coordinator. Every group, status and reason that exists is told,\n"
+        "with 0 where nothing stands there, so that `== 0` and `increase` see it.\n"
+        "[How to have them scraped](../howto/service.md#have-it-watched).\n\n"
         + _table(("Metric", "Kind", "Labels", "Meaning"), rows)
+        + "\n## Alerts\n\nA file of rules for Prometheus. Each is tried on what a coordinator says in the state that it is about, and in\n"
+        'those in which it is to be silent.\n\n```yaml\n--8<-- "examples/alerts.yml"\n```\n\n## Questions\n\n'
+        + _table(("Expression", "Answer"), ((f"`{code}`", meaning) for code, meaning in QUERIES.items()))
+    )
+
+
+# Refusals
+
+
+def refusals() -> str:
+    """Every word of REFUSED(word)."""
+    text = (
+        f"{_MADE}# Refusals\n\n"
+        "A table that has something that is not handled is refused by a word, before any work: `amoro table show TABLE` has\n"
+        "the word and the details, `amoro optimize` ends with status 6, and the table is left exactly as it is. A refusal\n"
+        "ends by itself, at the next look after its reason is gone.\n"
+    )
+    return text + "".join(
+        f"\n## {word}\n\n{refusal.meaning}\n\nWhat to do: {refusal.remedy}\n" for word, refusal in REFUSALS.items()
     )
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.acceptance.processes import Installation, install
+from tests.acceptance.processes import Installation, install, wait_until
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 OUTPUTS = DOCS / "outputs"
 HOME = "/home/me"  # what the machine's own directory is called in the documentation
 TABLE = "shop.db.orders"
+RETURNS = "shop.db.returns"
 
 #: Page's name of an output, and the command. `{process}` and `{token}` are what was said before.
 WITHOUT_SERVICE = (
@@ -59,7 +60,13 @@ WITH_SERVICE = (
     ("table-blockers", f"amoro table blockers {TABLE}"),
     ("table-disable", f"amoro table disable {TABLE}"),
     ("refused", f"amoro optimize {TABLE} --type full"),
+    ("returns", "python returns.py"),
+    ("returns-enable", f"amoro table enable {RETURNS}"),
+    ("returns-processes", f"amoro process list --table {RETURNS}"),
+    ("returns-show", f"amoro table show {RETURNS}"),
 )
+#: Before these somebody has waited until what was begun is done.
+AFTER_A_WHILE = ("returns-processes",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,17 @@ def session(directory: Path) -> Iterator[Output]:
             if "{process}" in command:
                 process = process or installation.ask("process", "list")["processes"][0]["process_id"]
                 command = command.format(process=process)
+            if name in AFTER_A_WHILE:
+                wait_until(lambda: _is_idle(installation, RETURNS), f"{RETURNS} was optimized")
             yield _run(name, command, installation)
     finally:
         installation.close()
+
+
+def _is_idle(installation: Installation, table: str) -> bool:
+    """Whether a process of the table was committed, and none is on it."""
+    shown = installation.ask("table", "show", table)
+    return shown["status"] == "idle" and bool(installation.ask("process", "list", "--table", table)["processes"])
 
 
 def _run(name: str, command: str, installation: Installation) -> Output:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import guards
+from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType
@@ -62,7 +62,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     chance = random.Random(seed)
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(guards, "REST_TIMEOUT_SECONDS", (5.0, 1.0))
+            patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
             seed_ids(patch, random.Random(seed))
             version = chance.choice((2, 2, 2, 1))
             world = World(catalog, SPECS[chance.choice(list(SPECS))], version)

@@ -44,6 +44,8 @@ class Trouble(StrEnum):
     FAILS = "fails"  # an error of the disk
     BUSY = "busy"  # a store that answers 503, in Arrow's words
     FULL = "full"
+    DENIED = "denied"  # no right to it
+    FORBIDDEN = "forbidden"  # a store that answers 403, in Arrow's words
     TRUNCATED = (
         "truncated"  # read: the end is missing, at a place where nothing else looks wrong; write: half, then FAILS
     )
@@ -128,6 +130,13 @@ def _error(trouble: Trouble, location: str) -> OSError:
     match trouble:
         case Trouble.FULL:
             return OSError(errno.ENOSPC, "No space left on device", location)
+        case Trouble.DENIED:
+            return PermissionError(errno.EACCES, "Permission denied", location)
+        case Trouble.FORBIDDEN:
+            return OSError(
+                f"When initiating multiple part upload for key '{location}' in bucket 'b': AWS Error ACCESS_DENIED "
+                "during CreateMultipartUpload operation: Access Denied"
+            )
         case Trouble.BUSY:
             return OSError(
                 f"When reading {location}: AWS Error [code 100]: Please reduce your request rate. (HTTP status 503)"

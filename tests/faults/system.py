@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
+from amoro_core.actions.known import Actions
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.processes import (
@@ -28,7 +29,8 @@ from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
 from amoro_core.store import commits, groups, processes, tables, tasks
 from amoro_core.store.database import Store
-from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.backends.standalone import InProcess
+from tests.work import as_result, rewrite_input, rewriting
 
 TABLE = TableIdentifier("cat", ("db",), "t")
 _MEMORY_BYTES = 64 * 1024 * 1024
@@ -45,7 +47,9 @@ class System:
         tables_of, find, nothing = IcebergFormat(), self._find, lambda: None
         self.commits_due: list[str] = []
         self.tables = TableService(self.store, tables_of, find, now)
-        self.planning = PlanningService(self.store, tables_of, find, now, work_planned=nothing, changed=nothing)
+        self.planning = PlanningService(
+            self.store, tables_of, find, Actions().of, now, work_planned=nothing, changed=nothing
+        )
         signals = Signals(
             work_planned=nothing,
             commit_due=lambda process_id, _: self.commits_due.append(process_id),
@@ -54,11 +58,11 @@ class System:
         )
         self.optimizing = OptimizingService(self.store, tables_of, find, now, signals)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
-        self.committing = CommittingService(self.store, tables_of, find, now, nothing)
+        self.committing = CommittingService(self.store, tables_of, find, Actions().of, now, nothing)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)
         ).optimizer.optimizer_id
-        self._execute = in_process(_MEMORY_BYTES)
+        self._execute = rewriting(InProcess(), _MEMORY_BYTES)
         self.optimizing.recover()
 
     def restarted(self) -> System:
@@ -84,7 +88,7 @@ class System:
         while handed := self.optimizing.poll(self._optimizer_id, "default", [0]):
             for task in handed:
                 result = self._run(task)
-                self.optimizing.complete(self._optimizer_id, task.attempt, result)
+                self.optimizing.complete(self._optimizer_id, task.attempt, as_result(result))
                 if isinstance(result, Failure):
                     failures.append(result)
         return failures
@@ -92,7 +96,7 @@ class System:
     def _run(self, task: HandedTask) -> RewriteOutput | Failure:
         (properties,) = self.optimizing.ack(self._optimizer_id, [task.attempt])
         assert properties is not None
-        work = codec.decode_input(pb.RewriteInput.FromString(task.payload))
+        work = rewrite_input(task.work)
         try:
             return self._execute(work, properties, task.attempt, lambda done, of: None, lambda: False)
         except AmoroError as error:

@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, TableBusy
-from amoro_core.iceberg import guards
+from amoro_core.iceberg import limits
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
@@ -27,7 +27,7 @@ REFUSALS = [400, 403, 404, 422, 429]
 
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "REST_TIMEOUT_SECONDS", (5.0, 1.0))
+    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its
     (attempt,) = system.attempts(process_id)
     assert missing((*attempt.files, *attempt.metadata_files)) == []
     assert system.committing.clean_up(process_id) == ()
-    writer.rollback(world.table, attempt.parent_snapshot_id)
+    writer.rollback(world.table, attempt.evidence.parent_snapshot_id)
     assert proxy.release() == 1
     assert proxy.applied == [200]
     assert oracle.live_rows(world.table) == rows
@@ -186,7 +186,7 @@ def test_refuted_commit_can_not_be_applied_even_when_main_is_set_back_to_its_par
     process_id = rewritten(system)
     proxy.plan(Fault(LATE, 502, 1000))
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    parent = system.attempts(process_id)[0].parent_snapshot_id
+    parent = system.attempts(process_id)[0].evidence.parent_snapshot_id
     rows = world.rows
     writer.append(world.table, [{"id": 1000, "part": "a", "value": "taken back"}])
     writer.rollback(world.table, parent)

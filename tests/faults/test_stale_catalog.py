@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import guards
+from amoro_core.iceberg import limits
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine.builders import SPECS
@@ -25,7 +25,7 @@ UNKNOWN = [CommitOutcome.UNKNOWN]
 
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "REST_TIMEOUT_SECONDS", (5.0, 1.0))
+    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
 
 
 @pytest.fixture(params=[2, 1], ids=["format 2", "format 1"])

@@ -163,7 +163,7 @@ class World:
 
 def _may_come_back(attempt: CommitAttempt) -> bool:
     """Without sequence numbers an overtaken attempt lands when main is set back to its parent."""
-    return attempt.outcome is CommitOutcome.REFUTED and attempt.sequence_number == 0
+    return attempt.outcome is CommitOutcome.REFUTED and attempt.evidence.sequence_number == 0
 
 
 def existing(paths: tuple[str, ...], but: Collection[str] = ()) -> list[str]:

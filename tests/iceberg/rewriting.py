@@ -16,6 +16,7 @@ from amoro_core.iceberg.metadata import context, data_location, equality_ids, re
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import FileFacts, Group, Head, PlanRecord, StagedCommit, Validation
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile, TableScan
+from amoro_core.model.grants import Grant
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
@@ -28,7 +29,7 @@ PROCESS = "0197c0de"
 
 def scanned(table: Table, read: ManifestReader = read_manifest) -> TableScan:
     """The scan of the table as it was loaded, which has a snapshot."""
-    found = scan(table, read_locations(table.metadata, ()), read)
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))), read)
     assert found is not None
     return found
 
@@ -75,7 +76,7 @@ def _group(table: Table, found: TableScan, number: int, files: list[ScannedFile]
         )
 
     identifier = TableIdentifier("cat", table.name()[:-1], table.name()[-1])
-    readable = read_locations(table.metadata, ())
+    readable = read_locations(table.metadata, Grant((table.metadata.location,)))
     about = context(table, identifier, spec_id, equality_ids(found), readable)
     work = RewriteInput(about, inputs(False), inputs(True), deletes, sequence, 2**27, 1)
     live = oracle.rows_in(table.metadata, found.snapshot_id)

@@ -11,7 +11,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import OpenTable
-from amoro_core.model.commits import PlanRecord, StagedCommit, Trace
+from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
@@ -47,7 +47,7 @@ def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[OpenTable, StagedCo
 
 
 def traced(found: OpenTable, attempt: StagedCommit) -> Trace:
-    return found.trace(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number, ())
+    return found.trace(SnapshotAdded(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number))
 
 
 def assert_commit_lands(config: CatalogConfig, table: Table) -> None:

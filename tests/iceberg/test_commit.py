@@ -30,6 +30,7 @@ from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.manifests import read_list, read_manifest, write_list
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
+from amoro_core.model.grants import Grant
 from amoro_core.validating import validate
 from tests.engine.oracle import assert_same_rows, live_files, live_rows
 from tests.engine.parquet_rows import local_path
@@ -93,7 +94,7 @@ def content_of(table: Table, record: PlanRecord) -> tuple[Table, Head, CommitCon
 
 
 def access(table: Table) -> FileAccess:
-    places = write_locations(table.metadata)
+    places = write_locations(table.metadata, Grant((table.metadata.location,)))
     return open_access({}, table.metadata.location, read_locations=places, write_locations=places)
 
 

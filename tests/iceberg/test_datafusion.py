@@ -118,7 +118,7 @@ def assert_read_alike(table: Table, manifest: ManifestFile, target: Path) -> Non
         assert places == [[entry.data_file.partition[0], entry.data_file.partition[1]] for entry in expected]
 
 
-@pytest.mark.parametrize(("least", "count"), [("2", 2), ("100", 5)], ids=["merged", "ordinary"])
+@pytest.mark.parametrize(("least", "count"), [("2", 2), ("100", 6)], ids=["merged", "ordinary"])
 @pytest.mark.parametrize("spec", [UNPARTITIONED_PARTITION_SPEC, PARTITIONED], ids=["unpartitioned", "partitioned"])
 def test_manifests_of_a_commit_are_read_alike(tmp_path: Path, spec: PartitionSpec, least: str, count: int) -> None:
     table = make_table(make_catalog(tmp_path), "db.t", SCHEMA, spec, properties={MIN_COUNT_KEY: least})

@@ -1,4 +1,5 @@
 import json
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,22 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
-from pyiceberg.types import ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
+from amoro_core.model.grants import Grant
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from tests.engine.commits import Change, commit
@@ -64,7 +74,7 @@ def refusal(metadata: TableMetadata) -> tuple[str, str]:
 
 
 def files_refusal(table: Table) -> tuple[str, str]:
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert found is not None
     with pytest.raises(TableRefused) as refused:
         refuse_files(table.metadata, found)
@@ -76,7 +86,7 @@ def test_an_ordinary_table_is_not_refused(catalog: SqlCatalog, version: int) -> 
     table = make_table(catalog, "ns.t", SCHEMA, format_version=version)
     append(table, [{"id": 1}])
     refuse_table(table.metadata)
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert found is not None
     refuse_files(table.metadata, found)
 
@@ -117,10 +127,9 @@ def rewrite_metadata_file(table: Table, change: Callable[[dict[str, Any]], None]
 
 
 def reloaded(tmp_path: Path) -> Table:
-    return load_table(
-        CatalogConfig("cat", (("type", "sql"), ("uri", f"sqlite:///{tmp_path / 'catalog.db'}"))),
-        TableIdentifier("cat", ("ns",), "t"),
-    )
+    uri, warehouse = f"sqlite:///{tmp_path / 'catalog.db'}", (tmp_path / "warehouse").as_uri()
+    config = CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+    return load_table(config, TableIdentifier("cat", ("ns",), "t"))
 
 
 def test_a_format_that_pyiceberg_does_not_know_is_refused_when_it_is_loaded(table: Table, tmp_path: Path) -> None:
@@ -176,9 +185,26 @@ def test_a_table_that_wants_another_format_written_is_refused_by_the_property(ta
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("write.object-storage.enabled", "../x"),
+        ("write.object-storage.partitioned-paths", " true"),
+        ("write.metadata.delete-after-commit.enabled", ""),
+        ("write.metadata.previous-versions-max", "many"),
+    ],
+)
+def test_what_pyiceberg_reads_in_the_middle_of_a_commit_is_refused_before_it(
+    table: Table, key: str, value: str
+) -> None:
+    metadata = changed(table, lambda metadata: metadata["properties"].update({key: value}))
+    reason, said = refusal(metadata)
+    assert (reason, said.startswith(f"property {key} has the malformed value {value!r}: ")) == ("configuration", True)
+
+
+@pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
-        ("write.parquet.compression-level", "high", "a level of zstd, -131072 to 22"),
+        ("write.parquet.compression-level", "high", "a whole number"),
         ("write.metadata.metrics.default", "short", "none, counts, full or truncate(n)"),
     ],
 )
@@ -186,7 +212,8 @@ def test_a_malformed_property_about_files_is_refused_with_its_value(
     table: Table, key: str, value: str, problem: str
 ) -> None:
     metadata = changed(table, lambda metadata: metadata["properties"].update({key: value}))
-    assert refusal(metadata) == ("configuration", f"the table property {key} is {value!r}, not {problem}")
+    said = f"property {key} has the malformed value {value!r}: expected {problem}"
+    assert refusal(metadata) == ("configuration", said)
 
 
 def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:
@@ -195,7 +222,7 @@ def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:
     delete[0], delete[2], delete[14] = DataFileContent.POSITION_DELETES, FileFormat.PUFFIN, None
     add(table, delete)
     with pytest.raises(TableRefused, match=f"{delete.file_path} is a deletion vector") as refused:
-        scan(table, read_locations(table.metadata, ()))
+        scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert refused.value.reason == "deletion-vector"
 
 
@@ -205,7 +232,7 @@ def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:
         (None, "names no columns"),
         ([99], "names field 99, which no schema of the table has"),
         ([1, 6], "names field 6 (element), which lies within a list or a map"),
-        ([3], "names field 3 (inner), which is no primitive column"),
+        ([3], "names field 3 (inner), which is not a primitive column"),
     ],
 )
 def test_equality_ids_that_mean_nothing_are_refused(table: Table, ids: list[int] | None, problem: str) -> None:
@@ -221,7 +248,7 @@ def test_equality_ids_of_nested_and_of_dropped_columns_are_handled(table: Table)
     add(table, *write_equality_deletes(table, [2, 5], [{"name": "b", "inner": {"key": 1}}], (), 0))
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.delete_column("name")
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert found is not None
     refuse_files(table.metadata, found)
     assert found.files[0].deletes[0].equality_ids == (2, 5)
@@ -233,12 +260,57 @@ def test_equality_ids_of_a_column_dropped_from_a_struct_are_handled(table: Table
     with table.update_schema(allow_incompatible_changes=True) as change:
         change.add_column(("inner", "other"), LongType())
         change.delete_column(("inner", "key"))
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert found is not None
     refuse_files(table.metadata, found)
     (dropped,) = context(table, TableIdentifier("c", ("ns",), "t"), 0, equality_ids(found), ()).dropped_fields_json
     field = NestedField.model_validate_json(dropped)
     assert (field.field_id, field.name, str(field.field_type)) == (3, "inner", "struct<5: key: optional long>")
+
+
+MEASURED = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "short", FloatType(), required=False),
+    NestedField(3, "inner", StructType(NestedField(4, "ratio", DoubleType(), required=False)), required=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("ids", "row", "column"),
+    [
+        ([2], {"short": 1.5}, "short of the type float"),
+        ([1, 2], {"id": 1, "short": math.nan}, "short of the type float"),
+        ([4], {"inner": {"ratio": math.nan}}, "inner.ratio of the type double"),
+    ],
+)
+@pytest.mark.parametrize("dropped", [False, True])
+def test_a_delete_by_a_float_or_a_double_is_refused_where_it_applies(
+    catalog: SqlCatalog, ids: list[int], row: dict[str, Any], column: str, dropped: bool
+) -> None:
+    table = make_table(catalog, "ns.m", MEASURED)
+    assert table.schema().find_field("inner.ratio").field_id == 4
+    add(table, *write_data_files(table, [{"id": 1}]))
+    [delete] = write_equality_deletes(table, ids, [row], (), 0)
+    add(table, delete)
+    if dropped:
+        with table.update_schema(allow_incompatible_changes=True) as change:
+            change.add_column(("inner", "other"), LongType())
+            change.delete_column("short" if 2 in ids else ("inner", "ratio"))
+    assert files_refusal(table) == (
+        "equality-ids",
+        f"equality delete {delete.file_path} compares column {column}, which Iceberg forbids in keys:"
+        " readers disagree about what it deletes",
+    )
+
+
+def test_a_delete_by_a_float_that_applies_to_nothing_is_no_reason_to_refuse(catalog: SqlCatalog) -> None:
+    table = make_table(catalog, "ns.m", MEASURED)
+    add(table, *write_equality_deletes(table, [2], [{"short": math.nan}], (), 0))
+    add(table, *write_data_files(table, [{"id": 1}]))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
+    assert found is not None
+    assert len(found.dangling) == 1
+    refuse_files(table.metadata, found)
 
 
 def audited(catalog: SqlCatalog, wap: str | None = "true") -> Table:

@@ -188,7 +188,7 @@ def test_format_1_has_no_deletes(tmp_path: Path) -> None:
 def test_a_table_without_snapshot_conflicts(tmp_path: Path) -> None:
     table = make_table(make_catalog(tmp_path), "db.empty", SCHEMA)
 
-    with pytest.raises(CommitConflict, match=r"the table db\.empty has no snapshot any more"):
+    with pytest.raises(CommitConflict, match=r"the table db\.empty has no snapshot left"):
         read_head(table, 1, scanned)
 
 

@@ -8,7 +8,7 @@ from hive_metastore.ttypes import LockComponent, LockLevel, LockRequest, LockTyp
 from pyiceberg.catalog.hive import HiveCatalog
 from pyiceberg.table import Table
 
-from amoro_core.errors import CommitUnknown, TableNotFound
+from amoro_core.errors import CommitUnknown, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import Trace
@@ -89,3 +89,36 @@ def test_a_table_that_is_gone_is_not_found(config: CatalogConfig, table: Table) 
 
     with pytest.raises(TableNotFound):
         IcebergFormat().load(config, TABLE)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"arctic.enabled": "true"},
+            "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Hive format: arctic.enabled=true",
+        ),
+        (
+            {"arctic.enabled": "true", "table_type": "ICEBERG"},
+            "the table is not a plain Iceberg table: it is a table of Amoro's Mixed-Hive format: arctic.enabled=true",
+        ),
+        ({}, "cat.db.t is not an Iceberg table: Property table_type missing, could not determine type: db.t"),
+        (
+            {"table_type": "PAIMON"},
+            "cat.db.t is not an Iceberg table: Property table_type is PAIMON, expected iceberg: db.t",
+        ),
+    ],
+    ids=["Mixed-Hive", "Mixed-Hive beside Iceberg", "Hive", "Paimon"],
+)
+def test_a_hive_table_of_another_format_is_refused_by_its_parameters(
+    config: CatalogConfig, table: Table, metastore: Metastore, parameters: dict[str, str], message: str
+) -> None:
+    found = metastore.get_table("db", "t")
+    own = {key: value for key, value in found.parameters.items() if key != "table_type"}
+    found.parameters = {**own, **parameters}
+    metastore.create_table(found)
+
+    with pytest.raises(TableRefused) as refused:
+        IcebergFormat().load(config, TABLE)
+
+    assert (refused.value.reason, refused.value.message) == ("format", message)

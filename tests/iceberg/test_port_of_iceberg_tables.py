@@ -18,7 +18,7 @@ from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.manifests import read_list
 from amoro_core.iceberg.merging import MIN_COUNT_KEY
-from amoro_core.model.commits import CommitContent, FileFacts, Trace
+from amoro_core.model.commits import CommitContent, FileFacts, SnapshotAdded, Trace
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
@@ -137,7 +137,7 @@ def test_a_context_says_what_executors_need(config: CatalogConfig, catalog: SqlC
         dropped_fields_json=found.dropped_fields_json,
         sort_order_json=None,
         properties={"write.parquet.compression-codec": "zstd"},
-        read_locations=(location, f"{location}/data", f"file://{tmp_path}/warehouse", f"file://{tmp_path}/allowed"),
+        read_locations=(f"file://{tmp_path}/warehouse", f"file://{tmp_path}/allowed"),
     )
     assert Schema.model_validate_json(found.schema_json) == table.schema()
     assert PartitionSpec.model_validate_json(found.spec_json) == table.spec()
@@ -213,10 +213,11 @@ def committed(table: Table, config: CatalogConfig) -> tuple[OpenTable, Trace]:
     head = found.head(planned.snapshot_id)
     first, second = (file.data for file in planned.files)
     staged = found.stage(head, CommitContent((1,), (first,), (), (), ()), {"process": "p"})
-    assert found.trace(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, ()) is Trace.OPEN
+    evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
+    assert found.trace(evidence) is Trace.OPEN
     found.send(staged.payload)
     assert second.path in {file.data.path for file in opened(config).scan().files}  # type: ignore[union-attr]
-    return found, found.trace(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, ())
+    return found, found.trace(evidence)
 
 
 def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatalog) -> None:

@@ -27,6 +27,7 @@ from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.iceberg.metadata import partition_path, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
+from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from tests.engine import files as engine_files
 from tests.engine.commits import Change, commit
@@ -63,7 +64,7 @@ def catalog(tmp_path: Path) -> Any:
 
 
 def scanned(table: Table) -> TableScan:
-    found = scan(table, read_locations(table.metadata, ()))
+    found = scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
     assert found is not None
     return found
 
@@ -83,7 +84,7 @@ def seen(found: TableScan) -> list[tuple[int, int, int, list[tuple[DeleteKind, i
 
 def test_a_table_without_snapshot_has_no_scan(catalog: SqlCatalog) -> None:
     table = make_table(catalog, "ns.t", SCHEMA)
-    assert scan(table, read_locations(table.metadata, ())) is None
+    assert scan(table, read_locations(table.metadata, Grant((table.metadata.location,)))) is None
 
 
 def test_a_format_1_table_has_the_number_0_throughout(catalog: SqlCatalog) -> None:
@@ -320,7 +321,7 @@ def test_a_file_outside_the_readable_places_is_refused_by_its_path(catalog: SqlC
     with pytest.raises(TableRefused, match=elsewhere) as refused:
         scanned(table)
     assert refused.value.reason == "location"
-    found = scan(table, read_locations(table.metadata, [f"file:{tmp_path}/elsewhere/"]))
+    found = scan(table, read_locations(table.metadata, Grant((f"file:{tmp_path}/elsewhere/", table.metadata.location))))
     assert found is not None
     assert [file.data.path for file in found.files] == [elsewhere]
 
@@ -340,11 +341,17 @@ def test_a_neighbour_whose_name_begins_alike_is_outside(catalog: SqlCatalog) -> 
         scanned(table)
 
 
-def test_a_file_in_the_data_path_of_the_table_may_be_read(catalog: SqlCatalog, tmp_path: Path) -> None:
-    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": f"file://{tmp_path}/apart"})
+def test_a_file_in_the_data_path_of_the_table_may_be_read_where_that_is_granted(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    apart = f"file://{tmp_path}/apart"
+    table = make_table(catalog, "ns.t", SCHEMA, properties={"write.data.path": apart})
     append(table, [{"id": 1}])
-    [file] = scanned(table).files
-    assert file.data.path.startswith(f"file://{tmp_path}/apart/")
+    with pytest.raises(TableRefused, match=apart):
+        scanned(table)
+    found = scan(table, read_locations(table.metadata, Grant((table.location(), apart))))
+    assert found is not None
+    assert [file.data.path.rpartition("/")[0] for file in found.files] == [apart]
 
 
 def test_an_encrypted_file_is_refused(catalog: SqlCatalog) -> None:

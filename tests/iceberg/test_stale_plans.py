@@ -257,7 +257,7 @@ def test_a_plan_whose_history_was_expired_conflicts(table: Table) -> None:
     done = optimized(table, plan)
 
     assert done.conflict is not None
-    assert "can't be seen any more" in done.conflict
+    assert "it can no longer be told" in done.conflict
 
 
 def test_a_column_dropped_before_the_plan_and_back_after_it_conflicts(table: Table) -> None:

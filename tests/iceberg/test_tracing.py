@@ -41,7 +41,7 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table, mon
     """Java's expiry leaves the parent's id as it is; pyiceberg's takes it away, so here it is put back."""
     attempt = landed_and_replaced(table)
     expire_snapshots(table)
-    monkeypatch.setattr(tracing, "_earlier", lambda table: ())
+    monkeypatch.setattr(tracing, "earlier_states", lambda table: ())
     found = loaded(table)
     (last,) = found.metadata.snapshots
     before = commit.trace(found, attempt.snapshot_id, attempt.sequence_number, [])
@@ -55,7 +55,7 @@ def test_an_expired_attempt_is_known_as_the_parent_of_the_next(table: Table, mon
 def test_an_expired_attempt_is_known_by_removed_files(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = landed_and_replaced(table)
     expire_snapshots(table)
-    monkeypatch.setattr(tracing, "_earlier", lambda table: ())
+    monkeypatch.setattr(tracing, "earlier_states", lambda table: ())
     assert attempt.snapshot_id not in tracing._known(loaded(table).metadata)
 
     assert traced(table, attempt) == Trace.LANDED

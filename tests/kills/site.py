@@ -25,7 +25,7 @@ from tests.kills.nursery import Child, Nursery
 from tests.model.lake import Lake, ids_are, process_of, row
 
 #: Silence counts only after so long, so that a busy machine does not look like a death.
-SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 2s\n"
+SETTINGS = "heartbeat-interval: 300ms\nheartbeat-timeout: 4s\n"
 PROPERTIES = {"self-optimizing.target-size": "4000", "self-optimizing.major.trigger.duplicate-ratio": "1.0"}
 TABLE = "cat.db.t"
 PATIENCE_S = 120.0

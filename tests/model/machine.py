@@ -131,7 +131,7 @@ class Optimizing(Writers):
             world.optimizing.ack(zombie, [handed.attempt])
             result = world.execute(handed)
             world.optimizing.dismiss(zombie, "not heard of any more", lost=True)
-            assert not world.optimizing.complete(zombie, handed.attempt, result)
+            assert not world.complete(zombie, handed.attempt, result)
         self._note(one)
 
     @rule(which=coordinators, applied=st.booleans())
@@ -318,8 +318,8 @@ class Optimizing(Writers):
         attempt = self.worlds[which].store.read(lambda db: commits.list_for_process(db, process_id))[-1]
         self.lake.table.refresh()
         metadata = self.lake.table.metadata
-        has_left = metadata.current_snapshot_id != attempt.parent_snapshot_id
-        return has_left and metadata.last_sequence_number < attempt.sequence_number
+        has_left = metadata.current_snapshot_id != attempt.evidence.parent_snapshot_id
+        return has_left and metadata.last_sequence_number < attempt.evidence.sequence_number
 
     # Parts
 

@@ -35,8 +35,12 @@ def access_to(table: TableContext) -> FileAccess:
 
 
 def tasks(table: OpenTable, chance: random.Random) -> list[RewriteInput]:
-    """One task for each partition; files that have deletes are rewritten or converted by chance."""
-    scan = table.scan()
+    """One task for each partition; files that have deletes are rewritten or converted by chance.
+
+    Tables that are refused for their keys are taken, too: whoever verifies such a table reads it.
+    """
+    snapshot_id = table.facts.snapshot_id
+    scan = None if snapshot_id is None else table.scan_of(snapshot_id)
     if scan is None:
         return []
     places: defaultdict[Any, list[ScannedFile]] = defaultdict(list)

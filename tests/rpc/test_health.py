@@ -18,7 +18,7 @@ def probe(home: Path) -> tuple[int, str]:
     """How the image's probe ends, and what it says."""
     command = [sys.executable, "-m", "amoro_core.health"]
     environment = {**os.environ, "AMORO_HOME": str(home), "GRPC_VERBOSITY": "NONE"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.stderr == ""
     return done.returncode, done.stdout
 

@@ -1,50 +1,47 @@
 """The runner against a real coordinator: registering anew, abandoning, draining."""
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.app import Coordinator
 from amoro_core.errors import AttemptAbandoned
-from amoro_core.model.processes import Attempt, ProcessStatus
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.events import FIELDS
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import parse_table
-from amoro_optimizer.backends.standalone import in_process
+from amoro_core.model.work import Work, WorkResult
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.kinds import Run
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
 
 
 class Held:
-    """An executor that begins a task and goes on with it only when it is let go; it hears of cancellation."""
+    """A backend that begins a task and goes on with it only when it is let go; it hears of cancellation."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
         self.go = threading.Event()
         self.abandoned = threading.Event()
-        self._rewrite = in_process(1 << 29)
+        self._backend = InProcess()
+        self.kinds = self._backend.kinds
 
-    def __call__(
-        self,
-        work: RewriteInput,
-        io_properties: Mapping[str, str],
-        attempt: Attempt,
-        on_progress: Callable[[int, int], None],
-        is_cancelled: Callable[[], bool],
-    ) -> RewriteOutput:
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
         self.begun.set()
         while not self.go.wait(0.02):
-            if is_cancelled():
+            if run.is_cancelled():
                 self.abandoned.set()
                 raise AttemptAbandoned("cancelled")
-        return self._rewrite(work, io_properties, attempt, on_progress, is_cancelled)
+        return self._backend.execute(work, table, run)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while not condition():
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)
@@ -61,7 +58,7 @@ def process(coordinator: Coordinator, catalog: SqlCatalog) -> str:
     return begun.process_id
 
 
-def started(coordinator: Coordinator, held: Held) -> tuple[Runner, threading.Thread]:
+def started(coordinator: Coordinator, held: Held, *, is_beside: bool = False) -> tuple[Runner, threading.Thread]:
     config = OptimizerConfig(
         address=coordinator.address,
         group="default",
@@ -70,11 +67,12 @@ def started(coordinator: Coordinator, held: Held) -> tuple[Runner, threading.Thr
         enrolment_token=coordinator.enrolment_token,
         heartbeat_interval_s=0.1,
         labels={},
+        is_beside=is_beside,
     )
     runner = Runner(config, held)
     thread = threading.Thread(target=runner.run)
     thread.start()
-    assert held.begun.wait(30)
+    assert held.begun.wait(90)
     return runner, thread
 
 
@@ -115,11 +113,27 @@ def test_a_cancelled_attempt_is_abandoned_within_a_heartbeat(coordinator: Coordi
     runner, thread = started(coordinator, held)
     try:
         coordinator.optimizing.cancel(process, "nobody wants it")
-        assert held.abandoned.wait(10)
+        assert held.abandoned.wait(90)
         until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.CLOSED)
     finally:
         runner.stop()
         thread.join()
+
+
+@pytest.mark.parametrize(("is_beside", "times"), [(False, 2), (True, 1)])
+def test_what_both_sides_know_is_logged_once_in_a_process_that_is_both(
+    coordinator: Coordinator, process: str, caplog: pytest.LogCaptureFixture, is_beside: bool, times: int
+) -> None:
+    held = Held()
+    with caplog.at_level(logging.INFO, "amoro"):
+        runner, thread = started(coordinator, held, is_beside=is_beside)
+        held.go.set()
+        until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
+        runner.stop()
+        thread.join()
+    events = [getattr(record, FIELDS)["event"] for record in caplog.records if hasattr(record, FIELDS)]
+    assert events.count("optimizer.registered") == times
+    assert [events.count(name) for name in ("optimizer.draining", "optimizer.deregistered")] == [1, 1]
 
 
 def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, process: str) -> None:
@@ -128,7 +142,7 @@ def test_draining_finishes_what_runs_and_leaves(coordinator: Coordinator, proces
     runner.stop()
     assert thread.is_alive()
     held.go.set()
-    thread.join(30)
+    thread.join(90)
     assert not thread.is_alive()
     assert coordinator.optimizers.list_optimizers() == []
     until(lambda: coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS)
@@ -143,8 +157,8 @@ def test_a_released_optimizer_that_lives_abandons_its_work_and_leaves_though_its
         released = only_id(coordinator)
         assert coordinator.optimizing.dismiss(released, "its optimizer was released", lost=False) == 1
         coordinator.optimizers.release(released)
-        assert held.abandoned.wait(30)
-        thread.join(30)
+        assert held.abandoned.wait(90)
+        thread.join(90)
         assert not thread.is_alive()
     finally:
         held.go.set()

@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from amoro_core.app import Coordinator, running
 from amoro_core.errors import AddressInUse
 from amoro_core.model.metrics import METRICS, Sample
-from amoro_core.model.tokens import TokenKind
+from amoro_core.model.tokens import Role
 from amoro_core.rpc.scraping import MetricsServer, exposed
 from amoro_core.settings import Settings
 from tests.acceptance.processes import free_port
 
 
 def ask(port: int, path: str, token: str = "") -> tuple[int, str]:
-    with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=90)) as connection:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         return answer.status, answer.read().decode()
@@ -43,18 +43,19 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Co
         yield coordinator, port
 
 
-def test_only_an_admin_is_told(served: tuple[Coordinator, int]) -> None:
+def test_only_who_may_look_is_told(served: tuple[Coordinator, int]) -> None:
     coordinator, port = served
     admin = coordinator.admin_token.reveal()
     assert ask(port, "/metrics")[0] == 401
-    assert ask(port, "/metrics", "amo_wrong") == (401, "a token of the kind admin is needed\n")
+    assert ask(port, "/metrics", "amo_wrong") == (401, "a token with the role viewer is needed\n")
     assert ask(port, "/metrics", coordinator.enrolment_token.reveal())[0] == 401
     status, text = ask(port, "/metrics", admin)
     assert (status, admin in text) == (200, False)
     told = values(text)
     assert told["amoro_build_info", ("0.1.0",)] == 1
     assert told["amoro_data_files_removed_total", ()] == 0
-    _, created = coordinator.tokens.create("prometheus", TokenKind.ADMIN)
+    assert told["amoro_optimizer_threads", ("default",)] == 0
+    _, created = coordinator.tokens.create("prometheus", Role.VIEWER)
     assert ask(port, "/metrics?x=1", created)[0] == 200
 
 

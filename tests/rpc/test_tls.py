@@ -89,6 +89,7 @@ def register(coordinator: Coordinator, trust: Trust) -> str:
             heartbeat_interval_s=1.0,
             running=(),
             previous_optimizer_id="",
+            work_kinds=("rewrite",),
         )
     return registration.optimizer_id
 
@@ -134,7 +135,7 @@ def test_nothing_is_served_in_the_clear_where_a_certificate_is_shown(ours: Autho
     coordinator = start(ours.issue("127.0.0.1"))
     with pytest.raises(CoordinatorUnavailable) as error:
         ask(coordinator, PLAIN)
-    assert error.value.hint == "It may listen by TLS: give the certificate of its authority with --ca-file."
+    assert error.value.hint == "It may expect TLS: give the certificate of its authority with --ca-file."
 
 
 def test_a_certificate_of_another_authority_is_not_trusted(
@@ -153,10 +154,10 @@ def test_a_certificate_of_another_authority_is_not_trusted(
 
 def test_a_certificate_for_another_name_is_not_trusted(ours: Authority, start: Start) -> None:
     coordinator = start(ours.issue("elsewhere.example"))
-    with pytest.raises(Untrusted, match="its certificate is for another name"):
+    with pytest.raises(Untrusted, match="its certificate has another name"):
         ask(coordinator, Trust(ours.file))
     # It would go on trying for ever otherwise.
-    with pytest.raises(Untrusted, match="its certificate is for another name"):
+    with pytest.raises(Untrusted, match="its certificate has another name"):
         register(coordinator, Trust(ours.file))
 
 
@@ -213,7 +214,7 @@ def test_a_client_for_tls_is_told_that_the_coordinator_listens_in_the_clear(
 ) -> None:
     with pytest.raises(CoordinatorUnavailable) as error:
         ask(coordinator, Trust(ours.file))
-    assert error.value.hint == "It listens in the clear: leave --ca-file and grpcs:// away."
+    assert error.value.hint == "It does not encrypt: leave out --ca-file and grpcs://."
 
 
 def test_files_that_cannot_be_listened_with_are_named_at_start(

@@ -155,7 +155,7 @@ def test_nobody_holds_a_table_for_no_time_or_for_ever(world: World, held_for: ti
 
 
 def test_a_blocker_of_nothing_is_refused(world: World) -> None:
-    with pytest.raises(InvalidArgument, match="a blocker blocks something"):
+    with pytest.raises(InvalidArgument, match="a blocker needs at least one operation"):
         world.blockers.block(world.table().table_id, frozenset())
 
 

@@ -1,13 +1,22 @@
 """Changing and removing catalogs: what is tried first, what is refused, what is forgotten."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
-from amoro_core.errors import CatalogNotFound, CatalogUnavailable, InvalidArgument, TableBusy
-from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from amoro_core.errors import (
+    CatalogMisconfigured,
+    CatalogNotFound,
+    CatalogUnavailable,
+    InvalidArgument,
+    TableBusy,
+    TableNotFound,
+)
+from amoro_core.model.processes import CatalogConfig, CatalogRules, ProcessStatus
 from amoro_core.model.secrets import masked
 from amoro_core.services.catalogs import CatalogChange, CatalogService
+from amoro_core.store import catalogs
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
@@ -41,6 +50,36 @@ def test_an_update_whose_connection_does_not_work_is_not_kept(world: World) -> N
     assert world.catalogs.get("cat") == before
 
 
+@pytest.mark.parametrize("prefix", ["", "/", "data/lake", "s3:///x", "/a/../b", "ftp://host/x"])
+def test_a_prefix_that_is_no_location_is_not_allowed(world: World, prefix: str) -> None:
+    before = world.catalogs.get("cat")
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(repr(prefix))} is not a location that can be allowed: "):
+        world.catalogs.update("cat", CatalogChange(allowed_locations=("/data", prefix)))
+    with pytest.raises(InvalidArgument, match=f"^{re.escape(repr(prefix))} is not a location that can be allowed: "):
+        world.catalogs.add(replace(before, name="other", allowed_locations=(prefix,)))
+    assert world.catalogs.list_catalogs() == [before]
+
+
+def test_a_malformed_strictness_is_not_kept(world: World) -> None:
+    with pytest.raises(CatalogMisconfigured, match="strict-locations has the malformed value 'maybe'"):
+        world.catalogs.update("cat", CatalogChange({"strict-locations": "maybe"}))
+
+
+def test_settings_allow_locations_for_every_kind_of_catalog(world: World) -> None:
+    def rules(name: str) -> CatalogRules:
+        return CatalogRules(name, (f"s3://{name}",), strict_locations=True)
+
+    theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
+    catalogs = CatalogService(world.store, world.tables_of, lambda: [theirs], masked, rules)
+    own = world.catalogs.get("cat")
+    assert catalogs.get("theirs") == replace(theirs, allowed_locations=("s3://theirs",), strict_locations=True)
+    assert catalogs.get("cat") == replace(own, allowed_locations=("s3://cat",), strict_locations=True)
+    assert catalogs.list_catalogs() == [catalogs.get("cat"), catalogs.get("theirs")]
+    updated = catalogs.update("cat", CatalogChange(allowed_locations=("s3://more",)))
+    assert updated.allowed_locations == ("s3://more", "s3://cat")
+    assert world.catalogs.get("cat").allowed_locations == ("s3://more",)
+
+
 def test_removing_what_a_catalog_lacks_is_named(world: World) -> None:
     with pytest.raises(InvalidArgument, match="catalog 'cat' has no property 'nope' to remove"):
         world.catalogs.update("cat", CatalogChange(removed_properties=frozenset({"nope"})))
@@ -59,7 +98,7 @@ def test_a_catalog_of_pyiceberg_can_neither_be_changed_nor_removed(world: World)
     theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
     catalogs = CatalogService(world.store, world.tables_of, lambda: [theirs], masked)
     for call in (lambda: catalogs.update("theirs", CatalogChange({"a": "b"})), lambda: catalogs.remove("theirs")):
-        with pytest.raises(InvalidArgument, match="'theirs' stands in pyiceberg's own configuration"):
+        with pytest.raises(InvalidArgument, match="'theirs' is defined in pyiceberg's own configuration"):
             call()
     assert [config.name for config in catalogs.list_catalogs()] == ["cat", "theirs"]
 
@@ -82,3 +121,37 @@ def test_a_catalog_stays_while_a_process_is_active_on_one_of_its_tables(world: W
         world.catalogs.remove("cat")
     assert [config.name for config in world.catalogs.list_catalogs()] == ["cat"]
     assert [str(runtime.identifier) for runtime in world.tables.list_tables()] == ["cat.db.t"]
+
+
+def select(world: World, *names: str) -> tuple[list[str], list[str]]:
+    """The tables that are meant, and the catalogs that could not be listed."""
+    found = world.catalogs.select(names)
+    return [str(table) for table in found.tables], [name for name, _ in found.unlisted]
+
+
+def test_names_and_patterns_mean_tables_in_their_order_each_once_and_nothing_is_added(world: World) -> None:
+    for name in ("db.b", "db.a", "other.c"):
+        writer.make_table(world.catalog, name, SCHEMA)
+    assert select(world, "other.c", "db.*", "cat.db.a", "cat.no.such") == (
+        ["cat.other.c", "cat.db.a", "cat.db.b", "cat.no.such"],
+        [],
+    )
+    assert select(world) == (["cat.db.a", "cat.db.b", "cat.other.c"], [])
+    assert world.tables.list_tables() == []
+
+
+def test_a_pattern_that_matches_nothing_is_an_error_that_names_it(world: World) -> None:
+    writer.make_table(world.catalog, "db.a", SCHEMA)
+    for names in (["db.x*"], ["db.a", "lab.*"]):
+        with pytest.raises(TableNotFound, match=f"no table matches '{names[-1][0]}"):
+            world.catalogs.select(names)
+
+
+def test_a_catalog_that_cannot_be_listed_is_told_beside_the_tables_of_others(world: World) -> None:
+    writer.make_table(world.catalog, "db.a", SCHEMA)
+    down = CatalogConfig("down", (("type", "rest"), ("uri", "http://127.0.0.1:9")))
+    world.store.write(lambda db: catalogs.add(db, down))
+    assert select(world) == (["cat.db.a"], ["down"])
+    assert select(world, "*.db.*") == (["cat.db.a"], ["down"])
+    assert select(world, "cat.*") == (["cat.db.a"], [])
+    assert select(world, "down.*") == ([], ["down"])

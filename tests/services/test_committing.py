@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, TableRefused
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.processes import CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
@@ -68,6 +68,34 @@ def test_committing_again_does_nothing(world: World, process: str) -> None:
     world.committing.commit(process)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert world.committing.clean_up(process) == ()
+    assert snapshots_of(world, process) == 1
+
+
+def test_a_table_that_is_refused_by_now_leaves_an_uncertain_commit_uncertain(
+    world: World, process: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def applied_and_killed(self: IcebergTable, payload: bytes) -> None:
+        SEND(self, payload)
+        raise KeyboardInterrupt
+
+    before = rows(world)
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "send", applied_and_killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.committing.commit(process)
+    world.restart()
+
+    def refused(*_: object) -> object:
+        raise TableRefused("format version 4 is not handled", reason="format-version")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergFormat, "load", refused)
+        with pytest.raises(TableRefused):
+            world.committing.commit(process)
+    assert world.optimizing.find_process(process).process.status is ProcessStatus.COMMITTING
+    assert outcomes(world, process) == [CommitOutcome.SENT]
+    assert world.committing.commit(process) is ProcessStatus.SUCCESS
+    oracle.assert_same_rows(before, rows(world))
     assert snapshots_of(world, process) == 1
 
 

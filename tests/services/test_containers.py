@@ -225,7 +225,7 @@ def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
 def test_what_can_not_be_scaled_is_refused(world: World, yard: Yard, containers: ContainerService) -> None:
     with pytest.raises(InvalidArgument, match="'default' are started by hand"):
         containers.scale("default", 1)
-    with pytest.raises(InvalidArgument, match="1001 is no number of instances"):
+    with pytest.raises(InvalidArgument, match="the number of instances must be from 0 to 1000, not 1001"):
         containers.scale("g", 1001)
     with pytest.raises(GroupNotFound):
         containers.scale("h", 0)
@@ -279,7 +279,7 @@ def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_aske
     assert yard.done == ["status"] * 4
     with pytest.raises(InvalidArgument, match="'optim' is too short"):
         containers.find_instance("optim")
-    with pytest.raises(OptimizerNotFound, match="no container has started an optimizer optimizer-2 that is there"):
+    with pytest.raises(OptimizerNotFound, match="no container has started an optimizer optimizer-2 that still runs"):
         containers.find_instance("optimizer-2")
     containers.scale("g", 2)
     containers.keep("g")
@@ -343,7 +343,7 @@ def test_the_log_of_an_instance_is_shown_without_secrets_after_its_end_too(
             containers.logs(wanted, 1)
     assert yard.asked() == [f"logs {unknown}"]
     for lines in (0, 10_001):
-        with pytest.raises(InvalidArgument, match=f"{lines} is no number of lines"):
+        with pytest.raises(InvalidArgument, match=f"the number of lines must be from 1 to 10000, not {lines}"):
             containers.logs(resource_id, lines)
 
 

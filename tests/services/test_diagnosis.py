@@ -1,5 +1,6 @@
 """What doctor finds, on a state directory and with catalogs of every kind."""
 
+import socket
 import sys
 from pathlib import Path
 
@@ -7,11 +8,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.diagnosis import Diagnosis, diagnose
+from amoro_core.iceberg import limits
+from amoro_core.iceberg.catalogs import close_catalogs
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    monkeypatch.setattr(limits, "_limits", limits.limits())  # put back: doctor takes those of the settings
     made = tmp_path / "state"
     made.mkdir()
     return made
@@ -48,12 +52,27 @@ def test_a_missing_extra_is_named_with_how_to_install_it(
     home: Path, monkeypatch: pytest.MonkeyPatch, module: str, extra: str, properties: dict[str, str]
 ) -> None:
     configured(home.parent, "lake", **properties)
-    adapter = f"pyiceberg.catalog.{properties['type']}"
-    for name in [name for name in sys.modules if name.split(".")[0] == module or name == adapter]:
+    adapters = (f"pyiceberg.catalog.{properties['type']}", f"amoro_core.iceberg.{properties['type']}")
+    for name in [name for name in sys.modules if name.split(".")[0] == module or name in adapters]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     found = finding(home, "catalog lake")
     assert (found.ok, found.fix) == (False, f"pip install 'pyiceberg[{extra}]'")
+
+
+def test_a_catalog_that_hangs_is_named_and_the_others_are_looked_at_all_the_same(
+    home: Path, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    (home / "amoro.yaml").write_text("catalog-timeout: 2s\n")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        configured(tmp_path, "a_silent", type="rest", uri=f"http://127.0.0.1:{silent.getsockname()[1]}")
+        with (tmp_path / ".pyiceberg.yaml").open("a") as file:
+            file.write(f"  cat:\n    type: sql\n    uri: {catalog.properties['uri']}\n")
+        found = {item.name: item for item in diagnose(home, None)}
+    assert not found["catalog a_silent"].ok
+    assert "answer within 2 s (catalog-timeout)" in found["catalog a_silent"].detail
+    assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    close_catalogs()
 
 
 def test_a_catalog_that_answers_and_one_that_can_only_be_shown(home: Path, catalog: SqlCatalog, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(worl
     use = GroupUse(runtime.identifier, 0.5, 2, 1, 0.1)
     view = world.groups.get("default")
     assert (view.running_tasks, view.uses) == (1, (use,))
-    world.optimizing.complete(optimizer, handed.attempt, world.execute(handed))
+    world.complete(optimizer, handed.attempt, world.execute(handed))
     world.later(3240)
     view = world.groups.get("default")
     assert (view.running_tasks, view.uses) == (0, (replace(use, running_tasks=0, occupation=0.05),))

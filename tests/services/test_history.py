@@ -9,8 +9,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services import history
 from amoro_core.services.history import HistoryService
-from amoro_core.store.database import Database
-from amoro_core.store.rows import select
+from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
@@ -19,8 +18,8 @@ TABLES = ("table_process", "task_runtime", "task_payload", "commit_attempt")
 
 
 def counts(world: World) -> list[int]:
-    def count(db: Database) -> list[int]:
-        return [select(db, f"SELECT count(*) AS rows FROM {name}")[0]["rows"] for name in TABLES]
+    def count(db: Connection) -> list[int]:
+        return [db.select(f"SELECT count(*) AS rows FROM {name}")[0]["rows"] for name in TABLES]
 
     return world.store.read(count)
 

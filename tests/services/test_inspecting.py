@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.errors import TableNotFound, TableRefused
+from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
 from amoro_core.model.config import EffectiveProperty, Enabled, Origin
+from amoro_core.model.paging import Page, Window
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.catalogs import CatalogChange
@@ -17,6 +18,7 @@ from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
+TEN = Window(10)
 
 
 @pytest.fixture
@@ -55,20 +57,30 @@ def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: Inspect
     assert evaluation.health is not None
     assert evaluation.health.score == evaluation.summary.health_score
     assert evaluation.summary.data_files == 3
+    assert evaluation.basis is not None
+    assert 0 < evaluation.basis.weight < 0.001  # three tiny files
 
 
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: InspectionService) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
-    assert inspection.files(TABLE, 10).total == 0
+    assert inspection.files(TABLE, TEN).files.total == 0
     writer.append(table, [row(1, "b"), row(2, "a")])
     writer.append(table, [row(3, "a")])
-    shown = inspection.files(TABLE, 2)
-    assert (shown.total, [item.partition for item in shown.files]) == (3, ["part=a", "part=a"])
-    assert [item.file.record_count for item in inspection.files(TABLE, 10).files] == [1, 1, 1]
+    shown = inspection.files(TABLE, Window(2))
+    assert (shown.files.total, [item.partition for item in shown.files.items]) == (3, ["part=a", "part=a"])
+    writer.append(table, [row(4, "c")])
+    rest = inspection.files(TABLE, Window(2, shown.files.next), shown.snapshot_id)
+    assert (rest.snapshot_id, rest.files.next) == (shown.snapshot_id, "")
+    assert [item.partition for item in rest.files.items] == ["part=b"]
+    with pytest.raises(InvalidArgument, match="the table has no live file 'x'"):
+        inspection.files(TABLE, Window(2, "x"))
+    with pytest.raises(InvalidArgument, match="has no snapshot 5"):
+        inspection.files(TABLE, TEN, 5)
+    assert [item.file.record_count for item in inspection.files(TABLE, TEN).files.items] == [1, 1, 1, 1]
 
 
 def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService) -> None:
-    for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, 1)):
+    for look in (inspection.properties, inspection.health, lambda name: inspection.files(name, Window(1))):
         with pytest.raises(TableNotFound):
             look(TABLE)
 
@@ -76,13 +88,13 @@ def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService)
 def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world: World, catalog: SqlCatalog) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
     inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
-    assert inspection.snapshots(TABLE) == ()
+    assert inspection.snapshots(TABLE, TEN) == Page((), 0)
     for number in range(2):
         writer.append(table, [row(number)])
     process = world.begin(OptimizingType.MINOR)
     world.run_all(process)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    head, middle, first = inspection.snapshots(TABLE)
+    head, middle, first = inspection.snapshots(TABLE, TEN).items
     assert (head.operation, head.refs, head.parent_id) == ("replace", ("main",), middle.snapshot_id)
     assert head.summary["amoro.process-id"] == process
     assert (first.parent_id, first.refs, first.sequence_number) == (None, (), 1)

@@ -1,10 +1,13 @@
 """The values that Prometheus is told, from a store in which things happen."""
 
 from datetime import timedelta
+from itertools import product
 
 import pytest
 
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.metrics import METRICS
+from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.refusals import REFUSALS
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services.metering import MeteringService
 from amoro_core.store import processes
@@ -36,6 +39,32 @@ def small_files(world: World) -> None:
     table = world.catalog.load_table("db.t")
     for number in range(3):
         writer.append(table, [row(number), row(number + 10)])
+
+
+def test_every_group_status_and_result_is_told_from_the_start(world: World, metering: MeteringService) -> None:
+    world.groups.create(ResourceGroup("nightly"))
+    writer.make_table(world.catalog, "db.lost", SCHEMA, properties={"self-optimizing.group": "gone"})
+    world.tables.refresh(world.table("cat.db.lost").table_id)
+    samples = metering.read()
+    found: dict[str, set[tuple[str, ...]]] = {}
+    for sample in samples:
+        found.setdefault(sample.name.removeprefix("amoro_"), set()).add(sample.labels)
+    groups = ("default", "gone", "nightly")
+    types = ("minor", "major", "full")
+    statuses = ("idle", "pending", "planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing")
+    assert found == {
+        **{metric.name.removeprefix("amoro_"): {()} for metric in METRICS if not metric.labels},
+        "build_info": {("7",)},
+        "tables": set(product(groups, (*statuses, "refused"))),
+        "refused_tables": {(word,) for word in REFUSALS},
+        "oldest_pending_table_seconds": set(product(groups)),
+        "active_processes": set(product(types, ("running", "committing", "commit_unknown"))),
+        "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
+        "optimizers": set(product(groups, ("active", "draining"))),
+        "optimizer_threads": set(product(groups)),
+        "processes_total": set(product(types, ("success", "partial", "failed", "closed"))),
+    }
+    assert len(samples) == sum(len(labels) for labels in found.values())
 
 
 def test_each_step_of_a_process_is_seen(world: World, metering: MeteringService) -> None:

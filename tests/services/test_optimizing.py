@@ -112,7 +112,7 @@ def test_late_completion_of_an_earlier_attempt_is_absorbed(world: World) -> None
     again = world.run_one(quick)
     assert again.attempt.task_id == handed.attempt.task_id
     kept = world.output(again.attempt)
-    assert not world.optimizing.complete(slow, handed.attempt, late)
+    assert not world.complete(slow, handed.attempt, late)
     assert world.output(again.attempt) == kept
     assert world.tasks(process)[0].status is TaskStatus.SUCCESS
 
@@ -123,8 +123,8 @@ def test_a_result_that_is_sent_twice_counts_once_and_is_accepted_twice(world: Wo
     (handed,) = world.poll(optimizer)
     world.optimizing.ack(optimizer, [handed.attempt])
     output = world.execute(handed)
-    assert world.optimizing.complete(optimizer, handed.attempt, output)
-    assert world.optimizing.complete(optimizer, handed.attempt, output)
+    assert world.complete(optimizer, handed.attempt, output)
+    assert world.complete(optimizer, handed.attempt, output)
     assert statuses(world, process) == [TaskStatus.SUCCESS, TaskStatus.PLANNED]
 
 
@@ -135,8 +135,8 @@ def test_another_result_for_a_completed_attempt_is_absorbed(world: World) -> Non
     world.optimizing.ack(optimizer, [handed.attempt])
     first, second = world.execute(handed), world.execute(handed)
     assert first != second
-    assert world.optimizing.complete(optimizer, handed.attempt, first)
-    assert not world.optimizing.complete(optimizer, handed.attempt, second)
+    assert world.complete(optimizer, handed.attempt, first)
+    assert not world.complete(optimizer, handed.attempt, second)
     assert world.output(handed.attempt) == first
 
 
@@ -146,7 +146,7 @@ def test_a_stranger_can_neither_acknowledge_nor_complete(world: World) -> None:
     (handed,) = world.poll(owner)
     assert world.optimizing.ack(stranger, [handed.attempt]) == [None]
     world.optimizing.ack(owner, [handed.attempt])
-    assert not world.optimizing.complete(stranger, handed.attempt, Failure("AMORO-1001", "sabotage"))
+    assert not world.complete(stranger, handed.attempt, Failure("AMORO-1001", "sabotage"))
     assert world.tasks(process)[0].status is TaskStatus.ACKED
 
 
@@ -360,8 +360,8 @@ def test_attempts_go_on_under_a_new_registration(world: World) -> None:
     assert (task.thread.optimizer_id, task.attempt, task.lost_attempts) == (new, 1, 0)
     assert world.optimizing.abandoned(new, [handed.attempt, unknown]) == [unknown]
     output = world.execute(handed)
-    assert not world.optimizing.complete(old, handed.attempt, output)
-    assert world.optimizing.complete(new, handed.attempt, output)
+    assert not world.complete(old, handed.attempt, output)
+    assert world.complete(new, handed.attempt, output)
 
 
 @pytest.mark.parametrize("stage", ["planned", "scheduled", "acked", "completed", "all completed", "failed"])
@@ -384,7 +384,7 @@ def test_every_stage_survives_a_restart(world: World, stage: str) -> None:
     if handed:
         if stage == "scheduled":
             assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.optimizing.complete(optimizer, handed[0].attempt, world.execute(handed[0]))
+        assert world.complete(optimizer, handed[0].attempt, world.execute(handed[0]))
     world.run_all(process, optimizer)
     assert world.heard.commits == [process]
     assert world.committing.commit(process) is ProcessStatus.SUCCESS

@@ -53,6 +53,23 @@ def test_a_listing_that_fails_or_lacks_a_table_disposes_of_nothing(
     assert [str(item.identifier) for item in world.tables.list_tables()] == ["cat.db.t"]
 
 
+def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(world.catalog)
+    world.tables.explore("cat")
+    monkeypatch.setattr(IcebergFormat, "list_tables", lambda self, catalog: [])
+
+    def refused(word: str) -> None:
+        def load(*_: object) -> object:
+            raise TableRefused("is not handled", reason=word)
+
+        monkeypatch.setattr(IcebergFormat, "load", load)
+
+    refused("metadata")
+    assert world.tables.explore("cat").disposed == ()
+    refused("format")
+    assert [str(name) for name in world.tables.explore("cat").disposed] == ["cat.db.t"]
+
+
 def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
     small_files(world)
     process = world.begin(OptimizingType.MINOR)
@@ -315,7 +332,7 @@ def test_a_table_under_a_process_is_not_forgotten_by_a_filter(world: World) -> N
 
 
 def test_a_malformed_filter_is_not_kept(world: World) -> None:
-    with pytest.raises(InvalidArgument, match="table-filter is no regular expression"):
+    with pytest.raises(InvalidArgument, match="table-filter is not a regular expression"):
         world.catalogs.update("cat", CatalogChange({"table-filter": "(a"}))
     assert "table-filter" not in dict(world.catalogs.get("cat").properties)
 

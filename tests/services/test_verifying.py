@@ -6,13 +6,13 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
-from amoro_core.app import _digest
 from amoro_core.errors import AttemptAbandoned, SnapshotNotFound, TableNotFound
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
 from amoro_core.services.verifying import VerifyingService
+from amoro_core.wiring import _digest
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.actions.known import Actions
 from amoro_core.files.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.iceberg.catalogs import close_catalogs
@@ -27,6 +28,7 @@ from amoro_core.services.tables import TableService
 from amoro_core.store import tasks
 from amoro_core.store.database import Store
 from amoro_optimizer.rewrite.engine import rewrite
+from tests.work import as_result, rewrite_input
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -62,7 +64,7 @@ class World:
         self.tables = TableService(self.store, tables_of, find, clock)
         signals = Signals(self._work, self._commit_due, self._left_over, self._changed)
         self.planning = PlanningService(
-            self.store, tables_of, find, clock, work_planned=self._work, changed=self._changed
+            self.store, tables_of, find, Actions().of, clock, work_planned=self._work, changed=self._changed
         )
         self.optimizing = OptimizingService(self.store, tables_of, find, clock, signals)
         self.optimizers = OptimizerService(
@@ -70,7 +72,7 @@ class World:
         )
         self.groups = GroupService(self.store, clock)
         self.blockers = BlockerService(self.store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(self.store, tables_of, find, clock, self._changed)
+        self.committing = CommittingService(self.store, tables_of, find, Actions().of, clock, self._changed)
 
     def close(self) -> None:
         self.store.close()
@@ -113,7 +115,7 @@ class World:
 
     def execute(self, handed: HandedTask) -> RewriteOutput:
         """Do the rewriting of a handed task, as an optimizer does."""
-        work = codec.decode_input(pb.RewriteInput.FromString(handed.payload))
+        work = rewrite_input(handed.work)
         access = open_access(
             {},
             work.table.location,
@@ -129,11 +131,15 @@ class World:
             memory_limit_bytes=512 * 1024 * 1024,
         )
 
+    def complete(self, optimizer: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
+        """Report what came of an attempt."""
+        return self.optimizing.complete(optimizer, attempt, as_result(result))
+
     def run_one(self, optimizer: str, result: RewriteOutput | Failure | None = None) -> HandedTask:
         """Poll, acknowledge, execute and complete one task."""
         (handed,) = self.poll(optimizer)
         assert self.optimizing.ack(optimizer, [handed.attempt]) != [None]
-        assert self.optimizing.complete(optimizer, handed.attempt, result or self.execute(handed))
+        assert self.complete(optimizer, handed.attempt, result or self.execute(handed))
         return handed
 
     def run_all(self, process_id: str, optimizer: str | None = None) -> None:

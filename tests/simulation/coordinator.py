@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from amoro_core.actions.known import Actions
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
@@ -22,8 +23,9 @@ from amoro_core.services.optimizing import Failure, HandedTask, OptimizingServic
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
 from amoro_core.store import groups
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 from tests.simulation.port import LakeFormat
+from tests.work import as_result
 
 ACK = timedelta(seconds=30)
 CLOSE = timedelta(minutes=10)
@@ -44,7 +46,7 @@ class MortalStore:
         self._at = at
         self.dead = False
 
-    def write(self, run: Callable[[Database], Any]) -> Any:
+    def write(self, run: Callable[[Connection], Any]) -> Any:
         self._at("write")
         self._refuse_dead()
         result = self._store.write(run)
@@ -52,9 +54,13 @@ class MortalStore:
         self._refuse_dead()
         return result
 
-    def read(self, run: Callable[[Database], Any]) -> Any:
+    def read(self, run: Callable[[Connection], Any]) -> Any:
         self._refuse_dead()
         return self._store.read(run)
+
+    def require_own(self) -> None:
+        self._refuse_dead()
+        self._store.require_own()
 
     def _refuse_dead(self) -> None:
         if self.dead:
@@ -112,13 +118,13 @@ class Coordinator:
             changed=lambda: None,
         )
         self.planning = PlanningService(
-            store, lake, self._catalog, clock, work_planned=lambda: None, changed=lambda: None
+            store, lake, self._catalog, Actions().of, clock, work_planned=lambda: None, changed=lambda: None
         )
         self.optimizing = OptimizingService(store, lake, self._catalog, clock, signals)
         self.optimizers = OptimizerService(store, clock, monotonic, self.optimizing.adopt, HEARTBEAT)
         self.groups = GroupService(store, clock)
         self.blockers = BlockerService(store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(store, lake, self._catalog, clock, lambda: None)
+        self.committing = CommittingService(store, lake, self._catalog, Actions().of, clock, lambda: None)
         self.loops = CoordinatorLoops(
             self.catalogs,
             self.tables,
@@ -141,7 +147,7 @@ class Coordinator:
         )
 
     def start(self) -> None:
-        def prepare(db: Database) -> None:
+        def prepare(db: Connection) -> None:
             for name in GROUPS:
                 groups.add(db, ResourceGroup(name))
 
@@ -185,7 +191,7 @@ class Coordinator:
         return self.optimizing.ack(self.optimizers.authenticate(token).optimizer_id, [attempt]) != [None]
 
     def complete(self, token: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
-        return self.optimizing.complete(self.optimizers.authenticate(token).optimizer_id, attempt, result)
+        return self.optimizing.complete(self.optimizers.authenticate(token).optimizer_id, attempt, as_result(result))
 
     def deregister(self, token: str) -> None:
         optimizer = self.optimizers.authenticate(token)

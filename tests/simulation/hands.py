@@ -10,10 +10,9 @@ from amoro_core.errors import GroupNotFound, UnknownToken
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
-from amoro_core.protocol import codec
-from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.services.optimizing import Failure, HandedTask
 from tests.simulation.lake import Lake, Rows, data_file, delete_file
+from tests.work import rewrite_input
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -138,7 +137,7 @@ class Hand:
 
 def rewrite(handed: HandedTask, lake: Lake) -> RewriteOutput:
     """The task's result, its files written to the lake."""
-    work = codec.decode_input(pb.RewriteInput.FromString(handed.payload))
+    work = rewrite_input(handed.work)
     attempt = handed.attempt
     start = f"{work.table.data_location}/{attempt.task_id.process_id}-{attempt.task_id.number}-{attempt.number}"
     read = sum(given.data.record_count for given in work.rewritten)

@@ -21,7 +21,7 @@ _STEPS = {
 }
 _PROCESS_STEPS = {
     "running": ("committing", "failed", "closed"),
-    "committing": ("commit_unknown", "success", "partial", "failed"),
+    "committing": ("commit_unknown", "success", "partial", "failed", "closed"),
     "commit_unknown": ("committing", "success", "partial", "failed"),
     "success": (),
     "partial": (),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
-from amoro_core.model.commits import CommitContent, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, TableScan
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, SnapshotAdded, StagedCommit, Trace
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -102,11 +102,17 @@ class LakeTableAtOnce:
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         raise NotImplementedError("the core does not ask")
 
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
+        return frozenset()
+
     def access(self) -> FileAccess:
         raise NotImplementedError("the core does not ask")
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
         raise NotImplementedError("no table here has a filter")
+
+    def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
+        raise NotImplementedError("nobody here chooses partitions")
 
     def context(self, spec_id: int) -> TableContext:
         return TableContext(
@@ -125,6 +131,9 @@ class LakeTableAtOnce:
             read_locations=(self._location,),
         )
 
+    def refuse_inputs(self, paths: Iterable[str]) -> None:
+        return None
+
     def partition_path(self, key: PartitionKey) -> str:
         return f"part={(key.partition[0] or b'').decode()}"
 
@@ -135,7 +144,7 @@ class LakeTableAtOnce:
         self._at("head")
         table = self._now()
         if table.head is None:
-            raise CommitConflict("the table has no snapshot any more")
+            raise CommitConflict("the table has no snapshot left")
         line, is_whole = table.ancestors(table.head)
         numbers = [snapshot.snapshot_id for snapshot in line]
         descends = planned_snapshot_id in numbers or (None if not is_whole else False)
@@ -196,14 +205,15 @@ class LakeTableAtOnce:
         self._lake.send(payload)
         self._at("sent")
 
-    def trace(self, snapshot_id: int, parent_snapshot_id: int, sequence_number: int, files: Sequence[str]) -> Trace:
+    def trace(self, evidence: Evidence) -> Trace:
         self._at("trace")
+        assert isinstance(evidence, SnapshotAdded)
         table = self._now()
         manifest = Manifest() if table.head is None else self._lake.manifest(table.head)
         live = {file.path for file in (*manifest.data, *manifest.deletes)}
-        if snapshot_id in table.snapshots or not live.isdisjoint(files):
+        if evidence.snapshot_id in table.snapshots or not live.isdisjoint(evidence.files):
             return Trace.LANDED
-        return Trace.REFUTED if table.last_sequence_number >= sequence_number else Trace.OPEN
+        return Trace.REFUTED if table.last_sequence_number >= evidence.sequence_number else Trace.OPEN
 
     def file_facts(self, path: str) -> FileFacts:
         rows = self._lake.files.get(path)
@@ -232,6 +242,8 @@ class LakeTableAtOnce:
         found = self._lake.tables.get(self._identifier)
         if found is None:
             raise TableNotFound(f"table {self._identifier} does not exist")
+        if found.uuid != self._uuid:
+            raise CommitConflict(f"{self._identifier} is another table: UUID {found.uuid}, before {self._uuid}")
         return found
 
 

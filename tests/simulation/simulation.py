@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import random
 import secrets
 import traceback
@@ -12,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-import structlog
 
 from amoro_core.errors import AmoroError
+from amoro_core.events import ROOT
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import TaskId
 from amoro_core.model.tables import OptimizingType, TableIdentifier
@@ -53,9 +54,10 @@ class Outcome:
 class Simulation:
     """The world of one seed."""
 
-    def __init__(self, seed: int, home: Path) -> None:
-        self.chance = random.Random(seed)
-        self.now, self.latest, self.seconds = START, START, 1000.0
+    def __init__(self, seed: int, home: Path, *, lake: Lake | None = None, now: datetime = START) -> None:
+        """`lake`: one that is there already, as `home` may have a state file."""
+        self.chance = random.Random(seed) if lake is None else lake.chance
+        self.now, self.latest, self.seconds = now, now, 1000.0
         self.faulty = True
         self.depth = 0
         self.counts: Counter[str] = Counter()
@@ -65,7 +67,7 @@ class Simulation:
         self.steps = 0
         self.effects = 0
         self.late: list[Callable[[], object]] = []
-        self.lake = Lake(self.chance)
+        self.lake = Lake(self.chance) if lake is None else lake
         self.hands: list[Hand] = []
         self._names = 0
         self.busy: set[str] = set()  # loops whose step is under way: each has one thread
@@ -598,17 +600,14 @@ def _seeded(seed: int) -> Iterator[list[str]]:
     chance = random.Random(seed + 1)
     errors: list[str] = []
 
-    def collect(_: Any, __: str, event: dict[str, Any]) -> Any:
-        if event.get("exc_info"):
-            errors.append(f"{event} {traceback.format_exc()}")
-        raise structlog.DropEvent
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.exc_info:
+                errors.append(f"{record.getMessage()} {traceback.format_exc()}")
 
-    before = structlog.get_config()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "randbits", chance.getrandbits)
         patch.setattr(secrets, "token_urlsafe", lambda size=32: f"{chance.getrandbits(size * 8):x}")
-        structlog.configure(processors=[collect], cache_logger_on_first_use=False)
-        try:
-            yield errors
-        finally:
-            structlog.configure(**before)
+        patch.setattr(logging.getLogger(ROOT), "handlers", [Collecting()])
+        patch.setattr(logging.getLogger(ROOT), "propagate", False)
+        yield errors

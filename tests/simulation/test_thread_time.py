@@ -42,7 +42,7 @@ class BusyGroup:
     def add(self, name: str, quota: float, at: int) -> None:
         """A table with a running process of many tasks."""
 
-        def enter(db: tables.Database) -> None:
+        def enter(db: tables.Connection) -> None:
             status = OptimizingStatus.MINOR_OPTIMIZING
             table = tables.add(db, builders.runtime(name, quota=quota, status=status))
             owner = processes.add(db, builders.process(table, f"0199aaaa-{at:04}", max_retries=5))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 from pyiceberg.conversions import from_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.types import NestedField, PrimitiveType
+from pyiceberg.types import NestedField, PrimitiveType, UUIDType
 
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, TableScan
@@ -21,6 +22,9 @@ from .java_plans import JavaPlans, java_plans
 from .java_writer import load_java_table
 
 Deletes = dict[str, frozenset[str]]
+
+#: The random tables' required column of an optional struct.
+INNER = 12
 
 
 def assert_deletes_match_as_in_java(catalog: SharedCatalog, table: str) -> None:
@@ -35,9 +39,9 @@ def as_java_lists(metadata: TableMetadata, scan: TableScan) -> Deletes:
     """What Java must list for each data file, given what our scan does.
 
     Two differences are by design, and exact. An equality delete whose keys can't be in the file, by their bounds and
-    null counts, is left out by Java; we go by sequence numbers and partitions alone. A position delete that names
-    several files is listed by Java for every file of its partition; we leave out those that the bounds of its paths
-    exclude.
+    null counts as Java understands them, is left out by Java; we go by sequence numbers and partitions alone. A
+    position delete that names several files is listed by Java for every file of its partition; we leave out those that
+    the bounds of its paths exclude.
     """
     every = {delete.path: delete for file in scan.files for delete in file.deletes}
     every |= {delete.path: delete for delete in scan.dangling}
@@ -79,20 +83,27 @@ def _is_left_out_by_paths(data: DataFile, delete: DeleteFile) -> bool:
 
 
 def _is_listed_by_java(metadata: TableMetadata, data: DataFile, delete: DeleteFile) -> bool:
-    if delete.kind is DeleteKind.POSITION:
-        return True
-    return all(_may_meet(metadata.schema(), field_id, data, delete) for field_id in delete.equality_ids)
+    return delete.kind is DeleteKind.POSITION or may_meet(metadata.schema(), data, delete, as_java=True)
 
 
-def _may_meet(schema: Schema, field_id: int, data: DataFile, delete: DeleteFile) -> bool:
-    """Whether the file can hold a value of the key column that the delete holds, by nulls and bounds."""
+def may_meet(schema: Schema, data: DataFile, delete: DeleteFile, *, as_java: bool) -> bool:
+    """Whether the file can hold a row that the equality delete names, by nulls and bounds.
+
+    By the specification UUIDs compare as bytes, and a column may be null where the struct around it may.
+    """
+    return all(_may_meet(schema, field_id, data, delete, as_java) for field_id in delete.equality_ids)
+
+
+def _may_meet(schema: Schema, field_id: int, data: DataFile, delete: DeleteFile, as_java: bool) -> bool:
     column = schema.find_field(field_id)
+    if not as_java and field_id == INNER:
+        column = NestedField(field_id, column.name, column.field_type, required=False)
     of_data, of_delete = data.metrics, delete.metrics
     if _may_be_null(of_data, column) and _may_be_null(of_delete, column):
         return True
     if _is_all_null(of_data, column) or _is_all_null(of_delete, column):
         return False
-    held, deleted = _bounds(column, of_data), _bounds(column, of_delete)
+    held, deleted = _bounds(column, of_data, as_java), _bounds(column, of_delete, as_java)
     if held is None or deleted is None:
         return True
     return held[0] <= deleted[1] and deleted[0] <= held[1]
@@ -107,11 +118,13 @@ def _is_all_null(metrics: ColumnMetrics, column: NestedField) -> bool:
     return not column.required and nulls is not None and nulls == metrics.value_counts.get(column.field_id)
 
 
-def _bounds(column: NestedField, metrics: ColumnMetrics) -> tuple[Any, Any] | None:
+def _bounds(column: NestedField, metrics: ColumnMetrics, as_java: bool) -> tuple[Any, Any] | None:
     assert isinstance(column.field_type, PrimitiveType)
     low, high = metrics.lower_bounds.get(column.field_id), metrics.upper_bounds.get(column.field_id)
     if low is None or high is None:
         return None
+    if as_java and isinstance(column.field_type, UUIDType):
+        return struct.unpack(">qq", low), struct.unpack(">qq", high)  # two numbers with sign
     return _in_order(from_bytes(column.field_type, low)), _in_order(from_bytes(column.field_type, high))
 
 

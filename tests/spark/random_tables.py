@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import random
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -51,6 +52,7 @@ from pyiceberg.types import (
     StringType,
     StructType,
     TimestamptzType,
+    UUIDType,
 )
 
 from tests.engine.commits import DataManifestV1, DataManifestV2, DeleteManifestV2
@@ -69,6 +71,8 @@ OLD_SCHEMA = Schema(
     NestedField(7, "gone", StringType(), required=False),
     NestedField(8, "price", DecimalType(10, 2), required=False),
     NestedField(9, "ratio", DoubleType(), required=False),
+    NestedField(10, "uid", UUIDType(), required=False),
+    NestedField(11, "box", StructType(NestedField(12, "inner", LongType(), required=True)), required=False),
     schema_id=0,
 )
 SCHEMA = Schema(
@@ -76,7 +80,8 @@ SCHEMA = Schema(
     NestedField(6, "number", LongType(), required=False),
     schema_id=1,
 )
-KEYS = ((1,), (5,), (1, 5), (6,), (3, 6), (9,))
+KEYS = ((1,), (5,), (1, 5), (6,), (3, 6), (9,), (10,), (1, 10), (12,), (8, 12))
+MEASURED = (*range(1, 11), 12)  # columns with counts and bounds
 TRANSFORMS: tuple[tuple[int, Transform[Any, Any]], ...] = (
     (2, IdentityTransform()),
     (1, BucketTransform(3)),
@@ -100,6 +105,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "date": (-1, 0, 19_000),
     "timestamptz": (0, 1_000_000, 2_000_000),
     "decimal(10, 2)": (Decimal("-1.00"), Decimal("0.00"), Decimal("1.00")),
+    "uuid": tuple(uuid.UUID(int=one) for one in (1, 2**63, 2**127)),
     "double": (0.0, -0.0, float("nan"), 1.5),
 }
 #: What five hundred tables must have among them.
@@ -212,7 +218,7 @@ def _metadata(making: _Making, last_number: int, list_path: str) -> dict[str, An
         "table-uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
         "location": making.location,
         "last-updated-ms": 1_700_000_000_000,
-        "last-column-id": 9,
+        "last-column-id": 12,
         "current-schema-id": 1,
         "schemas": [json.loads(one.model_dump_json()) for one in (OLD_SCHEMA, SCHEMA)],
         "default-spec-id": making.specs[-1].spec_id,
@@ -251,7 +257,7 @@ def _add_data(making: _Making, number: int) -> None:
         path = _new_path(making, "data")
         making.places[path] = place.key
         making.traits.update(f"field: {one.transform} of {one.source_id}" for one in spec.fields)
-        file = _file(path, place, DataFileContent.DATA, _column_metrics(chance, range(1, 10)))
+        file = _file(path, place, DataFileContent.DATA, _column_metrics(chance, MEASURED))
         entry = _entry(making, file, number)
         if entry.status != ManifestEntryStatus.DELETED:
             making.data.append((path, place))

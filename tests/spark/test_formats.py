@@ -59,7 +59,7 @@ def test_a_mixed_table_in_another_format_becomes_parquet_with_the_same_rows(
     with pytest.raises(TableRefused, match=f"write.format.default is '{file_format}'"):
         services.begin(table, OptimizingType.FULL)
 
-    want_parquet(spark, table)
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('self-optimizing.write-format' = 'parquet')")
     assert services.optimize(table, OptimizingType.FULL).delete_files_before > 0
 
     assert formats(spark, table) == {(DATA, "parquet")}

@@ -15,12 +15,13 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from amoro_core.errors import TableRefused
+from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.scan import scan
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
 
 from .java_plans import java_plans
-from .matching import as_java_lists, planned_deletes
+from .matching import as_java_lists, may_meet, planned_deletes
 from .random_tables import TRAITS, make_random_table
 
 if TYPE_CHECKING:
@@ -58,6 +59,13 @@ def test_random_tables_have_the_same_deletes_for_each_file_as_in_java(spark: Spa
             seen["pairs of both"] += len(ours & theirs)
             seen["pairs that Java leaves out by bounds or nulls"] += len(ours - theirs)
             seen["pairs that we leave out by bounds"] += len(theirs - ours)
+            for delete in file.deletes:
+                if delete.kind is DeleteKind.EQUALITY:
+                    of_spec = may_meet(table.metadata.schema(), file.data, delete, as_java=False)
+                    disputed = of_spec and normalise(delete.path) not in theirs
+                    pair = ScannedFile(file.data, (delete,))
+                    assert disputed_deletes(table.metadata, [pair]) == ({delete.path} if disputed else set())
+                    seen["pairs in dispute"] += disputed
     print("  ".join(f"{name}: {number}" for name, number in sorted(seen.items())))
     if TABLES >= 500:
         assert set(seen) >= TRAITS

@@ -182,6 +182,9 @@ def upsert_both_specs(spark: SparkSession, catalog: SharedCatalog, table: str, v
     return rows
 
 
+ONE_DELETE_FOR_EACH_PARTITION = "'write.delete.granularity' = 'partition'"
+
+
 @pytest.mark.timeout(600)
 def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     spark: SparkSession, catalog: SharedCatalog, services: Services
@@ -201,8 +204,8 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(
     rows = notes(first - {2, 3, 63, 124, 125}) + notes(second - {25}, "second") + notes(third, "third")
     assert spark_rows(spark, table) == rows
     assert services.optimize(table, MINOR).equality_delete_files_after == 0
-    # One for each file that lost rows. Spark's own stays: nothing but its bounds says that no other file needs it.
-    assert file_counts(spark, table) == {(DATA, 0): 5, (POSITION_DELETES, 0): 4 + 1}
+    # One for each file that lost rows; Spark's own, which names its file by equal bounds, went into one of them.
+    assert file_counts(spark, table) == {(DATA, 0): 5, (POSITION_DELETES, 0): 4}
     assert data_paths(spark, table) == paths
     assert services.has_nothing_to_do(table, MINOR)
 
@@ -228,13 +231,81 @@ def test_equality_deletes_on_segments_become_position_deletes_under_minor(
 def test_position_deletes_of_spark_that_name_one_file_each_are_as_good_as_converted(
     spark: SparkSession, catalog: SharedCatalog, services: Services
 ) -> None:
-    """Spark names the file by equal bounds alone, for which no delete goes: a conversion would only add files."""
+    """Spark names the file by equal bounds alone."""
     table = make_notes(catalog, rows_per_file=60)
     set_properties(spark, table, SEGMENTS)
     spark.sql(f"DELETE FROM {table} WHERE id IN (2, 63, 124)")
     named = spark.sql(f"SELECT referenced_data_file FROM {table}.delete_files").collect()
     assert [one.referenced_data_file for one in named] == [None] * 3
     assert services.has_nothing_to_do(table, MINOR)
+
+
+def test_position_deletes_of_a_partition_each_that_name_one_file_are_combined(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, files=1, rows_per_file=300)
+    set_properties(spark, table, f"{SEGMENTS}, {ONE_DELETE_FOR_EACH_PARTITION}")
+    set_properties(spark, table, "'self-optimizing.min-target-size-ratio' = '0'")
+    gone = range(0, 150, 10)
+    for number in gone:
+        spark.sql(f"DELETE FROM {table} WHERE id = {number}")
+    deletes = spark.sql(f"SELECT referenced_data_file FROM {table}.delete_files").collect()
+    assert [one.referenced_data_file for one in deletes] == [None] * 15
+    paths = data_paths(spark, table)
+
+    begun = services.world.planning.begin(services.world.table(table).table_id, trigger="evaluation")
+    assert (begun.evaluation.type, begun.evaluation.reason) == (MINOR, "1 file with several position deletes")
+    assert begun.process_id is not None
+    services.world.run_all(begun.process_id)
+    services.finish(begun.process_id)
+    assert file_counts(spark, table) == {(DATA, 0): 1, (POSITION_DELETES, 0): 1}
+    assert data_paths(spark, table) == paths
+    assert spark_rows(spark, table) == notes_without(300, *gone)
+    assert services.has_nothing_to_do(table, MINOR)
+
+
+def test_a_position_delete_of_a_partition_that_spans_two_files_is_not_taken_for_one_of_a_single_file(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """Java leaves its bounds out, so that all three files of the partition are read with it, and converted together."""
+    table = make_notes(catalog, files=3, rows_per_file=100)
+    set_properties(spark, table, f"{SEGMENTS}, {ONE_DELETE_FOR_EACH_PARTITION}")
+    spark.sql(f"DELETE FROM {table} WHERE id IN (1, 101)")
+    spark.sql(f"DELETE FROM {table} WHERE id = 2")
+    assert file_counts(spark, table) == {(DATA, 0): 3, (POSITION_DELETES, 0): 2}
+    paths = data_paths(spark, table)
+    services.optimize(table, MINOR)
+    assert spark_rows(spark, table) == notes_without(300, 1, 2, 101)
+    assert data_paths(spark, table) == paths
+    assert file_counts(spark, table) == {(DATA, 0): 3, (POSITION_DELETES, 0): 2}
+    assert services.has_nothing_to_do(table, MINOR)
+
+
+@pytest.mark.timeout(600)
+def test_conversions_split_over_processes_leave_marks_that_go_with_the_last_one(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, files=5, rows_per_file=60)
+    set_properties(spark, table, f"{SEGMENTS}, 'self-optimizing.max-file-count' = '4'")
+    delete_notes(catalog, table, 3)
+    delete_notes(catalog, table, 250)
+    paths = data_paths(spark, table)
+
+    def positions() -> list[int]:
+        found = spark.sql(f"SELECT content, record_count FROM {table}.delete_files ORDER BY record_count").collect()
+        return [one.record_count for one in found if one.content == POSITION_DELETES]
+
+    assert services.optimize(table, MINOR).equality_delete_files_after == 2
+    assert positions() == [0, 1]
+    assert services.optimize(table, MINOR).equality_delete_files_after == 2
+    assert positions() == [0, 0, 0, 1]
+    assert services.optimize(table, MINOR).equality_delete_files_after == 0
+    assert positions() == [1, 1]
+    assert data_paths(spark, table) == paths
+    assert spark_rows(spark, table) == notes_without(300, 3, 250)
+    assert services.has_nothing_to_do(table, MINOR)
+    maintain_by_spark(spark, table)
+    assert spark_rows(spark, table) == notes_without(300, 3, 250)
 
 
 @pytest.mark.timeout(600)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core import failpoints
 from tests.acceptance.conftest import installation, pytest_runtest_makereport, shared
 from tests.engine.writer import make_catalog
-from tests.spark_backend.spark import ENVIRONMENT, SETTINGS
+from tests.spark_backend.spark import ENVIRONMENT, PIPES, SETTINGS
 
 if TYPE_CHECKING:
     from amoro_optimizer.backends.spark.driver import SparkBackend
@@ -28,6 +29,14 @@ def missing_parts() -> list[str]:
     java = shutil.which("java") or (Path(os.environ.get("JAVA_HOME", "/nonexistent")) / "bin" / "java").exists()
     parts = {"pyspark": importlib.util.find_spec("pyspark"), "a JDK": java}
     return [name for name, found in parts.items() if not found]
+
+
+@pytest.fixture(autouse=True)
+def _pipes_are_allowed() -> Iterator[None]:
+    """Pipes are read in this process, too."""
+    failpoints.arm(PIPES)
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture(scope="package", autouse=True)
@@ -56,7 +65,7 @@ def open_backend(master: str, directory: Path) -> Iterator[SparkBackend]:
         for key, value in ENVIRONMENT.items():
             patch.setenv(key, value)
         patch.setenv("SPARK_LOCAL_DIRS", str(directory))
-        with spark_backend(master, SETTINGS, 256 * 2**20) as opened:
+        with spark_backend(master, SETTINGS) as opened:
             yield opened
 
 

@@ -17,7 +17,14 @@ SPARK_HOME = Path(pyspark.__file__).parent
 #: Where processes find amoro, and the PySpark that the tests run with: it may be another than the environment's.
 PYTHON_PATH = os.pathsep.join((str(ROOT), str(SPARK_HOME.parent)))
 #: Everything listens on loopback; the JVMs start faster and stay small.
-ENVIRONMENT = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": PYTHON_PATH}
+#: Workers read a pipe as they read a file: a reader that is stuck is what many of these tests are about.
+PIPES = "file.pipe=allow"
+ENVIRONMENT = {
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": PYTHON_PATH,
+    "AMORO_FAILPOINTS": PIPES,
+}
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -41,8 +48,11 @@ def spark_optimizer(
     process = installation.start(
         *("optimizer", "run", "--address", address, "--backend", "spark", "--master", master),
         *("--heartbeat-interval", "500ms", *given, *options),
-        failpoints=failpoints,
-        environment={**environment, "SPARK_LOCAL_DIRS": str(installation.directory)},
+        environment={
+            **environment,
+            "AMORO_FAILPOINTS": f"{PIPES},{failpoints}",
+            "SPARK_LOCAL_DIRS": str(installation.directory),
+        },
     )
     process.wait_for("optimizer.registered")
     return process

@@ -60,7 +60,7 @@ def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire
     line.announce("file:///a")
     line.announce("file:///b")
     line.progress(5, 10)
-    assert wire.progress.heard.wait(10)
+    assert wire.progress.heard.wait(90)
     assert wire.progress.told == [(5, 10)]
     assert not line.is_stopped
     wire.hang_up()

@@ -13,8 +13,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput, RewriteOutput
 from amoro_core.model.tables import OptimizingType
-from amoro_core.protocol import codec
-from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.pools import Pools
 from tests.acceptance.processes import wait_until
@@ -23,6 +21,7 @@ from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
 from tests.spark_backend.stuck import Call, in_thread, stuck_table
+from tests.work import rewrite_input, rewriting
 
 CORES, QUEUED = 2, 6
 
@@ -50,7 +49,7 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
     def execute(name: str, number: int, wish: threading.Event) -> None:
         attempt, work = works[name]
         one = Attempt(attempt.task_id, attempt.number + number)
-        output = backend.execute(work, {}, one, lambda done, total: None, lambda: ended.is_set() or wish.is_set())
+        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or wish.is_set())
         written.append(output)
 
     with ExitStack() as calls:
@@ -67,10 +66,10 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
         wait_until(lambda: len(tracker.getActiveJobsIds()) == QUEUED + 1, "the small table's job waits")
         cancelled[0].set()
         # What is of the big table never ends by itself: first come first served, the small one would wait forever.
-        assert quick.ends_within(60.0)
+        assert quick.ends_within(90.0)
         assert quick.raised is None
         assert [output.rows_written for output in written] == [30]
-        assert big[0].ends_within(60.0)
+        assert big[0].ends_within(90.0)
         assert [call.is_alive() for call in big] == [False, *[True] * (QUEUED - 1)]
 
 
@@ -81,7 +80,7 @@ def works_of(world: World, *names: str) -> dict[str, tuple[Attempt, RewriteInput
     handed = world.poll(world.optimizer(threads=len(names)), *range(1, len(names) + 1))
     works = {}
     for task in handed:
-        work = codec.decode_input(pb.RewriteInput.FromString(task.payload))
+        work = rewrite_input(task.work)
         works[work.table.table] = task.attempt, work
     return works
 

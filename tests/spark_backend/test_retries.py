@@ -10,13 +10,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType
-from amoro_core.protocol import codec
-from amoro_core.protocol import rewrite_pb2 as pb
 from tests.acceptance.tables import assert_optimized_once, look, name_of, unreferenced_files
 from tests.services.world import World
 from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.spark import kill, python_workers
 from tests.spark_backend.stuck import in_thread, stuck_table
+from tests.work import rewrite_input, rewriting
 
 #: A local master with a number of failures of its own, which `spark.task.maxFailures` does not rule.
 PATIENT = "local[1,2]"
@@ -30,13 +29,13 @@ def test_a_task_that_spark_repeats_after_its_worker_was_killed_makes_one_result_
     process_id, optimizer = world.begin(OptimizingType.FULL, name_of(stuck.table)), world.optimizer()
     (task,) = world.poll(optimizer)
     world.optimizing.ack(optimizer, [task.attempt])
-    work = codec.decode_input(pb.RewriteInput.FromString(task.payload))
+    work = rewrite_input(task.work)
     ended = threading.Event()
     made: list[RewriteOutput] = []
     with open_backend(PATIENT, tmp_path) as backend:
 
         def execute() -> None:
-            made.append(backend.execute(work, {}, task.attempt, lambda done, total: None, ended.is_set))
+            made.append(rewriting(backend)(work, {}, task.attempt, lambda done, total: None, ended.is_set))
 
         with in_thread(execute, ended.set) as call:
             worker, file = stuck.wait_for_writer()
@@ -45,11 +44,11 @@ def test_a_task_that_spark_repeats_after_its_worker_was_killed_makes_one_result_
             stuck.mend()
             before = look(stuck.table)
             kill(worker)
-            assert call.ends_within(60.0)
+            assert call.ends_within(90.0)
         assert call.raised is None
     (output,) = made
     assert not file.exists()
-    assert world.optimizing.complete(optimizer, task.attempt, output)
+    assert world.complete(optimizer, task.attempt, output)
     world.committing.commit(process_id)
     assert_optimized_once(stuck.table, before)
     assert unreferenced_files(stuck.table) == set()

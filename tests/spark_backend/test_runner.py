@@ -14,7 +14,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.settings import Settings
 from amoro_optimizer.backends.spark.driver import SparkBackend
-from amoro_optimizer.backends.standalone import in_process
+from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.runner import OptimizerConfig, Runner
 from tests.acceptance.processes import wait_until
 from tests.acceptance.tables import assert_optimized_once, is_optimized, look, name_of, unreferenced_files
@@ -24,8 +24,8 @@ MB = 2**20
 SETTINGS = Settings(
     port=0,
     heartbeat_interval=timedelta(milliseconds=200),
-    heartbeat_timeout=timedelta(seconds=3),
-    start_to_close=timedelta(seconds=4),
+    heartbeat_timeout=timedelta(seconds=30),
+    start_to_close=timedelta(seconds=8),
 )
 
 
@@ -52,7 +52,7 @@ def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_
         coordinator.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
         stuck = stuck_table(catalog)
         table = coordinator.tables.ensure(parse_table(name_of(stuck.table)))
-        runner = Runner(config_for(coordinator, threads=2), backend.execute)
+        runner = Runner(config_for(coordinator, threads=2), backend)
         with in_thread(runner.run, lambda: runner.stop(at_once=True)):
             # The first worker loads the engine, which may take longer than an attempt has here.
             SparkContext.getOrCreate().parallelize([0], 1).count()
@@ -66,7 +66,7 @@ def test_an_attempt_that_the_coordinator_takes_back_is_stopped_and_the_next_one_
             (task,) = coordinator.optimizing.find_process(begun.process_id).tasks
             assert task.attempt == 2
             assert_optimized_once(stuck.table, before)
-            wait_until(lambda: not file.exists(), "the first attempt is stopped", 15.0)
+            wait_until(lambda: not file.exists(), "the first attempt is stopped")
             assert unreferenced_files(stuck.table) == set()
 
 
@@ -83,7 +83,7 @@ class Capacity:
 def test_the_number_of_threads_follows_the_capacity(tmp_path: Path) -> None:
     capacity = Capacity(1)
     with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
-        runner = Runner(config_for(coordinator, threads=1), in_process(64 * MB), capacity)
+        runner = Runner(config_for(coordinator, threads=1), InProcess(), capacity)
         with in_thread(runner.run, runner.stop) as call:
             for cores in (1, 3, 2, 4):
                 capacity.cores = cores
@@ -94,6 +94,6 @@ def test_the_number_of_threads_follows_the_capacity(tmp_path: Path) -> None:
 
 def test_without_capacity_the_number_of_threads_stays(tmp_path: Path) -> None:
     with app.running(tmp_path / "home", SETTINGS, watch=False) as coordinator:
-        runner = Runner(config_for(coordinator, threads=2), in_process(64 * MB))
+        runner = Runner(config_for(coordinator, threads=2), InProcess())
         with in_thread(runner.run, runner.stop):
             wait_until(lambda: threads_of(coordinator) == [2], "two threads are registered")

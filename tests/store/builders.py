@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from amoro_core.model.commits import SnapshotAdded
 from amoro_core.model.processes import (
     CatalogConfig,
     CommitAttempt,
@@ -26,7 +27,7 @@ from amoro_core.model.tables import (
     TableRuntime,
 )
 from amoro_core.store import optimizers, processes, tables, tasks
-from amoro_core.store.database import Database
+from amoro_core.store.database import Connection
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 RECEIPT = Receipt(12, 1, 3, 0, 0, 1200, 1000, 50, 50, 2**62 + 1, 2**62, 4000)
@@ -123,10 +124,7 @@ def attempt(owner: OptimizingProcess, number: int = 1, **fields: Any) -> CommitA
     base = CommitAttempt(
         process_id=owner.process_id,
         number=number,
-        snapshot_id=2**62 + number,
-        parent_snapshot_id=owner.snapshot_id,
-        sequence_number=10,
-        manifest_list="file:///w/db/t/metadata/snap.avro",
+        evidence=SnapshotAdded(2**62 + number, owner.snapshot_id, 10, ("file:///w/db/t/data/o.parquet",)),
         payload=b"\x00payload",
         groups=(1, 2),
         files=("file:///w/db/t/data/o.parquet",),
@@ -171,7 +169,7 @@ def stages(owner: OptimizingProcess) -> list[OptimizingTask]:
     ]
 
 
-def add_stages(db: Database) -> list[OptimizingTask]:
+def add_stages(db: Connection) -> list[OptimizingTask]:
     """A table, its running process, an optimizer, and one task in each status."""
     owner = processes.add(db, process(tables.add(db, runtime())))
     optimizers.add(db, optimizer())

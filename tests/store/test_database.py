@@ -1,6 +1,8 @@
 """One writer with group commit, readers of one moment, fencing, and what a crash leaves."""
 
+import re
 import resource
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -16,28 +18,27 @@ import pytest
 
 from amoro_core.errors import AlreadyExists, Fenced, StorageFull, StoreFailed
 from amoro_core.store import catalogs, tokens
-from amoro_core.store.database import MAX_BATCH, Database, Store
-from amoro_core.store.rows import execute, select, select_one
+from amoro_core.store.database import MAX_BATCH, Connection, Store
 from tests.store.builders import catalog
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30.0
+SECONDS = 90.0
 
 
-def _save(kind: str, size: int = 1) -> Callable[[Database], str]:
-    def run(db: Database) -> str:
+def _save(kind: str, size: int = 1) -> Callable[[Connection], str]:
+    def run(db: Connection) -> str:
         tokens.save(db, kind, "x" * size)
         return kind
 
     return run
 
 
-def _kinds(db: Database) -> list[str]:
-    return [row["kind"] for row in select(db, "SELECT kind FROM token ORDER BY kind")]
+def _kinds(db: Connection) -> list[str]:
+    return [row["kind"] for row in db.select("SELECT kind FROM token ORDER BY kind")]
 
 
-def _pragma(db: Database, name: str) -> Any:
-    row = select_one(db, f"PRAGMA {name}")
+def _pragma(db: Connection, name: str) -> Any:
+    row = db.select_one(f"PRAGMA {name}")
     return row and row[name]
 
 
@@ -49,7 +50,7 @@ class Held:
         self._write = store.submit(self._wait)
         assert self._entered.wait(SECONDS)
 
-    def _wait(self, _: Database) -> None:
+    def _wait(self, _: Connection) -> None:
         self._entered.set()
         assert self._release.wait(SECONDS)
 
@@ -64,7 +65,7 @@ def test_write_returns_what_the_function_returns_and_keeps_what_it_wrote(store: 
 
 
 def test_write_that_raises_takes_back_what_it_wrote_and_raises_here(store: Store) -> None:
-    def run(db: Database) -> None:
+    def run(db: Connection) -> None:
         tokens.save(db, "admin", "x")
         raise KeyError("own")
 
@@ -77,13 +78,13 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
     held = Held(store)
     first = store.submit(_save("first"))
 
-    def broken(db: Database) -> None:
+    def broken(db: Connection) -> None:
         tokens.save(db, "broken", "x")
         raise AlreadyExists("me")
 
     second = store.submit(broken)
 
-    def look(db: Database) -> tuple[list[str], list[str], bool]:
+    def look(db: Connection) -> tuple[list[str], list[str], bool]:
         return _kinds(db), store.read(_kinds), first.done()
 
     third = store.submit(look)
@@ -99,7 +100,7 @@ def test_waiting_writes_share_a_transaction_and_one_that_raises_takes_only_itsel
 def test_error_of_the_database_takes_only_its_own_write_back(store: Store) -> None:
     held = Held(store)
     good = store.submit(_save("good"))
-    bad = store.submit(lambda db: execute(db, "INSERT INTO token (kind, token_hash) VALUES ('bad', '')"))
+    bad = store.submit(lambda db: db.execute("INSERT INTO token (kind, token_hash) VALUES ('bad', '')"))
     held.release()
     assert good.result(SECONDS) == "good"
     with pytest.raises(StoreFailed, match="CHECK constraint failed") as failure:
@@ -112,7 +113,7 @@ def test_more_writes_than_fit_in_a_batch_all_run_in_order(store: Store) -> None:
     held = Held(store)
     order: list[int] = []
 
-    def note(number: int, _: Database) -> None:
+    def note(number: int, _: Connection) -> None:
         order.append(number)
 
     futures = [store.submit(partial(note, number)) for number in range(MAX_BATCH + 3)]
@@ -126,7 +127,7 @@ def test_more_writes_than_fit_in_a_batch_all_run_in_order(store: Store) -> None:
 def test_write_that_ends_the_shared_transaction_fails_the_whole_batch(store: Store, end: str) -> None:
     held = Held(store)
     first = store.submit(_save("first"))
-    ending = store.submit(lambda db: execute(db, end))
+    ending = store.submit(lambda db: db.execute(end))
     last = store.submit(_save("last"))
     held.release()
     for future in (first, ending, last):
@@ -136,9 +137,9 @@ def test_write_that_ends_the_shared_transaction_fails_the_whole_batch(store: Sto
 
 
 def test_failing_commit_fails_the_whole_batch(store: Store) -> None:
-    def orphan(db: Database) -> None:
-        execute(db, "PRAGMA defer_foreign_keys = ON")
-        execute(db, "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)")
+    def orphan(db: Connection) -> None:
+        db.execute("PRAGMA defer_foreign_keys = ON")
+        db.execute("INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)")
 
     held = Held(store)
     first, second = store.submit(_save("first")), store.submit(orphan)
@@ -154,8 +155,8 @@ def test_full_disk_fails_the_batch_by_name_and_the_store_goes_on(store: Store) -
     store.write(_save("before"))
     limit = store.read(lambda db: _pragma(db, "page_count")) + 4
 
-    def set_limit(pages: int) -> Callable[[Database], Any]:
-        return lambda db: select(db, f"PRAGMA max_page_count = {pages}")
+    def set_limit(pages: int) -> Callable[[Connection], Any]:
+        return lambda db: db.select(f"PRAGMA max_page_count = {pages}")
 
     store.write(set_limit(limit))
     held = Held(store)
@@ -196,7 +197,7 @@ def test_failing_disk_fails_the_batch_and_the_store_goes_on(path: Path, store: S
 def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
     """Read, decide, write in one function is atomic: a counter that 16 threads raise misses nothing."""
 
-    def increment(db: Database) -> int:
+    def increment(db: Connection) -> int:
         value = int(tokens.find(db, "counter") or 0) + 1
         tokens.save(db, "counter", str(value))
         return value
@@ -223,7 +224,7 @@ def test_threads_hammering_lose_no_write_and_no_increment(store: Store) -> None:
 def test_read_is_of_one_moment(store: Store) -> None:
     store.write(_save("a"))
 
-    def twice(db: Database) -> tuple[list[str], list[str]]:
+    def twice(db: Connection) -> tuple[list[str], list[str]]:
         before = _kinds(db)
         store.write(_save("b"))
         return before, _kinds(db)
@@ -273,7 +274,7 @@ def test_closing_finishes_what_waits_and_refuses_what_comes(path: Path) -> None:
 def test_reader_that_outlives_the_store_closes_its_connection(path: Path) -> None:
     store = Store.open(path)
 
-    def run(db: Database) -> list[str]:
+    def run(db: Connection) -> list[str]:
         store.close()
         return _kinds(db)
 
@@ -292,13 +293,62 @@ def test_paused_coordinator_is_fenced_off_by_a_newer_one(path: Path) -> None:
             assert old.read(_kinds) == ["new", "old"]
 
 
+def test_a_store_knows_that_a_newer_coordinator_owns_its_database(path: Path) -> None:
+    with Store.open(path) as old:
+        old.require_own()
+        with Store.open(path) as new:
+            with pytest.raises(Fenced, match="another coordinator has opened the state database since"):
+                old.require_own()
+            new.require_own()
+
+
+def _remove(path: Path) -> None:
+    path.unlink()
+
+
+def _replace(path: Path) -> None:
+    shutil.copy(path, path.with_name("backup.db"))
+    path.with_name("backup.db").rename(path)
+
+
+def _move_directory(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize(("lose", "word"), [(_remove, "gone"), (_replace, "another file"), (_move_directory, "gone")])
+def test_nothing_is_written_to_a_database_that_has_lost_its_name(
+    tmp_path: Path, lose: Callable[[Path], None], word: str
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    path = home / "amoro.db"
+    with Store.open(path) as store:
+        store.write(_save("kept"))
+        lose(path)
+        said = f"the state database {path} is {word} since it was opened"
+        with pytest.raises(Fenced, match=f"^{re.escape(said)}$"):
+            store.write(_save("lost"))
+        with pytest.raises(Fenced, match=f"^{re.escape(said)}$"):
+            store.require_own()
+
+
+def test_a_store_that_is_fenced_reads_and_writes_nothing_more(path: Path) -> None:
+    with Store.open(path) as store:
+        store.fence(Fenced("first", hint="do this"))
+        store.fence(Fenced("second"))
+        for ask in (store.read, store.write):
+            with pytest.raises(Fenced) as caught:
+                ask(_kinds)
+            assert (caught.value.message, caught.value.hint) == ("first", "do this")
+
+
 def test_pragmas_are_in_force(store: Store) -> None:
-    def pragmas(db: Database) -> dict[str, Any]:
+    def pragmas(db: Connection) -> dict[str, Any]:
         return {name: _pragma(db, name) for name in ("journal_mode", "synchronous", "foreign_keys", "query_only")}
 
     assert store.write(pragmas) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "query_only": 0}
     assert store.read(pragmas)["query_only"] == 1
-    assert store.write(lambda db: select(db, "PRAGMA busy_timeout")) == [{"timeout": 5000}]
+    assert store.write(lambda db: db.select("PRAGMA busy_timeout")) == [{"timeout": 5000}]
 
 
 def test_files_are_readable_by_their_owner_alone(path: Path) -> None:

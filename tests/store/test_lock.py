@@ -1,6 +1,7 @@
 """One coordinator on a state directory."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.errors import StateDirectoryLocked
+from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.store.lock import StateLock
 
 HOLD = """
@@ -56,7 +57,17 @@ def test_refusal_without_a_usable_coordinator_file_still_names_the_directory(tmp
         (tmp_path / "coordinator.json").write_text(text)
     with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as refusal:
         StateLock.acquire(tmp_path, timeout=timedelta(milliseconds=1))
-    assert refusal.value.message == f"another coordinator works on the state directory {tmp_path}"
+    assert refusal.value.message == f"another coordinator works on the state directory {tmp_path} (pid {os.getpid()})"
+
+
+def test_who_holds_it_for_one_command_is_named_as_such_and_will_soon_be_gone(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path, passing=True), pytest.raises(StateDirectoryLocked) as refusal:
+        StateLock.acquire(tmp_path)
+    assert refusal.value.message == f"another command works on the state directory {tmp_path} (pid {os.getpid()})"
+    assert refusal.value.passing
+    with StateLock.acquire(tmp_path), pytest.raises(StateDirectoryLocked) as later:
+        StateLock.acquire(tmp_path)
+    assert not later.value.passing
 
 
 def test_lock_is_waited_for_until_it_is_free(tmp_path: Path) -> None:
@@ -77,3 +88,15 @@ def test_released_lock_is_free_and_a_second_release_does_nothing(tmp_path: Path)
     with StateLock.acquire(tmp_path):
         pass
     assert stat.S_IMODE((tmp_path / "amoro.lock").stat().st_mode) == 0o600
+
+
+def test_a_lock_knows_when_its_file_is_gone_or_another_one(tmp_path: Path) -> None:
+    with StateLock.acquire(tmp_path) as lock:
+        lock.require_own(tmp_path)
+        (tmp_path / "amoro.lock").unlink()
+        with pytest.raises(Fenced, match=f"the lock of the state directory {tmp_path} is gone since it was taken"):
+            lock.require_own(tmp_path)
+        with StateLock.acquire(tmp_path) as other:
+            with pytest.raises(Fenced, match="is another file since it was taken"):
+                lock.require_own(tmp_path)
+            other.require_own(tmp_path)

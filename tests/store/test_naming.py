@@ -5,9 +5,9 @@ from pathlib import Path
 from amoro_cli.launcher import Kind
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tables import parse_table
-from amoro_core.naming import names_in
 from amoro_core.store import catalogs, groups, processes, tables
 from amoro_core.store.database import Store
+from amoro_core.store.naming import names_in
 
 from .builders import process, runtime
 

@@ -32,8 +32,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
 from amoro_core.store import commits, groups, optimizers, processes, tables, tasks
-from amoro_core.store.database import Database, Store
-from amoro_core.store.rows import select
+from amoro_core.store.database import Connection, Store
 from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
 
 # Processes
@@ -103,7 +102,7 @@ def test_unknown_process_is_named(store: Store) -> None:
 
 
 def test_process_is_found_by_a_unique_prefix_of_six_characters(store: Store) -> None:
-    def fill(db: Database) -> None:
+    def fill(db: Connection) -> None:
         for name in ("0199aaaa-1", "0199aaab-2", "0199aaab-23"):
             processes.add(db, process(tables.add(db, runtime(name)), name))
 
@@ -126,7 +125,7 @@ def test_process_is_found_by_a_unique_prefix_of_six_characters(store: Store) -> 
 
 
 def test_processes_are_listed_newest_first_and_active_ones_oldest_first(store: Store) -> None:
-    def fill(db: Database) -> tuple[int, int]:
+    def fill(db: Connection) -> tuple[int, int]:
         one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
         processes.add(db, _ended(process(one, "p-a", created_at=minutes(1))))
         processes.add(db, process(one, "p-b", created_at=minutes(2)))
@@ -175,7 +174,7 @@ def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
 
 
 def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store: Store) -> None:
-    def fill(db: Database) -> None:
+    def fill(db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
         for name, minute in (("p-a", 2), ("p-b", 1), ("p-c", 1)):
             owner = processes.add(db, process(tables.add(db, runtime(name)), name, created_at=minutes(minute)))
@@ -187,7 +186,7 @@ def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store:
     store.write(fill)
 
     def order(group: str, limit: int | None = None, per_process: int | None = None) -> list[str]:
-        planned = store.read(lambda db: tasks.list_planned(db, group, limit, per_process))
+        planned = store.read(lambda db: tasks.list_planned(db, group, ("rewrite",), limit, per_process))
         return [str(each.task_id) for each in planned]
 
     everything = [f"p-{letter}-{number}" for letter in "bca" for number in (1, 2, 10)]
@@ -203,7 +202,7 @@ def test_task_handed_out_is_no_longer_planned(store: Store) -> None:
     made = store.write(add_stages)
     scheduled = machine.advance(made[0], machine.Schedule(OptimizerThread("optimizer-1", 3)), minutes(5))
     assert store.write(lambda db: tasks.save(db, scheduled)) == scheduled
-    assert store.read(lambda db: tasks.list_planned(db, "default")) == []
+    assert store.read(lambda db: tasks.list_planned(db, "default", ("rewrite",))) == []
     assert store.read(tasks.list_held) == [scheduled, *made[1:3]]
 
 
@@ -239,7 +238,7 @@ def test_ten_thousand_tasks_are_added_and_handed_out(store: Store) -> None:
     owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
     many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
     store.write(lambda db: tasks.add_many(db, many))
-    assert store.read(lambda db: tasks.list_planned(db, "default", 3)) == [each for each, _ in many[:3]]
+    assert store.read(lambda db: tasks.list_planned(db, "default", ("rewrite",), 3)) == [each for each, _ in many[:3]]
     assert store.read(lambda db: tasks.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
 
 
@@ -259,7 +258,7 @@ _events: st.SearchStrategy[machine.TaskEvent] = st.one_of(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(st.lists(_events, max_size=25))
 def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, events: list[machine.TaskEvent]) -> None:
-    def begin(db: Database) -> OptimizingTask:
+    def begin(db: Connection) -> OptimizingTask:
         count = len(tables.list_tables(db))
         if count == 0:
             optimizers.add(db, optimizer())
@@ -282,7 +281,7 @@ def test_every_task_that_the_machine_makes_is_a_possible_row(store: Store, event
 
 
 def test_commit_attempts_are_read_as_they_were_sent_in_order(store: Store) -> None:
-    def fill(db: Database) -> OptimizingProcess:
+    def fill(db: Connection) -> OptimizingProcess:
         owner = processes.add(db, process(tables.add(db, runtime())))
         commits.add(db, attempt(owner, 2, groups=(), files=(), metadata_files=()))
         commits.add(db, attempt(owner, 1))
@@ -302,14 +301,14 @@ OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 @pytest.mark.parametrize("known", CommitOutcome)
 @pytest.mark.parametrize("said", CommitOutcome)
 def test_outcome_that_is_certain_stays(store: Store, known: CommitOutcome, said: CommitOutcome) -> None:
-    def fill(db: Database) -> OptimizingProcess:
+    def fill(db: Connection) -> OptimizingProcess:
         owner = processes.add(db, process(tables.add(db, runtime())))
         commits.add(db, attempt(owner, outcome=known))
         return owner
 
     owner = store.write(fill)
 
-    def save(db: Database) -> None:
+    def save(db: Connection) -> None:
         commits.save_outcome(db, owner.process_id, 1, said)
 
     if said is known or (known in OPEN and said is not CommitOutcome.SENT):
@@ -334,8 +333,8 @@ def test_every_stage_is_among_the_builders() -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: tasks.list_planned(db, "default"), "table_process_active_by_time"),
-        (lambda db: tasks.list_planned(db, "default"), "task_runtime_planned"),
+        (lambda db: tasks.list_planned(db, "default", ("rewrite",)), "table_process_active_by_time"),
+        (lambda db: tasks.list_planned(db, "default", ("rewrite",)), "task_runtime_planned"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
         (processes.list_active, "table_process_active_by_time"),
@@ -343,17 +342,17 @@ def test_every_stage_is_among_the_builders() -> None:
     ],
 )
 def test_what_is_asked_often_is_answered_by_an_index(
-    store: Store, ask: Callable[[Database], object], index: str
+    store: Store, ask: Callable[[Connection], object], index: str
 ) -> None:
     """So that polls and sweeps cost nothing that grows with the history."""
     store.write(add_stages)
 
-    def explain(db: Database) -> list[str]:
+    def explain(db: Connection) -> list[str]:
         asked: list[str] = []
-        db.conn.set_trace_callback(asked.append)
+        db.raw.set_trace_callback(asked.append)
         ask(db)
-        db.conn.set_trace_callback(None)
-        plans = [select(db, f"EXPLAIN QUERY PLAN {sql}") for sql in asked if sql.startswith("SELECT")]
+        db.raw.set_trace_callback(None)
+        plans = [db.select(f"EXPLAIN QUERY PLAN {sql}") for sql in asked if sql.startswith("SELECT")]
         return [row["detail"] for plan in plans for row in plan]
 
     steps = store.read(explain)

@@ -1,23 +1,24 @@
 """Migrations, and rows that the database refuses because they are impossible."""
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlite_utils import Database
 
 from amoro_core.errors import StoreFailed
 from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import commits, processes, tables
+from amoro_core.model.tokens import AccessToken, Role
+from amoro_core.store import access_tokens, commits, processes, tables
+from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.migrations import MIGRATIONS, applied, migrate
-from amoro_core.store.rows import execute, select, select_one
+from amoro_core.store.migrations import MIGRATIONS, applied, create_access_tokens, migrate, name_roles_of_tokens
 from tests.store.builders import add_stages, attempt, process, runtime
 
 
-def _schema(db: Database) -> list[dict[str, Any]]:
-    return select(db, "SELECT type, name, sql FROM sqlite_master ORDER BY name")
+def _schema(db: Connection) -> list[dict[str, Any]]:
+    return db.select("SELECT type, name, sql FROM sqlite_master ORDER BY name")
 
 
 def test_migrations_are_applied_once(path: Path) -> None:
@@ -32,19 +33,39 @@ def test_migrations_are_applied_once(path: Path) -> None:
 
 
 def test_new_migration_is_applied_to_what_is_there(store: Store) -> None:
-    def add_colour(db: Database) -> None:
-        execute(db, "ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
+    def add_colour(db: Connection) -> None:
+        db.execute("ALTER TABLE token ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'")
 
     store.write(lambda db: migrate(db, (*MIGRATIONS, add_colour)))
     assert store.read(applied) == len(MIGRATIONS) + 1
-    rows = store.read(lambda db: select(db, "SELECT number, name FROM schema_migration ORDER BY number"))
+    rows = store.read(lambda db: db.select("SELECT number, name FROM schema_migration ORDER BY number"))
     names = [step.__name__ for step in (*MIGRATIONS, add_colour)]
     assert rows == [{"number": number, "name": name} for number, name in enumerate(names, 1)]
 
 
+def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> None:
+    def earlier(db: Connection) -> None:
+        db.execute("DROP TABLE access_token")
+        create_access_tokens(db)
+        insert = "INSERT INTO access_token VALUES (:name, :kind, :hash, 5)"
+        for name, kind in (("a", "admin"), ("b", "enrolment")):
+            db.execute(insert, {"name": name, "kind": kind, "hash": f"hash-of-{name}"})
+        name_roles_of_tokens(db)
+
+    store.write(earlier)
+    kept = store.read(lambda db: access_tokens.list_page(db, "", 9))
+    assert [(token.name, token.role, token.token_hash, token.created_at.timestamp()) for token in kept] == [
+        ("a", Role.ADMIN, "hash-of-a", 0.005),
+        ("b", Role.ENROLMENT, "hash-of-b", 0.005),
+    ]
+    made = AccessToken("c", Role.VIEWER, "hash-of-c", kept[0].created_at)
+    assert store.write(lambda db: access_tokens.add(db, made)) == made
+    assert store.read(lambda db: access_tokens.find_by_hash(db, "hash-of-c")) == made
+
+
 def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
-    def break_off(db: Database) -> None:
-        execute(db, "CREATE TABLE half (a INTEGER) STRICT")
+    def break_off(db: Connection) -> None:
+        db.execute("CREATE TABLE half (a INTEGER) STRICT")
         raise RuntimeError("power cut")
 
     before = store.read(_schema)
@@ -57,18 +78,20 @@ def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
 def test_database_of_a_newer_version_is_refused_and_not_touched(path: Path) -> None:
     newer = len(MIGRATIONS) + 1
     with Store.open(path) as store:
-        store.write(lambda db: execute(db, "INSERT INTO schema_migration VALUES (?, 'to_come')", (newer,)))
+        store.write(
+            lambda db: db.execute("INSERT INTO schema_migration VALUES (:number, 'to_come')", {"number": newer})
+        )
     with pytest.raises(StoreFailed, match=f"has schema {newer}, this version knows {newer - 1}"):
         Store.open(path)
-    db = Database(path)
+    db = Connection(sqlite3.connect(path))
     try:
-        assert select_one(db, "SELECT epoch FROM coordinator_epoch") == {"epoch": 1}
+        assert db.select_one("SELECT epoch FROM coordinator_epoch") == {"epoch": 1}
     finally:
         db.close()
 
 
 def test_every_table_is_strict(store: Store) -> None:
-    rows = store.read(lambda db: select(db, "SELECT name, strict FROM pragma_table_list WHERE schema = 'main'"))
+    rows = store.read(lambda db: db.select("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'"))
     assert {row["name"] for row in rows if not row["strict"] and not row["name"].startswith("sqlite_")} == set()
 
 
@@ -81,10 +104,11 @@ def test_every_table_is_strict(store: Store) -> None:
         ("table_process", "process_type", OptimizingType),
         ("task_runtime", "status", TaskStatus),
         ("commit_attempt", "outcome", CommitOutcome),
+        ("access_token", "role", Role),
     ],
 )
 def test_checks_name_just_the_words_of_the_model(store: Store, table: str, column: str, words: Any) -> None:
-    row = store.read(lambda db: select_one(db, "SELECT sql FROM sqlite_master WHERE name = ?", (table,)))
+    row = store.read(lambda db: db.select_one("SELECT sql FROM sqlite_master WHERE name = :name", {"name": table}))
     assert row is not None
     check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
     assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
@@ -152,14 +176,14 @@ FREE = "optimizer_id = NULL, thread_id = NULL"
 def test_impossible_row_is_refused(store: Store, change: str) -> None:
     store.write(add_stages)
     with pytest.raises(StoreFailed, match=r"constraint failed|cannot store"):
-        store.write(lambda db: execute(db, change))
+        store.write(lambda db: db.execute(change))
 
 
 @pytest.mark.parametrize("first", ["running", "committing", "commit_unknown"])
 @pytest.mark.parametrize("second", ["running", "committing", "commit_unknown"])
 @pytest.mark.parametrize("same", ["table_id", "table_uuid"])
 def test_second_active_process_on_a_table_is_refused(store: Store, first: str, second: str, same: str) -> None:
-    def run(db: Database) -> None:
+    def run(db: Connection) -> None:
         one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
         processes.add(db, process(one, "p-1", status=ProcessStatus(first)))
         other = {"table_id": one.table_id} if same == "table_id" else {"table_uuid": one.uuid}
@@ -167,13 +191,13 @@ def test_second_active_process_on_a_table_is_refused(store: Store, first: str, s
         processes.add(db, ended)
 
     store.write(run)
-    change = "UPDATE table_process SET status = ?, finished_at_ms = NULL WHERE process_id = 'p-2'"
+    change = "UPDATE table_process SET status = :status, finished_at_ms = NULL WHERE process_id = 'p-2'"
     with pytest.raises(StoreFailed, match=rf"UNIQUE constraint failed: table_process\.{same}"):
-        store.write(lambda db: execute(db, change, (second,)))
+        store.write(lambda db: db.execute(change, {"status": second}))
 
 
 def test_second_commit_of_a_process_is_refused(store: Store) -> None:
-    def run(db: Database) -> None:
+    def run(db: Connection) -> None:
         owner = processes.add(db, process(tables.add(db, runtime())))
         commits.add(db, attempt(owner, 1, outcome=CommitOutcome.DONE))
         commits.add(db, attempt(owner, 2))
@@ -181,4 +205,4 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
     store.write(run)
     again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"
     with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id"):
-        store.write(lambda db: execute(db, again))
+        store.write(lambda db: db.execute(again))

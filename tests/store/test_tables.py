@@ -21,7 +21,7 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.store import catalogs, groups, optimizers, partitions, processes, tables, tokens
-from amoro_core.store.database import Database, Store
+from amoro_core.store.database import Connection, Store
 from amoro_core.store.rows import from_ms, to_ms
 from tests.store.builders import NOW, add_stages, catalog, full_runtime, minutes, optimizer, process, runtime
 
@@ -95,7 +95,7 @@ def test_table_is_known_once_by_its_whole_name(store: Store) -> None:
 
 
 def test_tables_are_listed_by_name_of_one_catalog_or_in_one_status(store: Store) -> None:
-    def fill(db: Database) -> None:
+    def fill(db: Connection) -> None:
         for name in (("cat", ("db",), "b"), ("cat", ("db",), "a"), ("ant", ("z",), "c")):
             tables.add(db, runtime(identifier=TableIdentifier(*name)))
         pending = tables.list_tables(db)[0]
@@ -112,7 +112,7 @@ def test_tables_are_listed_by_name_of_one_catalog_or_in_one_status(store: Store)
 
 
 def test_one_table_under_two_names_is_found_by_uuid(store: Store) -> None:
-    def fill(db: Database) -> tuple[int, int]:
+    def fill(db: Connection) -> tuple[int, int]:
         first = tables.add(db, runtime("z", uuid="same"))
         second = tables.add(db, runtime("a", uuid="same"))
         tables.add(db, runtime("other"))
@@ -124,7 +124,7 @@ def test_one_table_under_two_names_is_found_by_uuid(store: Store) -> None:
 
 
 def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_given_again(store: Store) -> None:
-    def fill(db: Database) -> int:
+    def fill(db: Connection) -> int:
         table = tables.add(db, runtime())
         partitions.record(db, table.table_id, [PartitionKey(0, ())], OptimizingType.FULL, NOW)
         processes.add(db, process(table, status=ProcessStatus.FAILED, finished_at=NOW))
@@ -140,7 +140,7 @@ def test_removed_table_is_forgotten_with_all_that_is_its_own_and_its_id_is_not_g
 
 @pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN])
 def test_table_with_an_active_process_is_not_removed(store: Store, status: ProcessStatus) -> None:
-    def fill(db: Database) -> int:
+    def fill(db: Connection) -> int:
         table = tables.add(db, runtime())
         processes.add(db, process(table, status=status))
         return table.table_id
@@ -182,7 +182,7 @@ _keys = st.builds(PartitionKey, st.integers(0, 3), st.lists(st.none() | st.binar
 def test_last_times_are_kept_by_type_and_partition(store: Store) -> None:
     first, second, other_spec = PartitionKey(0, (b"\x01",)), PartitionKey(0, (None,)), PartitionKey(1, (b"\x01",))
 
-    def fill(db: Database) -> int:
+    def fill(db: Connection) -> int:
         table_id = tables.add(db, runtime()).table_id
         partitions.record(db, table_id, [first, second], OptimizingType.MINOR, minutes(1))
         partitions.record(db, table_id, [first], OptimizingType.MAJOR, minutes(2))
@@ -201,7 +201,7 @@ def test_last_times_are_kept_by_type_and_partition(store: Store) -> None:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50)
 @given(st.sets(_keys, max_size=8))
 def test_partitions_never_run_into_each_other(store: Store, keys: set[PartitionKey]) -> None:
-    def fill(db: Database) -> int:
+    def fill(db: Connection) -> int:
         table_id = tables.add(db, runtime(f"t{len(tables.list_tables(db))}")).table_id
         partitions.record(db, table_id, keys, OptimizingType.FULL, NOW)
         return table_id
@@ -235,7 +235,7 @@ def test_optimizer_is_read_as_it_was_added_and_found_by_its_token(store: Store) 
 
 
 def test_optimizers_are_listed_by_registration_of_one_group_or_all(store: Store) -> None:
-    def fill(db: Database) -> None:
+    def fill(db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
         optimizers.add(db, optimizer("b", registered_at=minutes(2)))
         optimizers.add(db, optimizer("c", registered_at=minutes(1), group="spark"))

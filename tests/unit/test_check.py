@@ -161,6 +161,17 @@ def test_a_converted_file_has_from_one_position_to_all_its_rows(count: int) -> N
     check(record, SCANNED, facts_of(record))
 
 
+def test_a_converted_file_has_no_positions_only_where_that_is_a_mark() -> None:
+    record = output(delete_files=(replace(CONVERTED, record_count=0),), positions_written=0)
+    marks = with_group(
+        lambda one: replace(one, work=replace(one.work, marks_converted=True), output=record.groups[0].output)
+    )
+
+    with pytest.raises(CheckFailed, match="has 0 positions of 1000 rows"):
+        check(record, SCANNED, facts_of(record))
+    check(marks, SCANNED, facts_of(marks))
+
+
 def test_positions_without_bounds_admit_a_path_in_any_spelling() -> None:
     file = replace(C, path="/w/t/data/c")
     record = with_group(
@@ -261,7 +272,7 @@ CORRUPTIONS = {
         "reports 421 values of field 4",
     ),
     "fewer nulls reported": (data_output(metrics=metrics(140, 8)), "column-counts", "reports 8 nulls of field 2"),
-    "an equality delete": (delete_output(kind=DeleteKind.EQUALITY), "position-deletes", "no position delete file"),
+    "an equality delete": (delete_output(kind=DeleteKind.EQUALITY), "position-deletes", "not a position delete file"),
     "deletes for a rewritten file": (
         delete_output(referenced_data_file=A.path),
         "position-deletes",

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.formats.configurations import all_properties, effective_config
 from amoro_core.model.config import (
     EffectiveProperty,
     Enabled,
@@ -12,7 +13,6 @@ from amoro_core.model.config import (
     Origin,
     check_defaults,
     decide_enabled,
-    effective_config,
     effective_properties,
     parse_config,
 )
@@ -73,6 +73,7 @@ def test_every_property_is_read() -> None:
             "self-optimizing.full.trigger.interval": "86400000",
             "self-optimizing.full.rewrite-all-files": "false",
             "self-optimizing.filter": " day > '2026-01-01' ",
+            "self-optimizing.write-format": " Parquet ",
             "self-optimizing.min-plan-interval": "0",
             "self-optimizing.evaluation.fallback-interval": "86400000",
             "self-optimizing.evaluation.file-size.mse-tolerance": "1000",
@@ -98,6 +99,7 @@ def test_every_property_is_read() -> None:
         full_trigger_interval=timedelta(days=1),
         full_rewrite_all_files=False,
         filter="day > '2026-01-01'",
+        write_format="parquet",
         min_plan_interval=timedelta(0),
         evaluation_fallback_interval=timedelta(days=1),
         mse_tolerance=1000,
@@ -121,11 +123,13 @@ def test_size_limits_follow_from_the_target() -> None:
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
+        ("self-optimizing.write-format", "orc", "expected parquet, the only format that is written"),
         ("self-optimizing.allow-partial-commit", "yes", "expected true or false"),
         ("self-optimizing.target-size", "128MB", "expected a whole number"),
         ("self-optimizing.target-size", "1_000", "expected a whole number"),
         ("self-optimizing.target-size", "٣", "expected a whole number"),
         ("self-optimizing.target-size", "9223372036854775808", "expected a whole number of at most 64 bits"),
+        ("self-optimizing.target-size", "9" * 5000, "expected a whole number of at most 64 bits"),
         ("self-optimizing.target-size", "0", "expected a whole number of at least 1"),
         ("self-optimizing.max-file-count", "1", "expected a whole number of at least 2"),
         ("self-optimizing.quota", "-0.1", "expected a number of at least 0.0"),
@@ -144,7 +148,7 @@ def test_malformed_value_refuses_the_table_by_key_and_value(key: str, value: str
     error = refusal(key, value)
     assert error.message == f"property {key} has the malformed value {value!r}: {problem}"
     assert (error.reason, error.code, error.exit_status) == ("configuration", "AMORO-6001", 6)
-    assert error.hint == f"Mend it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
+    assert error.hint == f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it."
 
 
 @pytest.mark.parametrize("value", ["inf", "1e400"])
@@ -165,20 +169,33 @@ def test_effective_config_says_every_value_and_who_said_it() -> None:
     catalog = {
         "table.self-optimizing.quota": "0.1",
         "table.self-optimizing.group": "big",
+        "table.write.parquet.page-row-limit": "7",
         "self-optimizing.target-size": "1",
         "uri": "http://c",
     }
-    table = {"self-optimizing.quota": "a lot", "self-optimizing.enabled": "true", "self-optimizing.colour": "blue"}
+    table = {
+        "self-optimizing.quota": "a lot",
+        "self-optimizing.enabled": "true",
+        "self-optimizing.colour": "blue",
+        "write.parquet.bloom-filter-fpp.column.a": "0.1",
+    }
     found = {item.key: (item.value, item.origin) for item in effective_config(catalog, table)}
     assert found["self-optimizing.enabled"] == ("true", Origin.TABLE)
     assert found["self-optimizing.quota"] == ("a lot", Origin.TABLE)
     assert found["self-optimizing.group"] == ("big", Origin.CATALOG)
     assert found["self-optimizing.target-size"] == ("134217728", Origin.DEFAULT)
     assert found["self-optimizing.colour"] == ("blue", Origin.UNKNOWN)
+    assert found["write.parquet.bloom-filter-fpp.column.a"] == ("0.1", Origin.TABLE)
+    assert "write.parquet.bloom-filter-fpp.column.*" not in found
+    # Other writers know nothing of a catalog's defaults.
+    assert found["write.parquet.page-row-limit"] == ("20000", Origin.DEFAULT)
 
 
 def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
-    assert effective_config({}, {}) == tuple(
+    found = effective_config({}, {})
+    assert {item.origin for item in found} == {Origin.DEFAULT}
+    assert [item.key for item in found] == [known.key for known in all_properties() if "*" not in known.key]
+    assert found[:25] == tuple(
         EffectiveProperty(key, value, Origin.DEFAULT)
         for key, value in [
             ("self-optimizing.enabled", "false"),
@@ -197,6 +214,7 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
             ("self-optimizing.full.trigger.interval", "-1"),
             ("self-optimizing.full.rewrite-all-files", "true"),
             ("self-optimizing.filter", ""),
+            ("self-optimizing.write-format", ""),
             ("self-optimizing.min-plan-interval", "60000"),
             ("self-optimizing.evaluation.fallback-interval", "-1"),
             ("self-optimizing.evaluation.file-size.mse-tolerance", "0"),
@@ -260,12 +278,12 @@ def test_malformed_switch_refuses_the_table(table: dict[str, str], catalog: dict
         (
             {"table.self-optimizing.enabled": "maybe"},
             "property table.self-optimizing.enabled has the malformed value 'maybe': expected true or false",
-            "Mend the catalog's default, a key under table.",
+            "Fix the catalog's default, a key under table.",
         ),
         (
             {"table.self-optimizing.quota": "much"},
             "property self-optimizing.quota has the malformed value 'much': expected a number of at least 0.0",
-            "Mend the catalog's default, a key under table.",
+            "Fix the catalog's default, a key under table.",
         ),
     ],
 )

@@ -31,5 +31,5 @@ def test_whole_names_must_match(properties: dict[str, str], admitted: list[str])
 
 @pytest.mark.parametrize("key", ["database-filter", "table-filter"])
 def test_a_malformed_pattern_is_named_with_its_key(key: str) -> None:
-    with pytest.raises(InvalidArgument, match=rf"{key} is no regular expression: '\(a'"):
+    with pytest.raises(InvalidArgument, match=rf"{key} is not a regular expression: '\(a'"):
         discovery_filter({key: "(a"})

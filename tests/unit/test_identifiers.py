@@ -55,7 +55,7 @@ def test_what_names_no_table_is_refused_with_a_hint(text: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         parse_table(text)
     assert caught.value.message == f"{text!r} is not the name of a table"
-    assert caught.value.hint == "Write catalog.namespace.table; a part with a dot or a space stands in backticks."
+    assert caught.value.hint == "Write catalog.namespace.table; put a part with a dot or a space in backticks."
     assert caught.value.exit_status == 2
 
 

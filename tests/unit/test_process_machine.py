@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from amoro_core.errors import IllegalState
 from amoro_core.model.processes import (
+    Delay,
     OptimizerThread,
     OptimizingProcess,
     OptimizingTask,
@@ -22,6 +23,7 @@ from amoro_core.state import tasks as task_machine
 from amoro_core.state.processes import (
     TRANSITIONS,
     BeginCommit,
+    CommitDelayed,
     CommitRefuted,
     CommitSent,
     Committed,
@@ -39,6 +41,7 @@ from amoro_core.state.processes import (
     Wait,
     advance,
     decide,
+    is_refused_for_good,
 )
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -77,12 +80,14 @@ EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
     CommitSent: CommitSent(),
     Committed: Committed(RECEIPT),
     CommittedPartly: CommittedPartly(RECEIPT),
+    CommitDelayed: CommitDelayed("AMORO-1010", "no answer"),
     CommitUnclear: CommitUnclear("connection reset"),
     CommitRefuted: CommitRefuted(),
     TableGone: TableGone("AMORO-3002", "not there"),
     ProcessFailed: ProcessFailed("AMORO-5001", "conflict"),
     ProcessClosed: ProcessClosed("by hand"),
 }
+FIRST_DELAY = Delay("AMORO-1010", "no answer", LATER + timedelta(seconds=5))
 ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
 GONE = replace(
     COMMITTING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-3002", failure="not there"
@@ -108,6 +113,11 @@ RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     (ProcessStatus.COMMIT_UNKNOWN, Committed): replace(ENDED, status=ProcessStatus.SUCCESS),
     (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): replace(ENDED, status=ProcessStatus.PARTIAL),
     (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): COMMITTING,
+    (ProcessStatus.COMMITTING, CommitDelayed): replace(COMMITTING, delay=FIRST_DELAY),
+    (ProcessStatus.COMMIT_UNKNOWN, CommitDelayed): replace(UNKNOWN, delay=FIRST_DELAY),
+    (ProcessStatus.COMMITTING, ProcessClosed): replace(
+        COMMITTING, status=ProcessStatus.CLOSED, finished_at=LATER, failure="by hand"
+    ),
     (ProcessStatus.COMMITTING, TableGone): GONE,
     (ProcessStatus.COMMIT_UNKNOWN, TableGone): GONE,
 }
@@ -140,8 +150,53 @@ def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -
         )
         assert (process.finished_at is None) == process.status.is_active
         assert (process.receipt is not None) == (process.status in (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL))
+        assert process.delay is None or process.status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
         # An unknown commit is left through the table's word alone.
         assert unclear == (process.status is ProcessStatus.COMMIT_UNKNOWN)
+
+
+# Waiting
+
+
+def delayed(*events: ProcessEvent, process: OptimizingProcess = COMMITTING) -> OptimizingProcess:
+    for event in events:
+        process = advance(process, event, LATER)
+    return process
+
+
+REFUSED = CommitDelayed("AMORO-1013", "no right", refused=True)
+BUSY = CommitDelayed("AMORO-1010", "no answer")
+
+
+def test_a_commit_that_waits_is_tried_again_after_5_seconds_doubling_to_a_minute() -> None:
+    process, pauses = COMMITTING, []
+    for _ in range(6):
+        process = advance(process, BUSY, LATER)
+        assert process.delay is not None
+        pauses.append((process.delay.retry_at - LATER).total_seconds())
+    assert pauses == [5, 10, 20, 40, 60, 60]
+
+
+def test_an_attempt_does_not_shorten_the_pauses() -> None:
+    process = delayed(BUSY, CommitSent(), BUSY)
+    assert process.delay is not None
+    assert (process.delay.tries, process.delay.retry_at) == (2, LATER + timedelta(seconds=10))
+
+
+def test_three_refusals_in_a_row_are_a_refusal_for_good() -> None:
+    assert not is_refused_for_good(delayed(REFUSED, REFUSED))
+    assert is_refused_for_good(delayed(REFUSED, REFUSED, REFUSED))
+    assert not is_refused_for_good(delayed(REFUSED, REFUSED, BUSY, REFUSED))
+    assert not is_refused_for_good(delayed(BUSY, BUSY, BUSY, BUSY))
+    assert not is_refused_for_good(COMMITTING)
+
+
+def test_what_a_commit_waits_for_in_words() -> None:
+    assert COMMITTING.waiting == ""
+    when = "next try at 2026-01-02 03:05:10 UTC"
+    assert delayed(BUSY).waiting == f"waiting to commit: no answer, {when}"
+    unknown = delayed(BUSY, process=UNKNOWN)
+    assert unknown.waiting == f"waiting to know whether it was committed: no answer, {when}"
 
 
 # What follows from the tasks

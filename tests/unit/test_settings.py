@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from amoro_core.errors import InvalidSettings
+from amoro_core.model.processes import CatalogRules
 from amoro_core.settings import KEYS, Settings
 from amoro_core.settings_sources import file_schema, load_settings
 
@@ -27,8 +28,11 @@ DEFAULTS = (
     ("start-to-close", "2h", "default"),
     ("groups", "default", "default"),
     ("allowed-classes", "", "default"),
+    ("strict-locations", "false", "default"),
+    ("catalogs", "", "default"),
     ("history-keep", "30d", "default"),
     ("blocker-timeout", "1m", "default"),
+    ("catalog-timeout", "1m", "default"),
     ("refresh-external-catalogs.interval", "3m", "default"),
     ("refresh-external-catalogs.thread-count", "10", "default"),
     ("refresh-external-catalogs.queue-size", "1000000", "default"),
@@ -59,9 +63,9 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
             ("schedule-to-ack", "30s", "default"),
             ("start-to-close", "2h", "default"),
             ("groups", "b, c", "environment AMORO_GROUPS"),
-            ("allowed-classes", "", "default"),
+            *DEFAULTS[12:15],
             ("history-keep", "90m", f"file {path}"),
-            *DEFAULTS[-4:],
+            *DEFAULTS[-5:],
         )
     )
 
@@ -117,6 +121,60 @@ def test_exploration_is_set_by_amoros_keys_nested_or_dotted_or_by_the_environmen
         load_settings(tmp_path, None, {})
 
 
+RULES = "catalogs:\n  a_b:\n    allow-locations: [s3://b/x, /data]\n  a-b: {strict_locations: true}\n"
+
+
+def test_catalogs_have_allowed_prefixes_and_strictness_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "amoro.yaml"
+    path.write_text(RULES)
+    settings = load_settings(tmp_path, None, {})
+    assert settings.catalogs == (CatalogRules("a_b", ("s3://b/x", "/data")), CatalogRules("a-b", (), True))
+    assert [line for line in settings.described() if line[0].startswith("catalogs")] == [
+        ("catalogs.a_b.allow-locations", "s3://b/x, /data", f"file {path}"),
+        ("catalogs.a_b.strict-locations", "false", f"file {path}"),
+        ("catalogs.a-b.allow-locations", "", f"file {path}"),
+        ("catalogs.a-b.strict-locations", "true", f"file {path}"),
+    ]
+    assert settings.rules_of("a_b") == CatalogRules("a_b", ("s3://b/x", "/data"))
+    assert settings.rules_of("other") == CatalogRules("other")
+    path.write_text(RULES + "strict-locations: true\n")
+    assert load_settings(tmp_path, None, {}).rules_of("other") == CatalogRules("other", (), True)
+    assert load_settings(tmp_path, None, {}).rules_of("a_b").strict_locations
+
+
+def test_catalogs_of_the_environment_stand_in_place_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "amoro.yaml").write_text(RULES)
+    settings = load_settings(tmp_path, None, {"AMORO_CATALOGS": "{a_b: {allow-locations: [/own]}}"})
+    assert settings.catalogs == (CatalogRules("a_b", ("/own",)),)
+    assert settings.described()[14] == ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("[a]", "expected names of catalogs"),
+        ("{a: [/x]}", "expected allow-locations or strict-locations below a"),
+        ("{a: {allow: [/x]}}", "a has the unknown key 'allow'"),
+        ("{a: {allow-locations: /x}}", "expected a list of locations as allow-locations of a"),
+        ("{a: {allow-locations: [1]}}", "expected a list of locations"),
+        ("{a: {strict-locations: 'yes'}}", "expected true or false as strict-locations of a"),
+        (
+            "{a: {allow-locations: [lake/x]}}",
+            "'lake/x' among the allow-locations of a is not a location: it is neither",
+        ),
+        ("{a: {allow-locations: ['']}}", "'' among the allow-locations of a is not a location: it is empty"),
+        ("{a: {allow-locations: [/]}}", "'/' among the allow-locations of a is not a location: it is everything"),
+        ("{a: {allow-locations: [/x/../y]}}", "is not a location: it has a '..' segment"),
+        ("{a: {allow-locations: ['ftp://h/x']}}", "is not a location: the storage 'ftp' is not supported"),
+        ("{", "expected names of catalogs"),
+    ],
+)
+def test_malformed_rules_of_a_catalog_are_named(tmp_path: Path, value: str, why: str) -> None:
+    with pytest.raises(InvalidSettings, match="variable AMORO_CATALOGS: catalogs has the malformed") as error:
+        load_settings(tmp_path, None, {"AMORO_CATALOGS": value})
+    assert why in error.value.message
+
+
 SCHEMA = json.loads(resources.files("amoro_core").joinpath("settings.schema.json").read_text())
 
 
@@ -138,6 +196,9 @@ def test_the_schema_of_the_file_is_the_one_that_the_code_makes() -> None:
         ("heartbeat-interval: soon\n", False),
         ("groups: []\n", False),
         ("insecure: 'yes'\n", False),
+        (RULES.replace("strict_", "strict-"), True),
+        ("catalogs: {a: {allow: [/x]}}\n", False),
+        ("catalogs: {a: {strict-locations: 1}}\n", False),
         ("refresh-external-catalogs:\n  thread-count: 0\n", False),
     ],
 )
@@ -150,3 +211,44 @@ def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text:
     else:
         with pytest.raises(InvalidSettings):
             load_settings(tmp_path, None, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "heartbeat-interval: 2m",
+            "heartbeat-interval 2m (file {path}) is not below heartbeat-timeout 1m (default)",
+        ),
+        (
+            "heartbeat-interval: 20s\nheartbeat-timeout: 20s",
+            "heartbeat-interval 20s (file {path}) is not below heartbeat-timeout 20s (file {path})",
+        ),
+        ("metrics-port: 1261", "metrics-port 1261 (file {path}) is the same as port 1261 (default)"),
+        ("blocker-timeout: 25h", "blocker-timeout 25h (file {path}) is above 1d, the most that a blocker lasts"),
+        ("groups: [a, b, a]", "groups a, b, a (file {path}) names 'a' twice"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_named_with_who_said_them(
+    tmp_path: Path, written: str, said: str
+) -> None:
+    path = tmp_path / "amoro.yaml"
+    path.write_text(written)
+    with pytest.raises(InvalidSettings) as refused:
+        load_settings(tmp_path, None, {})
+    assert refused.value.message == said.format(path=path)
+    assert refused.value.hint
+
+
+def test_limits_of_settings_are_allowed_themselves(tmp_path: Path) -> None:
+    (tmp_path / "amoro.yaml").write_text("port: 0\nblocker-timeout: 1d\nheartbeat-interval: 59s\n")
+    assert load_settings(tmp_path, None, {}).blocker_timeout == timedelta(days=1)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 256, 7])
+def test_a_group_whose_name_nobody_could_type_is_refused(tmp_path: Path, name: object) -> None:
+    (tmp_path / "amoro.yaml").write_text(json.dumps({"groups": ["default", name]}))
+    with pytest.raises(InvalidSettings, match="expected a list of names of 1 to 255 characters without spaces"):
+        load_settings(tmp_path, None, {})
+    (tmp_path / "amoro.yaml").write_text(json.dumps({"groups": ["x" * 255]}))
+    assert load_settings(tmp_path, None, {}).groups == ("x" * 255,)

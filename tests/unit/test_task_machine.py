@@ -33,9 +33,9 @@ TWO = OptimizerThread("optimizer-2", 4)
 PLANNED = OptimizingTask(TaskId("0199-process", 3), 7, "default", TaskStatus.PLANNED, cost=10, partition="a=1")
 SCHEDULED = replace(PLANNED, status=TaskStatus.SCHEDULED, attempt=1, thread=ONE, scheduled_at=NOW)
 ACKED = replace(SCHEDULED, status=TaskStatus.ACKED, acked_at=NOW)
-SUCCESS = replace(ACKED, status=TaskStatus.SUCCESS, thread=None, finished_at=NOW)
+SUCCESS = replace(ACKED, status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=NOW)
 FAILED = replace(SUCCESS, status=TaskStatus.FAILED, failed_runs=1, failure_code="AMORO-1002", failure="no such file")
-CANCELED = replace(ACKED, status=TaskStatus.CANCELED, thread=None, finished_at=NOW, failure="closed")
+CANCELED = replace(ACKED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=NOW, failure="closed")
 STAGES = {task.status: task for task in (PLANNED, SCHEDULED, ACKED, SUCCESS, FAILED, CANCELED)}
 
 EVENTS: dict[type[TaskEvent], TaskEvent] = {
@@ -60,13 +60,16 @@ RESULTS: dict[tuple[TaskStatus, type[TaskEvent]], OptimizingTask] = {
         PLANNED, attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
     ),
     (TaskStatus.SCHEDULED, Cancel): replace(
-        SCHEDULED, status=TaskStatus.CANCELED, thread=None, finished_at=LATER, failure="process closed"
+        SCHEDULED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
     ),
-    (TaskStatus.ACKED, Succeed): replace(ACKED, status=TaskStatus.SUCCESS, thread=None, finished_at=LATER),
+    (TaskStatus.ACKED, Succeed): replace(
+        ACKED, status=TaskStatus.SUCCESS, thread=None, ended_on=ONE, finished_at=LATER
+    ),
     (TaskStatus.ACKED, Fail): replace(
         ACKED,
         status=TaskStatus.FAILED,
         thread=None,
+        ended_on=ONE,
         finished_at=LATER,
         failed_runs=1,
         failure_code="AMORO-1003",
@@ -76,7 +79,7 @@ RESULTS: dict[tuple[TaskStatus, type[TaskEvent]], OptimizingTask] = {
         PLANNED, attempt=1, lost_attempts=1, lost_optimizers=("optimizer-1",), failure="silent for 60 s"
     ),
     (TaskStatus.ACKED, Cancel): replace(
-        ACKED, status=TaskStatus.CANCELED, thread=None, finished_at=LATER, failure="process closed"
+        ACKED, status=TaskStatus.CANCELED, thread=None, ended_on=ONE, finished_at=LATER, failure="process closed"
     ),
     (TaskStatus.FAILED, Retry): replace(
         PLANNED, attempt=1, failed_runs=1, failure_code="AMORO-1002", failure="no such file"

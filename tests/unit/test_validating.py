@@ -1,5 +1,5 @@
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -73,6 +73,19 @@ def position(
         sequence,
         referenced_data_file=names.path if names else None,
     )
+
+
+def bounded(path: str, sequence: int, lowest: DataFile, highest: DataFile) -> DeleteFile:
+    bounds = [{DELETE_PATH_FIELD_ID: one.path.encode()} for one in (lowest, highest)]
+    return replace(position(path, sequence), metrics=ColumnMetrics(lower_bounds=bounds[0], upper_bounds=bounds[1]))
+
+
+def by_bounds(delete: DeleteFile) -> DeleteFile:
+    """The position delete of one file as Spark writes it: without a reference, by equal bounds."""
+    assert delete.referenced_data_file is not None
+    bound = {DELETE_PATH_FIELD_ID: delete.referenced_data_file.encode()}
+    metrics = ColumnMetrics(lower_bounds=bound, upper_bounds=bound)
+    return replace(delete, referenced_data_file=None, metrics=metrics)
 
 
 def group(
@@ -258,11 +271,6 @@ def test_a_new_position_delete_on_a_rewritten_file_drops_the_group() -> None:
     assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
     assert done.content is not None
     assert done.content.removed_data == (C,)
-
-
-def bounded(path: str, sequence: int, lowest: DataFile, highest: DataFile) -> DeleteFile:
-    bounds = [{DELETE_PATH_FIELD_ID: one.path.encode()} for one in (lowest, highest)]
-    return replace(position(path, sequence), metrics=ColumnMetrics(lower_bounds=bounds[0], upper_bounds=bounds[1]))
 
 
 def test_a_new_position_delete_that_was_read_and_names_other_files_is_no_conflict() -> None:
@@ -517,12 +525,55 @@ def test_a_position_delete_stays_while_its_bounds_alone_keep_it_from_a_file_outs
     assert removed(plan, head(scanned(A, P8), scanned(data("elsewhere", 5, 0, (b"x",))))) == (P8,)
 
 
-def test_a_position_delete_that_names_its_file_goes_with_it() -> None:
-    named = position("named", 8, names=replace(A, path="file:/w/t/data/a"))
+@pytest.mark.parametrize("form", [lambda delete: delete, by_bounds], ids=["reference", "bounds"])
+def test_a_position_delete_that_names_its_file_goes_with_it(form: Callable[[DeleteFile], DeleteFile]) -> None:
+    named = form(position("named", 8, names=replace(A, path="file:/w/t/data/a")))
     plan = record(group(1, rewritten=[scanned(A, named)]))
 
     assert removed(plan, head(scanned(A, named), scanned(B))) == (named,)
     assert removed(plan, head(scanned(A, named), scanned(B, named))) == ()
+
+
+def test_a_position_delete_whose_bounds_span_two_files_is_never_taken_for_one_of_a_single_file() -> None:
+    between = bounded("between", 8, A, B)
+    converting = group(1, converted=[scanned(A, between)])
+    both = group(1, converted=[scanned(A, between), scanned(B, between)])
+    live = scan_of(scanned(A, between), scanned(B, between))
+
+    assert between.named_file is None
+    assert removable_deletes([converting], live, S) == ()
+    assert removable_deletes([converting], scan_of(scanned(A, between), scanned(B)), S) == ()
+    assert removable_deletes([both], live, S) == (between,)
+
+
+@pytest.mark.parametrize("cut", ["file:///w/t/data/a", "file:///w/t/dat", "file:/w/t"])
+def test_equal_bounds_that_a_writer_may_have_cut_keep_the_delete_while_a_live_path_goes_on_from_them(cut: str) -> None:
+    """The upper bound of a path that was cut is raised; a writer that forgets it must not cost anybody a delete."""
+    longer = data("a-and-more")
+    named = bounded("named", 8, replace(A, path=cut), replace(A, path=cut))
+    converting = [group(1, converted=[scanned(A, named)])]
+
+    assert removable_deletes(converting, scan_of(scanned(A, named), scanned(longer)), S) == ()
+    assert (
+        removable_deletes(
+            [group(1, converted=[scanned(A, named), scanned(longer)])], scan_of(scanned(A, named), scanned(longer)), S
+        )
+        == ()
+    )
+    assert removable_deletes(converting, scan_of(scanned(A, named), scanned(B)), S) == (
+        (named,) if cut == A.path else ()
+    )
+
+
+def test_equal_bounds_cut_within_a_character_name_no_file() -> None:
+    half = "file:///w/t/data/\u00e9".encode()[:-1]
+    metrics = ColumnMetrics(lower_bounds={DELETE_PATH_FIELD_ID: half}, upper_bounds={DELETE_PATH_FIELD_ID: half})
+    delete = replace(position("cut", 8), metrics=metrics)
+
+    assert delete.named_file is None
+    assert (
+        removable_deletes([group(1, rewritten=[scanned(A, delete)])], scan_of(scanned(A, delete), scanned(B)), S) == ()
+    )
 
 
 def test_a_position_delete_that_was_not_folded_into_a_converted_file_stays() -> None:
@@ -537,8 +588,11 @@ def test_a_position_delete_that_names_a_file_outside_stays_though_the_scan_misse
     assert removable_deletes([group(1, rewritten=[scanned(A, named)])], scan_of(scanned(A, named), scanned(B)), S) == ()
 
 
-def test_a_position_delete_that_names_one_converted_file_goes_whatever_others_fold() -> None:
-    named = position("named", 8, names=A)
+@pytest.mark.parametrize("form", [lambda delete: delete, by_bounds], ids=["reference", "bounds"])
+def test_a_position_delete_that_names_one_converted_file_goes_whatever_others_fold(
+    form: Callable[[DeleteFile], DeleteFile],
+) -> None:
+    named = form(position("named", 8, names=A))
     one = group(1, converted=[scanned(A, named), scanned(B)])
 
     assert removable_deletes([one], scan_of(scanned(A, named), scanned(B)), S) == (named,)
@@ -592,6 +646,62 @@ def test_a_converted_file_of_another_partition_keeps_no_delete(delete: DeleteFil
     groups = [group(1, rewritten=[scanned(x, delete)]), group(2, converted=[scanned(y)])]
 
     assert removable_deletes(groups, scan_of(scanned(x, delete), scanned(y)), S) == (delete,)
+
+
+def own(of: DataFile, sequence: int = 8, rows: int = 3) -> DeleteFile:
+    """The position delete of a data file as a conversion at that number names it."""
+    name = f"0198c0de-0000-7000-8000-000000000001-1-1-{sequence:032x}-deletes.parquet"
+    return replace(position(f"{of.path}/{name}", sequence, of.spec_id, of.partition, of), record_count=rows)
+
+
+def test_what_an_earlier_conversion_folded_is_not_needed_by_the_file_that_it_converted() -> None:
+    shared = position("shared", 8)
+    live = (scanned(A, E7, shared), scanned(B, E7, shared, own(B)))
+    one = group(1, converted=[live[0]])
+
+    assert removable_deletes([one], scan_of(*live), S) == (E7, shared)
+    assert removable_deletes([one], scan_of(live[0], scanned(B, E7, shared)), S) == ()
+    assert removable_deletes([one], scan_of(*live, scanned(C, E7, shared)), S) == ()
+
+
+@pytest.mark.parametrize("spec", [0, 1], ids=["partition", "everywhere"])
+def test_a_delete_that_came_after_an_earlier_conversion_stays_for_the_file(spec: int) -> None:
+    newer, same = equality("newer", 9, spec), equality("same", 8, spec)
+    live = (scanned(A, same, newer), scanned(B, same, newer, own(B, 8)))
+
+    assert removable_deletes([group(1, rewritten=[live[0]])], scan_of(*live), S) == (same,)
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        position("00000-25-6ddb47ea-b43d-46d8-adff-d52c1f0b7d11-00001-deletes.parquet", 8, names=B),
+        replace(own(B), referenced_data_file=None),
+        replace(own(B), path="0198c0de-0000-7000-8000-000000000001-1-1-deletes.parquet"),
+        replace(own(B), path=own(B).path.replace("0198c0de-0000-7", "0198c0de-0000-4")),
+        replace(own(B), path=f"{B.path.removesuffix('.parquet')}-delete-0001.parquet"),
+    ],
+    ids=["Spark's", "of several files", "shorter", "another version of UUID", "Amoro's"],
+)
+def test_only_a_conversion_of_ours_tells_what_it_folded(foreign: DeleteFile) -> None:
+    """Amoro's carries the number of its commit, before which a delete may have come that it did not fold."""
+    live = (scanned(A, E7), scanned(B, E7, foreign))
+
+    assert live[1].carried_through == -1
+    assert removable_deletes([group(1, rewritten=[live[0]])], scan_of(*live), S) == ()
+
+
+def test_a_mark_without_positions_goes_when_nothing_is_left_of_what_it_tells() -> None:
+    mark, told = own(B, rows=0), own(C)
+    live = (scanned(A, E7), scanned(B, E7, mark), scanned(C, E7, told))
+    one = group(1, converted=[live[0]])
+    old = equality("old", 6, 1)
+
+    assert removable_deletes([one], scan_of(*live), S) == (E7, mark)
+    assert removable_deletes([one], scan_of(live[0], scanned(B, old, E7, mark), live[2]), S) == (E7,)
+    assert removable_deletes([one], scan_of(*live, scanned(data("d"), E7)), S) == ()
+    # What nobody needs any more may have gone with another's commit.
+    assert removable_deletes([group(1, rewritten=[scanned(A)])], scan_of(scanned(A), scanned(B, mark)), S) == (mark,)
 
 
 def test_a_dangling_delete_as_new_as_the_plan_goes_and_a_newer_one_stays() -> None:

@@ -60,5 +60,5 @@ def test_snapshots_that_cannot_be_compared_are_refused_by_number() -> None:
     with pytest.raises(SnapshotNotFound, match="snapshot 9 is not"):
         select(HISTORY, 6, 9, None)
     for before, after in ((4, 3), (7, None), (4, 4)):
-        with pytest.raises(InvalidArgument, match=f"snapshot {before} is no ancestor of snapshot {after or 6}"):
+        with pytest.raises(InvalidArgument, match=f"snapshot {before} is not an ancestor of snapshot {after or 6}"):
             select(HISTORY, 6, before, after)

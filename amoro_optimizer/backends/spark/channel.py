@@ -214,7 +214,7 @@ def connected(address: tuple[str, int], key: bytes, job: str, execution: int) ->
             line.send_bytes(json.dumps({"job": job, "execution": execution}).encode())
             wanted = line.recv_bytes() == _GO
         except (OSError, EOFError, AuthenticationError) as error:
-            raise AttemptAbandoned(f"the driver hung up: {error}") from error
+            raise AttemptAbandoned(f"the driver closed the connection: {error}") from error
         if not wanted:
             raise AttemptAbandoned("the driver wants no such execution")
         yield WorkerLine(line)

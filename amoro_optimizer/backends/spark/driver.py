@@ -2,24 +2,25 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import structlog
 from pyspark import SparkContext
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused
+from amoro_core.events import get_logger
 from amoro_core.model.processes import Attempt
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.application import open_context, reason_of
 from amoro_optimizer.backends.spark.channel import Channel, Job
 from amoro_optimizer.backends.spark.pools import Pools
-from amoro_optimizer.backends.spark.worker import Assignment, access_for, run_partition
+from amoro_optimizer.backends.spark.worker import Assignment, run_partition
+from amoro_optimizer.kinds import Run, installed_kinds
 
-log = structlog.get_logger("amoro.spark")
+log = get_logger("amoro.spark")
 
 WATCH_S = 0.2
 #: Between two looks at whether the application still lives.
@@ -44,13 +45,13 @@ class _Watched:
 class SparkBackend:
     """Executes attempts in a Spark application, from as many threads as the runner has."""
 
-    def __init__(self, context: SparkContext, memory_bytes: int) -> None:
+    def __init__(self, context: SparkContext) -> None:
         conf = context.getConf()
+        self._kinds = installed_kinds()
         #: The application's id, as Spark's own pages show it.
         self.application = str(context.applicationId)
         self.master = str(context.master)
         self._context = context
-        self._memory_bytes = memory_bytes
         self._host = str(conf.get("spark.driver.host"))
         self._channel = Channel(
             str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
@@ -64,6 +65,11 @@ class SparkBackend:
         self._closing = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="spark-watcher", daemon=True)
         self._watcher.start()
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that the driver knows; its workers have the same packages."""
+        return self._kinds.names
 
     def when_lost(self, call: Callable[[], None]) -> None:
         """Have this called when the application has ended by itself; it cannot be started anew in this process."""
@@ -88,49 +94,44 @@ class SparkBackend:
         except Exception as error:
             log.warning("spark.left_silently", error=reason_of(error))
 
-    def execute(
-        self,
-        work: RewriteInput,
-        io_properties: Mapping[str, str],
-        attempt: Attempt,
-        on_progress: Callable[[int, int], None],
-        is_cancelled: Callable[[], bool],
-    ) -> RewriteOutput:
-        """Rewrite in a worker. What executions have begun, and is not in the result, is removed again.
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        """Do the work in a worker. What executions have begun, and is not in the result, is removed again.
 
-        Raises what the engine raises, AttemptAbandoned when cancelled or when the application has ended, OptimizerError
-        when Spark could not do it.
+        Raises UnknownWork, what the kind raises, AttemptAbandoned when cancelled or when the application has ended,
+        OptimizerError when Spark could not do it.
         """
-        if is_cancelled():
-            raise AttemptAbandoned(f"attempt {attempt} was cancelled before it began")
-        kept: set[str] = set()
-        with self._channel.job(on_progress) as (name, job):
+        kind = self._kinds.of(work.kind)
+        if run.is_cancelled():
+            raise AttemptAbandoned(f"attempt {run.attempt} was cancelled before it began")
+        kept: frozenset[str] = frozenset()
+        with self._channel.job(run.on_progress) as (name, job):
             assignment = Assignment(
-                attempt=codec.encode_attempt(attempt).SerializeToString(),
-                work=codec.encode_input(work).SerializeToString(),
-                io_properties=dict(io_properties),
-                memory_bytes=self._memory_bytes,
+                attempt=codec.encode_attempt(run.attempt).SerializeToString(),
+                kind=work.kind,
+                work=work.payload,
+                io_properties=dict(run.io_properties),
+                memory_bytes=run.memory_bytes,
                 driver=(self._host, self._channel.port),
                 key=self._channel.key,
                 job=name,
             )
             try:
-                with self._watching(attempt, job, is_cancelled), self._pools.pool_of(work.table.table) as pool:
-                    output = self._run(work.table.table, attempt, assignment, pool)
-                kept = {file.path for file in output.data_files} | {file.path for file in output.delete_files}
+                with self._watching(run.attempt, job, run.is_cancelled), self._pools.pool_of(table) as pool:
+                    result = self._run(table, run.attempt, assignment, pool)
+                kept = kind.files(result.payload)
             except AttemptAbandoned as error:
-                if is_cancelled() or self._lost:
+                if run.is_cancelled() or self._lost:
                     raise
                 raise OptimizerError(f"Spark ran the task again meanwhile: {error.message}") from error
             finally:
-                self._remove(work, io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
-        return output
+                self._remove(work, run.io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
+        return result
 
-    def _run(self, table: str, attempt: Attempt, assignment: Assignment, pool: str) -> RewriteOutput:
+    def _run(self, table: str, attempt: Attempt, assignment: Assignment, pool: str) -> WorkResult:
         context = self._context
         try:
             context.setJobGroup(str(attempt), _description(table, attempt), interruptOnCancel=True)
-            context.setLocalProperty("callSite.short", f"rewrite {table}")
+            context.setLocalProperty("callSite.short", f"{assignment.kind} {table}")
             context.setLocalProperty("spark.scheduler.pool", pool)
             (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
         except Exception as error:
@@ -138,16 +139,17 @@ class SparkBackend:
             if self._lost or self._is_killed(attempt):
                 raise AttemptAbandoned(f"attempt {attempt} was cancelled") from error
             raise not_run(error) from error
-        result = pb.TaskResult.FromString(answer)
-        if result.HasField("failure"):
-            raise failure_of(result.failure.code, result.failure.message)
-        return codec.decode_output(result.rewrite)
+        message = pb.TaskResult.FromString(answer)
+        result = codec.result_of(message)
+        if result is None:
+            raise failure_of(message.failure.code, message.failure.message)
+        return result
 
-    def _remove(self, work: RewriteInput, io_properties: Mapping[str, str], paths: list[str]) -> None:
+    def _remove(self, work: Work, io_properties: Mapping[str, str], paths: list[str]) -> None:
         """Remove what a killed or superseded execution may have left; most of it is gone already."""
         for path in paths:
             try:
-                access_for(work, io_properties).delete(path)
+                self._kinds.of(work.kind).open(work.payload, io_properties).delete(path)
             except AmoroError as error:
                 log.warning("file.left_over", path=path, error=error.message)
 
@@ -218,9 +220,9 @@ class SparkBackend:
 
 
 @contextmanager
-def spark_backend(master: str | None, settings: Mapping[str, str], memory_bytes: int) -> Iterator[SparkBackend]:
+def spark_backend(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkBackend]:
     """A backend with an application of its own, for the time of the block. Raises InvalidSettings."""
-    backend = SparkBackend(open_context(master, settings), memory_bytes)
+    backend = SparkBackend(open_context(master, settings))
     try:
         yield backend
     finally:

@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers: one rewrite for each element, by the engine of all optimizers."""
+"""What runs in Spark's Python workers: the work of one attempt for each element, as in all optimizers."""
 
 import os
 import signal
@@ -14,14 +14,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from amoro_core.errors import AmoroError, OptimizerError
-from amoro_core.failpoints import failpoint
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+from amoro_core.files.io import FileAccess
 from amoro_core.model.secrets import without_secrets
-from amoro_core.protocol import codec, rewrite_pb2
+from amoro_core.model.texts import briefly
+from amoro_core.model.work import WorkResult
+from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark.channel import WorkerLine, connected
-from amoro_optimizer.rewrite.engine import rewrite
+from amoro_optimizer.kinds import Run, installed_kinds
 
 #: How long a worker whose executor has ended may take to remove what it wrote.
 HANG_UP_S = 30
@@ -32,7 +32,8 @@ class Assignment:
     """What a worker is sent: messages of the contract, and where the driver listens."""
 
     attempt: bytes  # TaskAttempt
-    work: bytes  # RewriteInput
+    kind: str
+    work: bytes  # the kind's message
     io_properties: Mapping[str, str]
     memory_bytes: int
     driver: tuple[str, int]
@@ -79,12 +80,11 @@ def _hang_up_noted() -> Iterator[Callable[[], bool]]:
 
 
 def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[[], bool]) -> bytes:
-    """Rewrite, as that execution of the driver's job; the TaskResult says what came of it, failures too."""
+    """Do the work, as that execution of the driver's job; the TaskResult says what came of it, failures too."""
     result = pb.TaskResult(attempt=pb.TaskAttempt.FromString(assignment.attempt))
     try:
         with connected(assignment.driver, assignment.key, assignment.job, execution) as line:
-            output = _rewrite(assignment, result.attempt, line, is_hung_up)
-            result.rewrite.CopyFrom(codec.encode_output(output))
+            codec.put_result(result, _executed(assignment, result.attempt, line, is_hung_up))
     except AmoroError as error:
         _fail(result, error)
     except MemoryError:
@@ -92,35 +92,23 @@ def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[
     except Exception as error:
         # Into the executor's log, which others may read.
         sys.stderr.write(without_secrets(traceback.format_exc()))
-        _fail(result, OptimizerError(without_secrets(f"{type(error).__name__}: {error}")))
+        _fail(result, OptimizerError(without_secrets(briefly(f"{type(error).__name__}: {error}", 1000))))
     return result.SerializeToString()
 
 
-def _rewrite(
+def _executed(
     assignment: Assignment, attempt: pb.TaskAttempt, line: WorkerLine, is_hung_up: Callable[[], bool]
-) -> RewriteOutput:
-    work = codec.decode_input(rewrite_pb2.RewriteInput.FromString(assignment.work))
-    access = AnnouncingAccess(access_for(work, assignment.io_properties), line)
-    failpoint("task.before_write")
-    return rewrite(
-        work,
-        access,
+) -> WorkResult:
+    kind = installed_kinds().of(assignment.kind)
+    access = AnnouncingAccess(kind.open(assignment.work, assignment.io_properties), line)
+    run = Run(
         codec.decode_attempt(attempt),
+        assignment.io_properties,
+        assignment.memory_bytes,
         on_progress=line.progress,
         is_cancelled=lambda: is_hung_up() or line.is_stopped,
-        memory_limit_bytes=assignment.memory_bytes,
     )
-
-
-def access_for(work: RewriteInput, io_properties: Mapping[str, str]) -> FileAccess:
-    """Access to the files of the work's table."""
-    table = work.table
-    return open_access(
-        io_properties,
-        table.location,
-        read_locations=table.read_locations,
-        write_locations=(table.location, table.data_location),
-    )
+    return WorkResult(assignment.kind, kind.execute(assignment.work, access, run))
 
 
 class AnnouncingAccess(FileAccess):

@@ -36,7 +36,7 @@ from amoro_core.model.files import ColumnMetrics
 
 def written(root: Path, schema: Schema, columns: list[pa.Array], mode: str = "truncate(16)") -> ColumnMetrics:
     """The metrics of a file of these columns, in row groups of two rows."""
-    access = open_access({}, str(root), read_locations=[], write_locations=[str(root)])
+    access = open_access({}, str(root), read_locations=[str(root)], write_locations=[str(root)])
     properties = {"write.metadata.metrics.default": mode, "write.parquet.row-group-limit": "2"}
     output = ParquetOutput(access, f"{root}/out.parquet", schema, writer_options(properties))
     output.write(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(schema)))

@@ -47,7 +47,7 @@ def rows(count: int) -> pa.Table:
 
 
 def written(root: Path, table: pa.Table, options: WriterOptions) -> pq.RowGroupMetaData:
-    access = open_access({}, str(root), read_locations=[], write_locations=[str(root)])
+    access = open_access({}, str(root), read_locations=[str(root)], write_locations=[str(root)])
     output = ParquetOutput(access, f"{root}/out.parquet", SCHEMA, options)
     for batch in table.to_batches():
         output.write(batch)
@@ -113,7 +113,7 @@ def test_a_bloom_filter_is_no_larger_than_the_property_says(tmp_path: Path) -> N
 @pytest.mark.parametrize("page_bytes", [1, 4, 1024])
 def test_tiny_pages_lose_no_list(tmp_path: Path, page_bytes: int) -> None:
     schema = Schema(NestedField(1, "tags", ListType(2, StringType())))
-    access = open_access({}, str(tmp_path), read_locations=[], write_locations=[str(tmp_path)])
+    access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
     output = ParquetOutput(access, f"{tmp_path}/out.parquet", schema, WriterOptions(page_bytes=page_bytes))
     kind = arrow_schema(schema)
     output.write(pa.RecordBatch.from_arrays([pa.array([["a"]], kind.field(0).type)], schema=kind))

@@ -6,7 +6,8 @@ import pytest
 
 from amoro_core.errors import DataFileMissing, TableRefused, WorkFailed
 from amoro_core.files.io import FileAccess, normalise, open_access, same_place
-from amoro_core.files.locations import is_within, new_location
+from amoro_core.files.locations import new_location
+from amoro_core.model.paths import is_within
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,12 @@ def test_prefixes_end_at_segments(path: str, location: str, within: bool) -> Non
 
 @pytest.fixture
 def access(tmp_path: Path) -> FileAccess:
-    return open_access({}, str(tmp_path), read_locations=[f"{tmp_path}/in"], write_locations=[f"file:{tmp_path}/out"])
+    return open_access(
+        {},
+        str(tmp_path),
+        read_locations=[f"{tmp_path}/in", f"{tmp_path}/out"],
+        write_locations=[f"file:{tmp_path}/out"],
+    )
 
 
 def test_what_was_written_is_read_and_deleted_again(access: FileAccess, tmp_path: Path) -> None:
@@ -121,7 +127,7 @@ def test_properties_that_name_classes_are_never_imported(tmp_path: Path) -> None
         "s3.region": "eu-west-1",
     }
 
-    access = open_access(properties, "s3://b/t", read_locations=[], write_locations=[str(tmp_path)])
+    access = open_access(properties, "s3://b/t", read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
 
     access.create_output(f"{tmp_path}/x").close()
     assert access.exists(f"{tmp_path}/x")

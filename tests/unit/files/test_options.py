@@ -48,7 +48,9 @@ def test_a_level_means_nothing_to_codecs_without_levels(codec: str, arrow: str) 
 def test_a_rate_of_bloom_filters_that_is_none_is_refused(rate: str) -> None:
     prefix = "write.parquet.bloom-filter-"
 
-    with pytest.raises(TableRefused, match=f"{prefix}fpp.column.a is '{rate}', not a number between 0 and 1"):
+    with pytest.raises(
+        TableRefused, match=f"{prefix}fpp.column.a has the malformed value '{rate}': expected a number between 0 and 1"
+    ):
         writer_options({f"{prefix}enabled.column.a": "true", f"{prefix}fpp.column.a": rate})
 
 
@@ -70,7 +72,7 @@ def test_a_rate_of_bloom_filters_that_is_none_is_refused(rate: str) -> None:
     ],
 )
 def test_a_malformed_value_is_refused_with_its_key(key: str, value: str) -> None:
-    with pytest.raises(TableRefused, match="table property") as refused:
+    with pytest.raises(TableRefused, match="property") as refused:
         writer_options({key: value})
     assert (refused.value.reason, key in str(refused.value), repr(value) in str(refused.value)) == (
         "configuration",

@@ -35,7 +35,7 @@ NS = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
 
 @pytest.fixture
 def access(tmp_path: Path) -> FileAccess:
-    return open_access({}, str(tmp_path), read_locations=[], write_locations=[str(tmp_path)])
+    return open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[str(tmp_path)])
 
 
 def write(

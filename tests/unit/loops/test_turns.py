@@ -9,7 +9,7 @@ import pytest
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.loops.pool import TurnPool
 
-WAIT_S = 10.0
+WAIT_S = 90.0
 
 
 class Work:

@@ -22,6 +22,7 @@ from tests.unit.planning.builders import (
     commit,
     data,
     equality_delete,
+    in_both_forms,
     many,
     names,
     own_delete,
@@ -36,7 +37,7 @@ Filter = Callable[[DataFile], bool]
 
 
 def judged(scan: TableScan | None, config: OptimizingConfig = CONFIG, selects: Filter | None = None) -> Evaluation:
-    return evaluate(scan, config, {}, NOW, selects=selects)
+    return in_both_forms(scan, lambda form: evaluate(form, config, {}, NOW, selects=selects))
 
 
 def planned(scan: TableScan, config: OptimizingConfig = CONFIG, selects: Filter | None = None) -> OptimizingPlan | None:
@@ -46,8 +47,11 @@ def planned(scan: TableScan, config: OptimizingConfig = CONFIG, selects: Filter 
 def tasks(
     scan: TableScan, config: OptimizingConfig = CONFIG, selects: Filter | None = None
 ) -> list[tuple[list[str], list[str]]]:
-    made = planned(scan, config, selects)
-    return [names(task) for task in made.tasks] if made is not None else []
+    def shapes(form: TableScan | None) -> list[tuple[list[str], list[str]]]:
+        made = planned(form, config, selects) if form is not None else None
+        return [names(task) for task in made.tasks] if made is not None else []
+
+    return in_both_forms(scan, shapes)
 
 
 def deletes_read(scan: TableScan, config: OptimizingConfig = CONFIG) -> set[str]:

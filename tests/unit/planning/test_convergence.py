@@ -8,14 +8,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amoro_core.model.config import OptimizingConfig, parse_config
-from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DataFile, DeleteFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
-from tests.unit.planning.builders import NOW, commit, data, equality_delete, own_delete, position_delete, scan_of
+from tests.unit.planning.builders import (
+    NOW,
+    by_bounds,
+    commit,
+    data,
+    equality_delete,
+    own_delete,
+    position_delete,
+    scan_of,
+)
 
-SPECS: tuple[int, ...] = ()
+SPECS = (0,)  # a former spec, whose equality deletes hold in all partitions
 BOUNDLESS = 10**9
 
 
@@ -50,18 +59,18 @@ def scans(draw: st.DrawFn) -> TableScan:
         of = draw(st.sampled_from(files))
         sequence_number = draw(st.integers(of.sequence_number, 5))
         records = draw(st.integers(1, 400))
-        match draw(st.sampled_from(["equality", "position", "by bounds", "shared", "own"])):
+        match draw(st.sampled_from(["equality", "everywhere", "position", "by bounds", "shared", "own"])):
             case "equality":
                 deletes.append(
                     equality_delete(f"e{number}", sequence_number=sequence_number, partition=of.partition, spec_id=1)
                 )
+            case "everywhere":
+                deletes.append(equality_delete(f"g{number}", sequence_number=sequence_number))
             case "position":
                 deletes.append(position_delete(f"p{number}", of, records=records, sequence_number=sequence_number))
             case "by bounds":
                 named = position_delete(f"b{number}", of, records=records, sequence_number=sequence_number)
-                bound = {DELETE_PATH_FIELD_ID: of.path.encode()}
-                metrics = ColumnMetrics(lower_bounds=bound, upper_bounds=bound)
-                deletes.append(replace(named, referenced_data_file=None, metrics=metrics))
+                deletes.append(by_bounds(named))
             case "shared":
                 shared = position_delete(f"s{number}", of, records=records, sequence_number=sequence_number)
                 deletes.append(replace(shared, referenced_data_file=None))
@@ -101,7 +110,11 @@ def test_after_one_plan_there_is_nothing_left_to_do(
 def test_small_processes_come_to_an_end_too(scan: TableScan, config: OptimizingConfig, limit: int) -> None:
     limited = replace(config, max_file_count=limit)
     rounds = 0
+    converted: set[str] = set()
     while (made := plan_now(scan, limited)) is not None:
+        once = {file.data.path for task in made.tasks for file in task.converted}
+        assert not once & converted, "no file is converted twice"
+        converted |= once
         scan = commit(scan, made, unpartitioned_specs=SPECS)
         rounds += 1
         assert rounds <= 60

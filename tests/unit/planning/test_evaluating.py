@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
+from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
 from tests.unit.planning.builders import (
     MIB,
@@ -16,6 +16,7 @@ from tests.unit.planning.builders import (
     UNPARTITIONED,
     data,
     equality_delete,
+    in_both_forms,
     many,
     own_delete,
     position_delete,
@@ -37,7 +38,8 @@ def evaluated(
     """The evaluation of a table whose partitions were all optimized so long ago."""
     at = NOW - ago if ago is not None else None
     keys = {PartitionKey(file.data.spec_id, file.data.partition) for file in scan.files} if scan else set()
-    return evaluate(scan, config, dict.fromkeys(keys, LastOptimized(at, at, at)), NOW, requested)
+    last = dict.fromkeys(keys, LastOptimized(at, at, at))
+    return in_both_forms(scan, lambda form: evaluate(form, config, last, NOW, requested))
 
 
 def said(evaluation: Evaluation) -> tuple[OptimizingType | None, str, datetime | None]:
@@ -240,6 +242,51 @@ def test_request_that_gains_nothing_says_so(requested: OptimizingType, reason: s
     assert said(evaluated(scan_of(many(2, 120 * MIB)), requested=requested)) == (None, reason, None)
 
 
+def test_requested_minor_combines_position_deletes_of_undersized_files_too() -> None:
+    file = data("u", 50 * MIB)
+    scan = scan_of([file], [position_delete("d1", file), position_delete("d2", file)])
+    assert evaluated(scan).type is None
+    assert said(evaluated(scan, requested=MINOR)) == (MINOR, "minor requested: 2 position deletes", None)
+
+
+@pytest.mark.parametrize("requested", [None, MINOR])
+@pytest.mark.parametrize(
+    ("ratio", "records"), [(0.0, 1000), (0.1, 9)], ids=["ratio of zero", "fewer rows than one of the ratio"]
+)
+def test_equality_deletes_count_where_a_single_deleted_row_is_too_many(
+    requested: OptimizingType | None, ratio: float, records: int
+) -> None:
+    """Conversions would trigger a major at once, so that the files are rewritten with their deletes."""
+    files = [data(name, 110 * MIB, records=records) for name in "abc"]
+    scan = scan_of(files, [equality_delete(f"e{number}") for number in range(12)])
+    config = replace(CONFIG, major_trigger_duplicate_ratio=ratio)
+    evaluation = evaluated(scan, config, requested=requested)
+    (verdict,) = evaluation.partitions
+    assert evaluation.type is (MAJOR if requested is None else MINOR)
+    assert [len(task.rewritten) for task in verdict.work] == [1, 1, 1]
+    assert evaluation.reason == (
+        "12 small files (12 equality deletes among them), 12 are enough for minor; on 3 files of which one deleted row "
+        "is too many, so they are rewritten at once"
+        if requested is None
+        else "minor requested: 12 equality deletes"
+    )
+
+
+def test_request_that_finds_equality_deletes_never_says_that_there_are_none() -> None:
+    config = replace(CONFIG, fragment_ratio=1)
+    scan = scan_of(many(2, 70 * MIB))
+    assert said(evaluated(scan, config, requested=MINOR))[1] == (
+        "nothing to do: no two fragments that fit together, no equality deletes"
+    )
+
+
+def test_request_tells_deletes_that_dangle_from_none() -> None:
+    scan = scan_of([data("a", 120 * MIB, sequence_number=3)], [equality_delete("old")])
+    assert said(evaluated(scan, requested=MAJOR))[1] == (
+        "nothing to do: no small files that fit together, no deletes that apply"
+    )
+
+
 def test_summary_counts_all_files_of_the_table() -> None:
     files = [*many(2, MIB), data("u", 20 * MIB), data("t", 110 * MIB)]
     deletes = [
@@ -259,6 +306,22 @@ def test_summary_counts_all_files_of_the_table() -> None:
         records=4000,
         health_score=92,
     )
+
+
+@pytest.mark.parametrize(
+    ("files", "weight"),
+    [
+        (many(12, 8 * MIB), 1.0),  # as many files and bytes as charge a partition fully
+        (many(24, 16 * MIB), 1.0),
+        (many(12, 4 * MIB), 0.5),
+        (many(6, 4 * MIB), 0.125),
+        (many(1, MIB), 0.0),
+        ([*many(12, 8 * MIB, partition=(b"a",)), *many(1, MIB, partition=(b"b",))], 0.5),
+        ([], 0.0),
+    ],
+)
+def test_the_weight_says_how_much_of_their_faults_partitions_are_charged(files: list[DataFile], weight: float) -> None:
+    assert evaluated(scan_of(files)).basis == HealthBasis(weight, 16 * MIB, 96 * MIB, 12)
 
 
 @pytest.mark.parametrize(

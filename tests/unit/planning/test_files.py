@@ -4,7 +4,7 @@ import pytest
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DeleteFile, ScannedFile
-from amoro_core.planning.files import FileClass, assess, classify, counting_position_deletes, is_own
+from amoro_core.planning.files import FileClass, assess, classify, counting_position_deletes, is_file_scoped, is_own
 from tests.unit.planning.builders import MIB, data, equality_delete, own_delete, position_delete
 
 CONFIG = OptimizingConfig()
@@ -66,19 +66,24 @@ def test_position_delete_of_several_files_is_converted() -> None:
 
 @pytest.mark.parametrize("spelled", [SEGMENT.path, f"file://{SEGMENT.path}"])
 def test_position_delete_that_names_this_file_by_equal_bounds_is_as_good_as_converted(spelled: str) -> None:
-    """As Spark writes it; it would stay beside the new one, for bounds alone do not let a delete go."""
+    """As Spark writes it."""
+    assert assessed(by_bounds("d", spelled, spelled)) == (False, False, False)
+
+
+@pytest.mark.parametrize("spelled", [SEGMENT.path, f"file://{SEGMENT.path}"])
+def test_several_position_deletes_are_combined_however_they_name_the_file(spelled: str) -> None:
     by_spark = by_bounds("d", spelled, spelled)
-    assert assessed(by_spark) == (False, False, False)
-    assert assessed(by_spark, by_bounds("e", spelled, spelled)) == (False, False, False)
-    assert assessed(by_spark, position_delete("e", SEGMENT)) == (False, False, False)
-    assert assessed(by_spark, own_delete(SEGMENT, sequence_number=1)) == (False, False, False)
-
-
-def test_position_deletes_that_go_are_combined_beside_one_that_stays() -> None:
-    by_spark = by_bounds("d", SEGMENT.path, SEGMENT.path)
-    assert assessed(by_spark, position_delete("e", SEGMENT), position_delete("f", SEGMENT)) == (False, True, True)
-    assert assessed(by_spark, position_delete("e", None)) == (False, True, False)
+    assert assessed(by_spark, by_bounds("e", spelled, spelled)) == (False, True, True)
+    assert assessed(by_spark, position_delete("e", SEGMENT)) == (False, True, True)
+    assert assessed(by_spark, position_delete("e", None)) == (False, True, True)
+    assert assessed(by_spark, own_delete(SEGMENT, sequence_number=1)) == (False, True, True)
     assert assessed(by_spark, equality_delete("e")) == (False, True, False)
+
+
+def test_equal_bounds_that_are_another_path_name_another_file() -> None:
+    for bound in ("/t/data/segment", "/t/data/segment.parquet.1", "/t/dat"):
+        delete = by_bounds("d", bound, bound)
+        assert (delete.named_file, is_file_scoped(delete, SEGMENT.path)) == (bound, False)
 
 
 def test_fragments_are_never_converted() -> None:

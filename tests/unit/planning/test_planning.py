@@ -8,17 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import TableScan
+from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.plans import OptimizingPlan, PartitionKey
 from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.costs import file_count
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from tests.unit.planning.builders import (
     MIB,
     NOW,
     UNPARTITIONED,
+    commit,
     data,
     equality_delete,
+    in_both_forms,
     many,
     names,
     own_delete,
@@ -33,6 +36,18 @@ MINOR, MAJOR, FULL = OptimizingType
 def planned(
     scan: TableScan, config: OptimizingConfig = CONFIG, *, budget: int = 1024 * MIB, **wish: Any
 ) -> OptimizingPlan | None:
+    def shapes_of(form: TableScan | None) -> object:
+        made = planned_as_it_is(form, config, budget, **wish)
+        return None if made is None else (made.evaluation, made.type, shapes(made))
+
+    in_both_forms(scan, shapes_of)
+    return planned_as_it_is(scan, config, budget, **wish)
+
+
+def planned_as_it_is(
+    scan: TableScan | None, config: OptimizingConfig, budget: int, **wish: Any
+) -> OptimizingPlan | None:
+    assert scan is not None
     evaluation = evaluate(scan, config, {}, NOW, **wish)
     return plan(scan, evaluation, config, threads=1, max_input_per_thread=budget, **wish)
 
@@ -156,12 +171,82 @@ def test_step_larger_than_the_file_count_is_made_nevertheless() -> None:
     assert shapes(planned(scan, replace(CONFIG, max_file_count=2))) == [(["a"], [], 1)]
 
 
-def test_file_is_rewritten_where_a_conversion_could_not_take_its_equality_deletes_away() -> None:
+def test_files_under_equality_deletes_of_several_partitions_are_converted_by_one_process_or_by_several() -> None:
     files = [data("a", 110 * MIB, partition=(b"a",), spec_id=1), data("b", 110 * MIB, partition=(b"b",), spec_id=1)]
     deletes = [equality_delete(f"e{number}", spec_id=0) for number in range(2)]
     scan = scan_of(files, deletes)
     assert shapes(planned(scan)) == [([], ["a"], 0), ([], ["b"], 0)]
-    assert shapes(planned(scan, budget=MIB)) == [(["a"], [], 1)]
+    made = planned(scan, budget=MIB)
+    assert made is not None
+    assert (shapes(made), made.tasks[0].marks) == ([([], ["a"], 0)], True)
+    after = commit(scan, made)
+    rest = planned(after, budget=MIB)
+    assert rest is not None
+    assert (shapes(rest), rest.tasks[0].marks) == ([([], ["b"], 0)], False)
+    done = commit(after, rest)
+    assert [delete for file in done.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY] == []
+    assert planned(done) is None
+
+
+def test_files_under_equality_deletes_of_several_partitions_cost_what_conversions_cost() -> None:
+    files = [*many(3, 110 * MIB), *(replace(one, spec_id=1) for one in many(2, 110 * MIB, prefix="a"))]
+    files = [replace(one, partition=(b"a",)) if one.spec_id else one for one in files]
+    scan = scan_of(files, [equality_delete(f"e{number}") for number in range(2)])
+    made = planned(scan, budget=512 * MIB)
+    assert made is not None
+    assert sorted(name for task in made.tasks for name in names(task)[1]) == ["a000", "a001", "f000", "f001", "f002"]
+    assert [task.rewritten for task in made.tasks] == [()] * 5
+    assert sum(verdict.cost for verdict in made.evaluation.partitions) < 110 * MIB
+
+
+def test_conversions_that_are_split_over_processes_are_never_rewrites_and_come_to_an_end() -> None:
+    limited = replace(CONFIG, max_file_count=6)
+    scan = scan_of(many(9, 110 * MIB), [equality_delete(f"e{number}") for number in range(2)])
+    done: list[list[str]] = []
+    while (made := planned(scan, limited, requested=MINOR)) is not None:
+        assert file_count(made.tasks) <= 6
+        assert [task.rewritten for task in made.tasks] == [()] * len(made.tasks)
+        assert {task.marks for task in made.tasks} == {len(done) < 2}
+        done.append(sorted(name for task in made.tasks for name in names(task)[1]))
+        scan = commit(scan, made)
+        left = {delete.path for file in scan.files for delete in file.deletes if delete.kind is DeleteKind.EQUALITY}
+        assert len(left) == (2 if len(done) < 3 else 0)
+    assert done == [[f"f00{number}" for number in some] for some in ([0, 1, 2, 3], [4, 5, 6, 7], [8])]
+    # No mark is left that only told of the equality deletes.
+    assert {delete.record_count for file in scan.files for delete in file.deletes} <= {1}
+
+
+def test_split_at_the_default_file_count_converts_all_it_may() -> None:
+    for count, converted in ((9_998, 9_998), (9_999, 9_998)):
+        scan = scan_of(many(count, 110 * MIB), [equality_delete(f"e{number}") for number in range(2)])
+        made = planned_as_it_is(scan, CONFIG, 1024 * MIB, requested=MINOR)
+        assert made is not None
+        assert sum(len(task.converted) for task in made.tasks) == converted
+        assert [task for task in made.tasks if task.rewritten] == []
+        assert {task.marks for task in made.tasks} == {count > converted}
+        assert f"{made.evaluation.partitions[0].input_bytes // MIB} MiB" == f"{converted * 110} MiB"
+
+
+def test_files_that_wait_longest_are_converted_first() -> None:
+    files = many(3, 110 * MIB)
+    old, new = [equality_delete("e1"), equality_delete("e2")], equality_delete("e3", sequence_number=4)
+    scan = scan_of(files, [*old, new, own_delete(files[0], sequence_number=3), own_delete(files[1], sequence_number=3)])
+    made = planned(scan, replace(CONFIG, max_file_count=5), requested=MINOR)
+    assert [converted for _, converted, _ in shapes(made)] == [["f002"]]
+
+
+@pytest.mark.parametrize(("limit", "marks"), [(4, [True]), (5, [False, False])])
+def test_conversion_under_a_position_delete_that_other_files_need_is_marked(limit: int, marks: list[bool]) -> None:
+    """It need not take a row of the converted file, which would be converted again and again then."""
+    a, b = data("a", 110 * MIB), data("b", 110 * MIB, sequence_number=3)
+    shared = position_delete("shared", None, sequence_number=4)
+    scan = scan_of([a, b], [equality_delete("e1"), equality_delete("e2"), shared])
+    made = planned(scan, replace(CONFIG, max_file_count=limit), requested=MINOR)
+    assert made is not None
+    assert [task.marks for task in made.tasks] == marks
+    after = commit(scan, made)
+    assert [delete.path for file in after.files for delete in file.deletes].count(shared.path) == (limit == 4) * 2
+    assert planned(after, requested=MINOR) is None
 
 
 @pytest.mark.parametrize("all_files", [True, False], ids=["all-files", "not-all-files"])

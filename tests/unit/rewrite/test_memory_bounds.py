@@ -146,7 +146,7 @@ def test_whoever_spills_next_and_whoever_starts_next_deletes_what_killed_process
     with spill_directory(str(root)):
         assert not first.exists()
     second = left_behind(root)
-    starting = "from amoro_optimizer.backends.standalone import in_process; in_process(1)"
+    starting = "from amoro_optimizer.backends.standalone import InProcess; InProcess()"
     subprocess.run([sys.executable, "-c", starting], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
     assert not second.exists()
 

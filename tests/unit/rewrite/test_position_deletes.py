@@ -1,5 +1,6 @@
 """Position deletes while rewriting, and files whose deletes become positions."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,6 +164,20 @@ def test_a_converted_file_without_deleted_rows_gets_no_delete_file(tmp_path: Pat
     output = run(task(context(tmp_path, SCHEMA), [], [by_value], converted=[file]))
 
     assert (output.delete_files, output.positions_written, written_under(tmp_path)) == ((), 0, [])
+
+
+def test_a_converted_file_without_deleted_rows_is_marked_where_its_deletes_stay(tmp_path: Path) -> None:
+    file = numbered(tmp_path, 3)
+    by_value = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [77]})
+
+    work = task(context(tmp_path, SCHEMA), [], [by_value], converted=[file])
+    output = run(replace(work, marks_converted=True))
+
+    (mark,) = output.delete_files
+    assert (mark.record_count, mark.referenced_data_file, output.positions_written) == (0, file.path, 0)
+    assert (mark.sequence_number, mark.named_file, mark.is_converted) == (SEQUENCE, file.path, True)
+    assert pq.read_table(mark.path).to_pydict() == {"file_path": [], "pos": []}
+    assert numbers(run(task(context(tmp_path, SCHEMA), [file], [mark]))) == [0, 1, 2]
 
 
 def test_written_position_deletes_are_read_again(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Row groups that are not asked for deleted keys, because their statistics say that they have none."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pyiceberg.types import DateType, DoubleType, LongType, NestedField, StringT
 
 from amoro_core.files.parquet import open_parquet
 from amoro_core.files.projection import bind
+from amoro_core.model.files import NO_METRICS, ColumnMetrics
 from amoro_optimizer.rewrite.pruning import groups_within
 
 from .builders import access_to, col, context, data_file, equality_deletes, rows_of, run, task
@@ -38,11 +40,25 @@ ROWS: dict[str, list[Any]] = {
 }
 
 
-def chosen(root: Path, ranges: dict[int, tuple[int, int] | None], **options: Any) -> tuple[int, ...] | None:
+def metrics(**bounds: tuple[int, int]) -> ColumnMetrics:
+    """A manifest's bounds of whole numbers (4 bytes each) by the columns' names."""
+    ids = {field.name: field.field_id for field in SCHEMA.fields}
+    lower, upper = (
+        {ids[name]: both[at].to_bytes(4, "little", signed=True) for name, both in bounds.items()} for at in (0, 1)
+    )
+    return ColumnMetrics(lower_bounds=lower, upper_bounds=upper)
+
+
+LISTED = metrics(n=(1, 9), d=(0, 30), t=(0, 30))
+
+
+def chosen(
+    root: Path, ranges: dict[int, tuple[int, int] | None], listed: ColumnMetrics = LISTED, **options: Any
+) -> tuple[int, ...] | None:
     """The groups (of two rows each) that are to be read."""
     file = data_file(root, COLUMNS, ROWS, row_group_size=2, **options)
     with open_parquet(access_to(root), file.path) as source:
-        return groups_within(source, bind(SCHEMA, source.schema, None, {}, file.path), ranges)
+        return groups_within(source, bind(SCHEMA, source.schema, None, {}, file.path), ranges, listed)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +88,34 @@ def test_groups_without_statistics_are_all_read(tmp_path: Path) -> None:
     assert chosen(tmp_path, {1: (100, 200)}, write_statistics=False) is None
 
 
+@pytest.mark.parametrize("listed", [NO_METRICS, metrics(n=(0, 9)), metrics(n=(1, 10)), metrics(d=(0, 30))])
+def test_statistics_that_the_manifest_does_not_confirm_leave_no_group_out(
+    tmp_path: Path, listed: ColumnMetrics
+) -> None:
+    assert chosen(tmp_path, {1: (100, 200)}) == ()
+    assert chosen(tmp_path, {1: (100, 200)}, listed) is None
+
+
+def test_a_row_does_not_come_back_by_a_bit_that_turned_in_the_footer(tmp_path: Path) -> None:
+    file = data_file(tmp_path, [COLUMNS[0]], {"n": [0, 1, 2, 3]}, write_statistics=True, use_dictionary=False)
+    content = bytearray(Path(file.path).read_bytes())
+    # The footer begins where the pages end; the least value stands in it as four bytes of zeros, the last time.
+    at = content.rindex(b"\x03\x00\x00\x00\x18\x04\x00\x00\x00\x00") + 6
+    content[at + 3] ^= 0x40
+    Path(file.path).write_bytes(content)
+    assert pq.read_metadata(file.path).row_group(0).column(0).statistics.min_raw == 0x40 << 24
+    delete = equality_deletes(tmp_path, [1], [COLUMNS[0]], {"n": [1]})
+
+    listed = replace(file, metrics=metrics(n=(0, 3)))
+    output = run(task(context(tmp_path, Schema(SCHEMA.fields[0])), [listed], [delete]))
+
+    assert [row["n"] for row in rows_of(output)] == [0, 2, 3]
+
+
 def test_rows_of_groups_in_the_middle_go_and_no_others(tmp_path: Path) -> None:
     columns = [COLUMNS[0]]
     file = data_file(tmp_path, columns, {"n": list(range(100))}, row_group_size=10)
+    file = replace(file, metrics=metrics(n=(0, 99)))
     delete = equality_deletes(tmp_path, [1], columns, {"n": [33, 52]})
 
     output = run(task(context(tmp_path, Schema(SCHEMA.fields[0])), [file], [delete]))

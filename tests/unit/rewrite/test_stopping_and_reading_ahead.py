@@ -138,7 +138,7 @@ def test_an_attempt_ends_while_a_read_hangs(tmp_path: Path, which: str, rows: in
     finally:
         access.released.set()
     if rows > 1:
-        assert access.closed.wait(30)
+        assert access.closed.wait(90)
 
 
 @pytest.mark.parametrize("kind", [FileFormat.AVRO, FileFormat.ORC])
@@ -160,7 +160,7 @@ def test_an_attempt_ends_while_a_stream_of_another_format_hangs(tmp_path: Path, 
         assert not access.released.is_set()
     finally:
         access.released.set()
-    assert access.closed.wait(30)
+    assert access.closed.wait(90)
 
 
 def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_an_attempt_ends_while_it_waits_for_what_another_decodes(tmp_path: Path)
     other = threading.Thread(target=lambda: outputs.append(run(first, access)))
     other.start()
     try:
-        assert access.asked.wait(30)
+        assert access.asked.wait(90)
         looks = itertools.count()
         with pytest.raises(AttemptAbandoned):
             run(second, access, is_cancelled=lambda: next(looks) > 20)
@@ -200,7 +200,7 @@ class Recording(FileAccess):
 
     def wait_for(self, *files: DataFile) -> bool:
         with self.has_read:
-            return self.has_read.wait_for(lambda: self.read == [file.path for file in files], timeout=30)
+            return self.has_read.wait_for(lambda: self.read == [file.path for file in files], timeout=90)
 
 
 def files_of(root: Path, count: int) -> list[DataFile]:

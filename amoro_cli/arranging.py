@@ -1,0 +1,56 @@
+"""The options of lists: what to sort by, and which columns to show."""
+
+from collections.abc import Callable
+from typing import Any
+
+import typer
+
+from amoro_cli.listing import Arrangement, Listing
+from amoro_core.errors import InvalidArgument
+
+
+def sort_option(listing: Listing[Any]) -> Any:
+    """--sort-by, by the columns of the list."""
+    return typer.Option(
+        "--sort-by",
+        metavar="COLUMNS",
+        help="Sort by these columns, separated by commas; a minus before a name reverses its order.",
+        show_default=False,
+        callback=_checked(listing, lambda text: Arrangement(sort_by=text)),
+        autocompletion=_completed(listing),
+    )
+
+
+def columns_option(listing: Listing[Any]) -> Any:
+    """--columns, by those of the list."""
+    return typer.Option(
+        "--columns",
+        metavar="COLUMNS",
+        help=f"Show these columns only, in that order: {', '.join(listing.names)}.",
+        show_default=False,
+        callback=_checked(listing, lambda text: Arrangement(columns=text)),
+        autocompletion=_completed(listing),
+    )
+
+
+def _checked(listing: Listing[Any], made: Callable[[str], Arrangement]) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        try:
+            listing.check(made(value))
+        except InvalidArgument as error:
+            raise typer.BadParameter(f"{error.message}. {error.hint}") from error
+        return value
+
+    return check
+
+
+def _completed(listing: Listing[Any]) -> Callable[[str], list[str]]:
+    """Names for the last of those that are typed; the others stay before it."""
+
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        minus = "-" if last.startswith("-") else ""
+        start = last.removeprefix("-")
+        return [f"{before}{comma}{minus}{name}" for name in listing.names if name.startswith(start)]
+
+    return complete

@@ -1,0 +1,50 @@
+"""How the help of commands is laid out: arguments, options, commands, and at the end how to find the coordinator."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+CONNECTION = "Connection options"
+
+#: -h is --help everywhere; what a context says holds for those below it.
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class HelpfulCommand(TyperCommand):
+    """A command whose options of the panel CONNECTION stand apart, at the end."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write(self, ctx, formatter, lambda: None)
+
+
+class HelpfulGroup(TyperGroup):
+    """A group whose options of the panel CONNECTION stand apart, after its commands."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write(self, ctx, formatter, lambda: self.format_commands(ctx, formatter))
+
+
+def _write(command: Any, ctx: typer.Context, formatter: Any, write_commands: Callable[[], None]) -> None:
+    parameters = command.get_params(ctx)
+    _section(formatter, "Arguments", [*_records(parameters, ctx, kind="argument")])
+    _section(formatter, "Options", [*_records(parameters, ctx, kind="option", panel=None)])
+    write_commands()
+    _section(formatter, CONNECTION, [*_records(parameters, ctx, kind="option", panel=CONNECTION)])
+
+
+def _records(
+    parameters: list[Any], ctx: typer.Context, *, kind: str, panel: str | None = None
+) -> Iterator[tuple[str, str]]:
+    for parameter in parameters:
+        if parameter.param_type_name == kind and getattr(parameter, "rich_help_panel", None) == panel:
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                yield record
+
+
+def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
+    if records:
+        with formatter.section(title):
+            formatter.write_dl(records)

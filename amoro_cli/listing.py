@@ -1,0 +1,93 @@
+"""Lists: their columns, which of these are shown, and what they are sorted by."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Generic, TypeVar
+
+from amoro_cli.output import Grid
+from amoro_core.errors import InvalidArgument
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Item]):
+    """One column; what it is sorted by is `key`, else the text of its cells. Figures are flush right."""
+
+    title: str
+    cell: Callable[[Item], str]
+    key: Callable[[Item], Any] | None = None
+    right: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the column is called where somebody names it."""
+        return self.title.lower().replace(" ", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """How somebody wants to see a list: names of columns, with commas between them."""
+
+    sort_by: str = ""  # a minus before a name turns the order round
+    columns: str = ""
+
+
+AS_EVER = Arrangement()
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Item]):
+    """What a list of such items is made of.
+
+    On a terminal that is too narrow `spare` columns are left out, the first ones first, and `elastic` is cut.
+    """
+
+    columns: tuple[Column[Item], ...]
+    spare: tuple[str, ...] = ()
+    elastic: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return tuple(column.name for column in self.columns)
+
+    def arranged(self, items: Sequence[Item], arrangement: Arrangement) -> list[Item]:
+        """The items in the order that is wanted; equal ones stay as they stand. Raises InvalidArgument."""
+        found = list(items)
+        for name in reversed(_names(arrangement.sort_by)):
+            column = self._column(name.removeprefix("-"))
+            found.sort(key=column.key or column.cell, reverse=name.startswith("-"))
+        return found
+
+    def grid(self, items: Sequence[Item], arrangement: Arrangement = AS_EVER, indent: int = 0) -> Grid:
+        """A row for each item, with the columns that are wanted, in that order. Raises InvalidArgument."""
+        wanted = [self._column(name) for name in _names(arrangement.columns)]
+        shown = wanted or list(self.columns)
+        return Grid(
+            tuple(column.title for column in shown),
+            tuple(tuple(column.cell(item) for column in shown) for item in items),
+            frozenset(column.title for column in shown if column.right),
+            indent,
+            () if wanted else self.spare,
+            self.elastic,
+        )
+
+    def check(self, arrangement: Arrangement) -> None:
+        """Raise InvalidArgument for names that no column has."""
+        for name in (*_names(arrangement.sort_by), *_names(arrangement.columns)):
+            self._column(name.removeprefix("-"))
+
+    def _column(self, name: str) -> Column[Item]:
+        wanted = name.lower().replace(" ", "-").replace("_", "-")
+        for column in self.columns:
+            if column.name == wanted:
+                return column
+        close = get_close_matches(wanted, self.names, n=1)
+        meant = f"Did you mean {close[0]}? " if close else ""
+        raise InvalidArgument(f"{name!r} is not a column", hint=f"{meant}The columns are {', '.join(self.names)}.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text.strip() else []

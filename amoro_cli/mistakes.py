@@ -1,0 +1,29 @@
+"""Ordinary mistakes that libraries report as errors of their own: told as ours, with a code."""
+
+from collections.abc import Sequence
+from errno import errorcode
+
+from amoro_core.errors import AmoroError, InvalidArgument, StorageFull, WorkFailed
+from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import is_text
+
+_FULL = {"ENOSPC", "EDQUOT"}
+
+
+def refuse_undecodable(arguments: Sequence[str]) -> None:
+    """Raise InvalidArgument for an argument that is no UTF-8: nothing that has a name here is."""
+    for argument in arguments:
+        if not is_text(argument):
+            raise InvalidArgument(f"{argument!r} is not UTF-8", hint="Write names and paths in UTF-8.")
+
+
+def as_ours(error: Exception) -> AmoroError:
+    """The error as one of ours: what the system says about a file is ordinary, anything else is a fault of ours."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        kind = StorageFull if errorcode.get(error.errno or 0) in _FULL else WorkFailed
+        return kind(f"{where}{error.strerror}", hint="Look at the file's rights and its disk." if where else "")
+    return AmoroError(
+        without_secrets(f"This should not have happened: {type(error).__name__}: {error}"),
+        hint="Run it again with --debug for the traceback, and report it.",
+    )

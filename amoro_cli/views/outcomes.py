@@ -1,0 +1,162 @@
+"""What came of a command for several tables: a line for each, and how many of each kind."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from amoro_cli.encoding import encode
+from amoro_cli.outcomes import Outcome, worst
+from amoro_cli.output import Block, Document, Grid
+from amoro_cli.paging import Part
+from amoro_cli.quantities import format_bytes, format_count, format_duration
+from amoro_cli.ranking import cost_of, gain_of
+from amoro_cli.views.plans import optimize_command, plan_document
+from amoro_cli.views.tables import table_detail, table_list
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
+
+    Optimized = tuple[pb.OptimizeTableResponse, pb.Process | None]
+
+_NONE = "No catalog has any tables."
+
+
+def optimized_document(outcomes: "Sequence[Outcome[Optimized]]") -> Document:
+    """Schema amoro.optimized/v1: `tables`, each with its outcome, and `exit_status`. The names are ids of processes."""
+    rows = tuple(_optimized_row(outcome) for outcome in outcomes)
+    grid = Grid(
+        ("TABLE", "OUTCOME", "FILES", "DELETES", "ROWS", "TOOK", "WHY"),
+        rows,
+        frozenset({"TOOK"}),
+        0,
+        ("TOOK", "DELETES", "ROWS"),
+        "WHY",
+    )
+    names = tuple(
+        outcome.answer[0].process_id for outcome in outcomes if outcome.answer and outcome.answer[0].process_id
+    )
+    body = [{**_head(outcome), **_optimized(outcome)} for outcome in outcomes]
+    return Document("amoro.optimized/v1", _body(outcomes, body), names, (grid, _count(outcomes)))
+
+
+def plans_document(
+    outcomes: "Sequence[Outcome[pb.Plan]]", type_: str, force: bool, where: str, explain: bool
+) -> Document:
+    """Schema amoro.plans/v1: `tables`, in the order in which optimizing them pays, and `exit_status`.
+
+    The names are tables with work. `explain` adds every partition of each.
+    """
+    body = [
+        {
+            **_head(outcome),
+            "gain_files": gain_of(outcome.answer) if outcome.answer else 0,
+            "cost_bytes": cost_of(outcome.answer) if outcome.answer else 0,
+            "plan": encode(outcome.answer) if outcome.answer else None,
+        }
+        for outcome in outcomes
+    ]
+    names = tuple(outcome.table for outcome in outcomes if outcome.answer and outcome.answer.type)
+    if not outcomes:
+        return Document("amoro.plans/v1", _body(outcomes, body), (), (_NONE,))
+    grid = Grid(
+        ("TABLE", "WHAT", "BY ITSELF", "FILES LESS", "READS", "WHY"),
+        tuple(_plan_row(outcome) for outcome in outcomes),
+        frozenset({"FILES LESS", "READS"}),
+        spare=("BY ITSELF", "READS"),
+        elastic="WHY",
+    )
+    blocks: list[Block] = [grid, f"{_count(outcomes)}. Nothing was changed."]
+    for plan in (outcome.answer for outcome in outcomes if explain and outcome.answer):
+        blocks += ["", *plan_document(plan, optimize_command(plan.table, type_, force, where), explain=True).blocks]
+    return Document("amoro.plans/v1", _body(outcomes, body), names, tuple(blocks))
+
+
+def selected_document(outcomes: "Sequence[Outcome[pb.Table]]", *, detailed: bool) -> Document:
+    """Schema amoro.selected/v1: `tables`, each with its outcome and what is known of it, and `exit_status`.
+
+    `detailed`: everything about each, else one line.
+    """
+    body = [{**_head(outcome), "result": encode(outcome.answer) if outcome.answer else None} for outcome in outcomes]
+    known = [outcome.answer for outcome in outcomes if outcome.answer]
+    blocks: list[Block] = []
+    if detailed:
+        blocks = [block for table in known for block in (*table_detail(table).blocks, "")]
+    elif known:
+        blocks = list(table_list(Part(known)).blocks)
+    errors = tuple((outcome.table, _words(outcome.word), _why(outcome)) for outcome in outcomes if outcome.error)
+    blocks += [Grid(("TABLE", "OUTCOME", "WHY"), errors, elastic="WHY")] if errors else []
+    blocks.append(_count(outcomes))
+    return Document("amoro.selected/v1", _body(outcomes, body), tuple(table.table for table in known), tuple(blocks))
+
+
+def _body(outcomes: Sequence[Outcome[Any]], tables: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"tables": tables, "exit_status": worst(outcome.exit_status for outcome in outcomes)}
+
+
+def _head(outcome: Outcome[Any]) -> dict[str, Any]:
+    error = outcome.error
+    return {
+        "table": outcome.table,
+        "outcome": outcome.word,
+        "exit_status": outcome.exit_status,
+        "code": error.code if error else "",
+        "message": error.message if error else "",
+        "hint": (error.hint or error.remedy) if error else "",
+    }
+
+
+def _optimized(outcome: "Outcome[Optimized]") -> dict[str, Any]:
+    if outcome.answer is None:
+        return {"process_id": None, "plan": None, "process": None}
+    answer, process = outcome.answer
+    return {
+        "process_id": answer.process_id or None,
+        "plan": encode(answer.plan),
+        "process": encode(process) if process else None,
+    }
+
+
+def _optimized_row(outcome: "Outcome[Optimized]") -> tuple[str, ...]:
+    process = outcome.answer[1] if outcome.answer else None
+    plan = outcome.answer[0].plan if outcome.answer else None
+    why = _why(outcome) if outcome.error or plan is None else plan.reason
+    if process is None or not process.HasField("receipt"):
+        return (outcome.table, _words(outcome.word), "-", "-", "-", "-", why)
+    made = process.receipt
+    equal = made.rows_before == made.rows_after
+    return (
+        outcome.table,
+        _words(outcome.word),
+        f"{format_count(made.data_files_before)} → {format_count(made.data_files_after)}",
+        f"{format_count(made.delete_files_before)} → {format_count(made.delete_files_after)}",
+        f"{format_count(made.rows_after)} ✓"
+        if equal
+        else f"{format_count(made.rows_before)} ≠ {format_count(made.rows_after)} ✗",
+        format_duration(made.duration_ms),
+        why,
+    )
+
+
+def _plan_row(outcome: "Outcome[pb.Plan]") -> tuple[str, ...]:
+    plan = outcome.answer
+    if plan is None:
+        return (outcome.table, _words(outcome.word), "-", "-", "-", _why(outcome))
+    by_itself = "yes" if plan.enabled else "no"
+    if not plan.type:
+        return (outcome.table, "nothing", by_itself, "-", "-", plan.reason.removeprefix("nothing to do: "))
+    read = sum(part.input_bytes for part in plan.partitions if part.type)
+    return (outcome.table, plan.type, by_itself, format_count(gain_of(plan)), format_bytes(read), plan.reason)
+
+
+def _why(outcome: Outcome[Any]) -> str:
+    return f"[{outcome.error.code}] {outcome.error.message}" if outcome.error else ""
+
+
+def _count(outcomes: Sequence[Outcome[Any]]) -> str:
+    kinds = Counter(_words(outcome.word) for outcome in outcomes)
+    many = f"{format_count(len(outcomes))} table{'' if len(outcomes) == 1 else 's'}"
+    return f"{many}: {', '.join(f'{format_count(count)} {word}' for word, count in kinds.most_common())}"
+
+
+def _words(word: str) -> str:
+    return word.replace("_", " ")

@@ -1,0 +1,93 @@
+"""What an action is. The engines ask it these questions, and nothing else of them depends on what it does.
+
+An action decides and prepares; it changes no state, sends nothing and deletes nothing. Whatever it is asked, it may be
+asked again: after a conflict, and after a death of the coordinator.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.actions import Case, Change
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.groups import Capacity
+from amoro_core.model.plans import Evaluation, PartitionKey
+from amoro_core.model.tables import LastOptimized
+from amoro_core.model.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What the coordinator knows of a table for which a plan is made."""
+
+    config: OptimizingConfig
+    last: Mapping[PartitionKey, LastOptimized]
+    capacity: Capacity  # of the table's group
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for; without a name the triggers decide."""
+
+    name: str | None = None  # of the process
+    force: bool = False  # what gains nothing, too
+    where: str = ""  # a condition that chooses whole partitions
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTask:
+    """One task, to be done by an optimizer."""
+
+    work: Work
+    cost: int  # bytes to be read and opened
+    partition: str  # its path, for people
+    input_files: int
+    input_bytes: int
+    input_rows: int = 0  # of data files, deletes not subtracted; 0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A process as it is to be stored: pinned to a snapshot, with its tasks."""
+
+    name: str
+    reason: str
+    snapshot_id: int
+    sequence_number: int  # of that snapshot
+    tasks: tuple[PlannedTask, ...]
+
+
+#: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
+#: which never changes. Raises CommitConflict when nothing of it can be committed there, CheckFailed when what was
+#: made does not add up, and what reading and staging raise.
+Prepare = Callable[[OpenTable, Case, datetime], Change]
+
+
+class Action(Protocol):
+    """A kind of process, or several that one look at a table chooses from."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What its processes are called: stored, shown, a label of metrics. No other action has one of them."""
+
+    @property
+    def lane(self) -> str:
+        """Where its processes run: of each lane a table has one at a time (`state.lanes`)."""
+
+    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+        """The verdict on the table with its reason, and what is to be done; None: nothing.
+
+        Raises TableRefused, InvalidArgument for a request that can't be, and what reading the table raises.
+        """
+
+    def preparing(self) -> Prepare:
+        """What makes the changes of one process."""
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        """The partitions whose last times move when these tasks' results are committed."""
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        """The files that these tasks have written: left over unless a commit names them."""

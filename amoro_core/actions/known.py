@@ -1,0 +1,48 @@
+"""All actions, by the names of their processes: our own, and those of installed packages."""
+
+from collections.abc import Iterable, Mapping
+
+from amoro_core.actions.contract import Action
+from amoro_core.actions.rewriting import Rewriting
+from amoro_core.errors import IllegalState
+
+#: An entry point of this group names an action: a function without arguments that makes one.
+GROUP = "amoro.actions"
+
+
+def own_actions() -> tuple[Action, ...]:
+    """Those that are always there."""
+    return (Rewriting(),)
+
+
+class Actions:
+    """Every action, found by the name of one of its processes."""
+
+    def __init__(self, more: Iterable[Action] = ()) -> None:
+        """`more` are known beside our own. Raises ValueError for a name that two of them have."""
+        self._by_name: Mapping[str, Action] = _by_name((*own_actions(), *more))
+
+    @property
+    def every(self) -> tuple[Action, ...]:
+        """Each action once, our own first."""
+        return tuple({id(action): action for action in self._by_name.values()}.values())
+
+    def of(self, name: str) -> Action:
+        """Raises IllegalState for a process of an action that is not installed (any more)."""
+        action = self._by_name.get(name)
+        if action is None:
+            raise IllegalState(
+                f"the action {name!r} is not known",
+                hint="Install the package that plugs it in where the coordinator runs; its processes wait until then.",
+            )
+        return action
+
+
+def _by_name(actions: Iterable[Action]) -> dict[str, Action]:
+    found: dict[str, Action] = {}
+    for action in actions:
+        for name in action.names:
+            if name in found:
+                raise ValueError(f"two actions have processes of the name {name!r}")
+            found[name] = action
+    return found

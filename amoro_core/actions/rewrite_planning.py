@@ -1,0 +1,139 @@
+"""From a table to the tasks of a minor, major or full process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from amoro_core.actions.contract import Plan, PlannedTask, Request, Situation
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    NO_METRICS,
+    ColumnMetrics,
+    DeleteFile,
+    DeleteKind,
+    ScannedFile,
+)
+from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
+from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+from amoro_core.model.tables import OptimizingType
+from amoro_core.model.work import REWRITE, Work
+from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.planner import plan
+from amoro_core.protocol import codec
+
+#: What the bounds of whole numbers, dates and times take at most: only these are compared with those of row groups.
+_NUMBER_BYTES = 8
+
+
+def plan_rewriting(table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    """The verdict on the table, by its triggers or as somebody asked, and the plan; None: nothing to do.
+
+    Raises as the action's `plan`.
+    """
+    config = situation.config
+    scan = table.scan()
+    evaluation = evaluate(
+        scan,
+        config,
+        situation.last,
+        situation.now,
+        None if request.name is None else OptimizingType(request.name),
+        request.force,
+        table.partition_path,
+        table.selects(config.filter) if config.filter is not None else None,
+        table.chooses(request.where) if request.where else None,
+    )
+    made = None
+    if scan is not None:
+        made = plan(
+            scan,
+            evaluation,
+            config,
+            threads=situation.capacity.threads,
+            max_input_per_thread=situation.capacity.max_input_per_thread,
+        )
+    if made is None:
+        return evaluation, None
+    table.refuse_inputs(_inputs(made))
+    tasks = _tasks(table, made, config)
+    return evaluation, Plan(made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks)
+
+
+def _inputs(made: OptimizingPlan) -> list[str]:
+    """Every file that the plan's tasks read, each once."""
+    files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
+    deletes = (delete.path for file in files for delete in file.deletes)
+    return list(dict.fromkeys((*(file.data.path for file in files), *deletes)))
+
+
+def _tasks(table: OpenTable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
+    contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
+    tasks = []
+    for task in made.tasks:
+        work = _work(task, contexts[task.key.spec_id], made.sequence_number, config)
+        files = (*task.rewritten, *task.converted)
+        tasks.append(
+            PlannedTask(
+                work=Work(REWRITE, codec.encode_input(work).SerializeToString(deterministic=True)),
+                cost=task.cost,
+                partition=table.partition_path(task.key),
+                input_files=len(files),
+                input_bytes=sum(file.data.size_bytes for file in files),
+                input_rows=sum(file.data.record_count for file in files),
+            )
+        )
+    return tuple(tasks)
+
+
+def _work(task: TaskPlan, context: TableContext, sequence_number: int, config: OptimizingConfig) -> RewriteInput:
+    """The input of a task: each delete once, metrics left out but for bounds of paths and keys."""
+    deletes: dict[str, int] = {}
+    ordered: list[DeleteFile] = []
+    for file in (*task.rewritten, *task.converted):
+        for delete in file.deletes:
+            if delete.path not in deletes:
+                deletes[delete.path] = len(ordered)
+                ordered.append(_slim(delete))
+
+    def inputs(files: Sequence[ScannedFile]) -> tuple[InputFile, ...]:
+        return tuple(
+            InputFile(
+                replace(file.data, metrics=_key_bounds(file), split_offsets=()),
+                tuple(deletes[delete.path] for delete in file.deletes),
+            )
+            for file in files
+        )
+
+    return RewriteInput(
+        table=context,
+        rewritten=inputs(task.rewritten),
+        converted=inputs(task.converted),
+        deletes=tuple(ordered),
+        sequence_number=sequence_number,
+        target_size_bytes=config.target_size,
+        output_count=task.output_count,
+        marks_converted=task.marks,
+    )
+
+
+def _key_bounds(file: ScannedFile) -> ColumnMetrics:
+    """The bounds of the columns that equality deletes of the file name, but for long texts and bytes."""
+    named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
+    bounds = file.data.metrics
+
+    def kept(of: Mapping[int, bytes]) -> dict[int, bytes]:
+        return {field_id: bound for field_id, bound in of.items() if field_id in named and len(bound) <= _NUMBER_BYTES}
+
+    return ColumnMetrics(lower_bounds=kept(bounds.lower_bounds), upper_bounds=kept(bounds.upper_bounds))
+
+
+def _slim(delete: DeleteFile) -> DeleteFile:
+    bounds = delete.metrics
+    if delete.kind is DeleteKind.EQUALITY:
+        return replace(delete, metrics=NO_METRICS, split_offsets=())
+    kept = ColumnMetrics(
+        lower_bounds={k: v for k, v in bounds.lower_bounds.items() if k == DELETE_PATH_FIELD_ID},
+        upper_bounds={k: v for k, v in bounds.upper_bounds.items() if k == DELETE_PATH_FIELD_ID},
+    )
+    return replace(delete, metrics=kept, split_offsets=())

@@ -1,0 +1,184 @@
+"""Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces what they read."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from amoro_core.actions.contract import Plan, Prepare, Request, Situation
+from amoro_core.actions.rewrite_planning import plan_rewriting
+from amoro_core.errors import CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.known import KnownFiles
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.actions import Case, Change, TaskResult
+from amoro_core.model.commits import (
+    PROCESS_ID,
+    CommitContent,
+    FileFacts,
+    Group,
+    Head,
+    PlanRecord,
+    SnapshotAdded,
+    StagedCommit,
+)
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.plans import Evaluation, PartitionKey
+from amoro_core.model.processes import OptimizingProcess, Receipt
+from amoro_core.model.tables import OptimizingType
+from amoro_core.protocol import codec
+from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.state.lanes import FILES
+from amoro_core.validating.check import check
+from amoro_core.validating.rules import ambiguous_deletes, validate
+
+_AGAIN = "The next round plans it anew."
+
+
+class Rewriting:
+    """The action of minor, major and full."""
+
+    names = tuple(kind.value for kind in OptimizingType)
+    lane = FILES
+
+    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+        """What its triggers say, or what somebody asked for, and the tasks that do it."""
+        return plan_rewriting(table, situation, request)
+
+    def preparing(self) -> Prepare:
+        """What validates, checks and stages the commit of one process."""
+        known = KnownFiles()
+        return lambda table, case, now: _change(table, case, known, now)
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        """The partitions of these tasks."""
+        return frozenset(_key(group) for group in _groups(case) if group.number in groups)
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        """The data and delete files that these tasks have written."""
+        return _outputs([group for group in _groups(case) if group.number in groups])
+
+
+def record_of(case: Case) -> PlanRecord:
+    """What the process was planned on, with the results of its tasks."""
+    process = case.process
+    return PlanRecord(
+        process_id=process.process_id,
+        table_uuid=process.table_uuid,
+        format_version=process.format_version,
+        snapshot_id=process.snapshot_id,
+        sequence_number=process.sequence_number,
+        last_column_id=process.last_column_id,
+        groups=tuple(_groups(case)),
+    )
+
+
+def _groups(case: Case) -> list[Group]:
+    return [_group(result) for result in case.results]
+
+
+def _group(result: TaskResult) -> Group:
+    work = codec.decode_input(pb.RewriteInput.FromString(result.input))
+    return Group(result.number, work, codec.decode_output(pb.RewriteOutput.FromString(result.output)))
+
+
+def _change(table: OpenTable, case: Case, known: KnownFiles, now: datetime) -> Change:
+    """Validate, check, stage."""
+    record = record_of(case)
+    head = table.head(record.snapshot_id, record.sequence_number)
+    validation = validate(record, head, known.named(table, ambiguous_deletes(record, head)))
+    if validation.conflict is not None:
+        raise CommitConflict(validation.conflict, hint=_AGAIN)
+    if validation.content is None:
+        raise CommitConflict("; ".join(validation.dropped.values()), hint=_AGAIN)
+    content = validation.content
+    inputs = _inputs(record, content, head)
+    _check(record, content, inputs, table, known)
+    failpoint("commit.before_intent")
+    staged = table.stage(head, content, _summary(case.process))
+    failpoint("commit.after_stage")
+    files = (*(file.path for file in content.added_data), *(file.path for file in content.added_deletes))
+    receipt = _receipt(case.process, record, content, head, staged, now)
+    return Change(
+        payload=staged.payload,
+        evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
+        receipt=replace(receipt, disputed_deletes=len(table.disputed_deletes(inputs))),
+        groups=content.groups,
+        files=files,
+        metadata_files=staged.metadata_files,
+        dropped=validation.dropped,
+    )
+
+
+def _check(
+    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: OpenTable, known: KnownFiles
+) -> None:
+    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
+    kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
+    facts: dict[str, FileFacts] = {}
+    for path in _outputs(kept.groups):
+        try:
+            facts[path] = known.facts(table, path)
+        except (DataFileMissing, UnreadableFile) as error:
+            raise CheckFailed(f"output {path} is not as reported: {error.message}") from error
+    check(kept, {file.data.path: file for file in inputs}, facts)
+
+
+def _inputs(record: PlanRecord, content: CommitContent, head: Head) -> list[ScannedFile]:
+    """The files that the commit's groups have read, as they are matched on the head."""
+    groups = (group for group in record.groups if group.number in content.groups)
+    paths = {file.data.path for group in groups for file in (*group.work.rewritten, *group.work.converted)}
+    return [file for file in head.scan.files if file.data.path in paths]
+
+
+def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
+    data = [file.path for group in groups for file in group.output.data_files]
+    return (*data, *(file.path for group in groups for file in group.output.delete_files))
+
+
+def _key(group: Group) -> PartitionKey:
+    first = (*group.work.rewritten, *group.work.converted)[0].data
+    return PartitionKey(first.spec_id, first.partition)
+
+
+def _summary(process: OptimizingProcess) -> dict[str, str]:
+    """What the snapshot's summary says of the process."""
+    return {
+        "snapshot.producer": "OPTIMIZE",
+        PROCESS_ID: process.process_id,
+        "amoro.optimizing-type": process.type,
+    }
+
+
+def _receipt(
+    process: OptimizingProcess,
+    record: PlanRecord,
+    content: CommitContent,
+    head: Head,
+    staged: StagedCommit,
+    now: datetime,
+) -> Receipt:
+    kept = [group for group in record.groups if group.number in content.groups]
+    removed = {delete.path for delete in content.removed_deletes}
+    equality = {
+        delete.path
+        for delete in (*head.scan.dangling, *(delete for file in head.scan.files for delete in file.deletes))
+        if delete.kind is DeleteKind.EQUALITY
+    }
+    return Receipt(
+        data_files_before=len(content.removed_data),
+        data_files_after=len(content.added_data),
+        delete_files_before=len(content.removed_deletes),
+        delete_files_after=len(content.added_deletes),
+        equality_delete_files_after=len(equality - removed),
+        bytes_before=_bytes(content.removed_data) + _bytes(content.removed_deletes),
+        bytes_after=_bytes(content.added_data) + _bytes(content.added_deletes),
+        rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
+        rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
+        snapshot_id=staged.snapshot_id,
+        base_snapshot_id=staged.parent_snapshot_id,
+        duration_ms=round((now - process.created_at).total_seconds() * 1000),
+    )
+
+
+def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:
+    return sum(file.size_bytes for file in files)

@@ -1,0 +1,143 @@
+"""A FileIO that opens files only where they may lie, and local ones only where they really are.
+
+On a local file system a name is no place: links lead elsewhere, and what is no regular file may block whoever opens it.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile
+from pyiceberg.io.pyarrow import PyArrowFile
+
+from amoro_core.errors import TableRefused
+from amoro_core.failpoints import allowed
+from amoro_core.files.locations import require_within
+from amoro_core.model.paths import is_local, is_within, normalise
+
+#: Where a process finds the files that it has open; opening one there opens that very file anew.
+_OPEN_FILES = next((place for place in ("/proc/self/fd", "/dev/fd") if os.path.isdir(place)), None)
+_KINDS = (
+    (stat.S_ISDIR, "a directory"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class ConfinedFileIO(FileIO):
+    """Another FileIO, for files below some prefixes.
+
+    Every file must lie below a readable prefix; one that is written or deleted below a writable one, too. Links of
+    local file systems are followed before that is decided, by the readable prefixes alone. With `remote` everything
+    that is not local passes. Each access raises TableRefused: "location" for a place, "file" for what is no file.
+    """
+
+    def __init__(
+        self,
+        inner: FileIO,
+        readable: Sequence[str],
+        writable: Sequence[str],
+        *,
+        remote: bool = False,
+        way_out: str = "",
+    ) -> None:
+        super().__init__(inner.properties)
+        self.inner = inner
+        self._readable = tuple(readable)
+        self._writable = tuple(writable)
+        self._remote = remote
+        self._way_out = way_out
+
+    def narrowed(self, readable: Sequence[str], writable: Sequence[str]) -> "ConfinedFileIO":
+        """The same FileIO for files below these prefixes."""
+        return ConfinedFileIO(self.inner, readable, writable, way_out=self._way_out)
+
+    def require(self, location: str, verb: str) -> str:
+        """The normalised place of a file that may be read, or written or deleted. Raises TableRefused("location")."""
+        if self._remote and not is_local(location):
+            return normalise(location)
+        place = require_within(location, self._readable, verb, self._way_out)
+        if verb != "read":
+            require_within(location, self._writable, verb, self._way_out)
+        if is_local(location):
+            require_real(place, self._readable, verb, self._way_out)
+        return place
+
+    def require_regular(self, location: str) -> None:
+        """Raise TableRefused for what may not be read, ("file") for a local file that is there and no regular one."""
+        place = self.require(location, "read")
+        if is_local(location):
+            with suppress(OSError):  # what can't be looked at is told by whoever opens it
+                require_regular(place, Path(place).stat().st_mode)
+
+    def new_input(self, location: str) -> InputFile:
+        place = self.require(location, "read")
+        source = self.inner.new_input(location)
+        return _RegularInput(source, place, self._readable) if is_local(location) else source
+
+    def new_output(self, location: str) -> OutputFile:
+        self.require(location, "write")
+        return self.inner.new_output(location)
+
+    def delete(self, location: str | InputFile | OutputFile) -> None:
+        self.require(location if isinstance(location, str) else location.location, "delete")
+        self.inner.delete(location)
+
+
+class _RegularInput(InputFile):
+    """A local file, which is opened only if it is a regular one and lies where it may."""
+
+    def __init__(self, source: InputFile, place: str, readable: Sequence[str]) -> None:
+        super().__init__(source.location)
+        self._source, self._place, self._readable = source, place, readable
+
+    def __len__(self) -> int:
+        require_regular(self._place, Path(self._place).stat().st_mode)
+        return len(self._source)
+
+    def exists(self) -> bool:
+        return self._source.exists()
+
+    def open(self, seekable: bool = True) -> InputStream:
+        with _opened(self._place) as descriptor:
+            if _OPEN_FILES is None or not isinstance(self._source, PyArrowFile):
+                return self._source.open(seekable)
+            # By the descriptor: by its name another file might be opened than the one that was looked at.
+            open_file = f"{_OPEN_FILES}/{descriptor}"
+            if os.path.islink(open_file):
+                require_real(open_file, self._readable, "read", shown=self.location)
+            return PyArrowFile(self.location, open_file, self._source._filesystem).open(seekable)
+
+
+def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "", shown: str = "") -> None:
+    """Raise TableRefused("location") for a local place that links lead out of all the prefixes."""
+    real = os.path.realpath(place)
+    if not any(is_within(real, os.path.realpath(normalise(one))) for one in prefixes if is_local(one)):
+        raise TableRefused(
+            f"will not {verb} {shown or place}: links lead to {real}, which is outside the allowed locations",
+            reason="location",
+            hint=hint,
+        )
+
+
+def require_regular(place: str, mode: int) -> None:
+    """Raise TableRefused("file") for a local file that is no regular one, by its mode."""
+    if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and allowed("file.pipe")):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
+        raise TableRefused(f"{place} is not a regular file but {kind}", reason="file")
+
+
+@contextmanager
+def _opened(place: str) -> Iterator[int]:
+    """A descriptor of a local regular file. Raises TableRefused("file") and OSError; never waits for a FIFO."""
+    require_regular(place, Path(place).stat().st_mode)
+    descriptor = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        require_regular(place, os.fstat(descriptor).st_mode)
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,80 @@
+"""Every property of a table that means something to us: what checks, docs and `amoro table properties` go by."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
+from amoro_core.iceberg.merging import MergeSettings, merge_settings
+from amoro_core.model.config import (
+    ENABLED_KEY,
+    EffectiveProperty,
+    OptimizingConfig,
+    Origin,
+    catalog_defaults,
+    parse_config,
+)
+from amoro_core.model.properties import EACH_COLUMN, Property, boolean, properties_of
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """The properties about one subject."""
+
+    subject: str
+    properties: tuple[Property, ...]
+    check: Callable[[Mapping[str, str]], object]  # raises TableRefused("configuration")
+    #: Whether a catalog's property under `table.` is the default of its tables. Those that other writers go by are the
+    #: table's alone.
+    has_catalog_defaults: bool = True
+
+
+CONFIGURATIONS: tuple[Configuration, ...] = (
+    Configuration(
+        "Optimizing", (Property(ENABLED_KEY, "false", boolean), *properties_of(OptimizingConfig)), parse_config
+    ),
+    Configuration(
+        "Files that are written",
+        (*properties_of(WriterOptions), *OF_COLUMNS),
+        writer_options,
+        has_catalog_defaults=False,
+    ),
+    Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
+)
+
+
+def all_properties() -> tuple[Property, ...]:
+    """Every property, by subject."""
+    return tuple(known for configuration in CONFIGURATIONS for known in configuration.properties)
+
+
+#: What our own keys begin with: another one that begins so was meant to be one of them.
+_OURS = ("self-optimizing.", "tag.auto-create.", "maintenance.")
+
+
+def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:
+    """Every property with its value and who said it; of those that there are for each column the ones that are set.
+
+    The default of `self-optimizing.enabled` is false: a table is only observed until somebody says so. What
+    `amoro table enable|disable` said is no property; `decide_enabled` joins the two. What begins like a key of ours and
+    is none follows as unknown.
+    """
+    found: list[EffectiveProperty] = []
+    defaults = catalog_defaults(catalog)
+    for configuration in CONFIGURATIONS:
+        said = defaults if configuration.has_catalog_defaults else {}
+        for known in configuration.properties:
+            found += _effective(known, said, table)
+    keys = {item.key for item in found}
+    unknown = sorted(key for key in {**defaults, **table} if key.startswith(_OURS) and key not in keys)
+    return (*found, *(EffectiveProperty(key, {**defaults, **table}[key], Origin.UNKNOWN) for key in unknown))
+
+
+def _effective(known: Property, defaults: Mapping[str, str], table: Mapping[str, str]) -> list[EffectiveProperty]:
+    if known.key.endswith(EACH_COLUMN):
+        start = known.key.removesuffix(EACH_COLUMN)
+        return [EffectiveProperty(key, table[key], Origin.TABLE) for key in sorted(table) if key.startswith(start)]
+    if known.key in table:
+        return [EffectiveProperty(known.key, table[known.key], Origin.TABLE)]
+    if known.key in defaults:
+        return [EffectiveProperty(known.key, defaults[known.key], Origin.CATALOG)]
+    return [EffectiveProperty(known.key, known.default, Origin.DEFAULT)]

@@ -1,0 +1,161 @@
+"""Avro files read within their bounds, whatever their bytes say.
+
+pyiceberg's compiled decoder believes every length: a manifest with one wrong byte ends the process, or fills its values
+with what else the memory holds. Its reader takes a file that ends within a block, or has an empty one, for a shorter
+file. Neither is asked here.
+"""
+
+from typing import Self, TypeVar
+
+from pyiceberg.avro.decoder import BinaryDecoder
+from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, Block
+from pyiceberg.avro.resolver import resolve_reader
+from pyiceberg.io import InputFile
+from pyiceberg.manifest import (
+    DEFAULT_READ_VERSION,
+    MANIFEST_LIST_FILE_SCHEMAS,
+    ManifestContent,
+    ManifestFile,
+    PartitionFieldSummary,
+)
+from pyiceberg.typedef import StructProtocol
+
+D = TypeVar("D", bound=StructProtocol)
+
+#: A number's bytes have this bit but for the last, and are no more than this.
+_MORE, _LONG_BYTES = 0x80, 10
+
+
+class BoundedDecoder(BinaryDecoder):
+    """Reads from bytes; beyond their end it raises ValueError."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_at_end(self) -> bool:
+        return self._at == len(self._data)
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, n: int) -> bytes:
+        start = self._at
+        found = self._data[start : start + n] if n >= 0 else b""
+        if len(found) != n:
+            raise _too_many(n, start)
+        self._at = start + n
+        return found
+
+    def skip(self, n: int) -> None:
+        if n < 0 or n > len(self._data) - self._at:
+            raise _too_many(n, self._at)
+        self._at += n
+
+    def read_int(self) -> int:
+        value, self._at = _number(self._data, self._at)
+        return value
+
+    def skip_int(self) -> None:
+        self.read_int()
+
+    def read_ints(self, n: int) -> list[int]:  # type: ignore[override]  # pyiceberg only iterates
+        # Numbers that are not there take no room: each takes a byte at least, and ends the reading beyond the last one.
+        data, at = self._data, self._at
+        found = []
+        for _ in range(n):
+            value, at = _number(data, at)
+            found.append(value)
+        self._at = at
+        return found
+
+    def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
+        # Bounds of columns are most of a manifest.
+        data, at = self._data, self._at
+        for _ in range(n):
+            key, at = _number(data, at)
+            size, at = _number(data, at)
+            end = at + size
+            if not at <= end <= len(data):
+                raise _too_many(size, at)
+            dest[key] = data[at:end]
+            at = end
+        self._at = at
+
+    def read_bytes(self) -> bytes:
+        return self.read(self.read_int())
+
+
+def _number(data: bytes, start: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends. Raises ValueError."""
+    byte = data[start] if start < len(data) else _MORE
+    if byte < _MORE:  # nearly all are small
+        return (byte >> 1) ^ -(byte & 1), start + 1
+    value = shift = 0
+    for at in range(start, min(start + _LONG_BYTES, len(data))):
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < _MORE:
+            return (value >> 1) ^ -(value & 1), at + 1
+        shift += 7
+    raise ValueError(f"a number begins at {start} and does not end")
+
+
+def _too_many(announced: int, at: int) -> ValueError:
+    return ValueError(f"{announced} bytes are announced at {at}, and are not there")
+
+
+class BoundedAvroFile(AvroFile[D]):
+    """An Avro file of which each record is read, or ValueError raised."""
+
+    __slots__ = ("_blocks", "_records")
+
+    _blocks: BoundedDecoder
+    _records: BoundedDecoder
+
+    def __enter__(self) -> Self:
+        with self.input_file.open() as stream:
+            self.decoder = self._blocks = BoundedDecoder(stream.read())
+        self.header = self._read_header()
+        if self.header.magic != MAGIC:
+            raise ValueError("it is not an Avro file")
+        self.schema = self.header.get_schema()
+        self.read_schema = self.read_schema or self.schema
+        self.reader = resolve_reader(self.schema, self.read_schema, self.read_types, self.read_enums)
+        return self
+
+    def __next__(self) -> D:
+        while self.block is None or not self.block.has_next():
+            if self.block is not None and not self._records.is_at_end:
+                raise ValueError("a block has more bytes than its records")
+            if self._blocks.is_at_end:
+                raise StopIteration
+            self._read_block()
+        return next(self.block)
+
+    def _read_block(self) -> int:
+        records, content = self._blocks.read_int(), self._blocks.read_bytes()
+        if records < 0 or self._blocks.read(SYNC_SIZE) != self.header.sync:
+            raise ValueError(f"a block of {records} records does not end with the file's mark")
+        codec = self.header.compression_codec()
+        self._records = BoundedDecoder(codec.decompress(content) if codec else content)
+        self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)
+        return records
+
+
+def read_manifest_files(source: InputFile) -> list[ManifestFile]:
+    """The manifests that a manifest list names, as pyiceberg reads them. Raises ValueError and what codecs raise."""
+    with BoundedAvroFile[ManifestFile](
+        source,
+        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
+        read_types={-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
+        read_enums={_CONTENT: ManifestContent},
+    ) as reader:
+        return list(reader)
+
+
+#: Ids of fields of a manifest list.
+_SUMMARY, _CONTENT = 508, 517

@@ -1,0 +1,165 @@
+"""Metadata that contradict themselves: tables that have them are refused, since readers disagree about their rows."""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator
+
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import ListType, MapType, NestedField, StructType
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.manifests import Manifest
+from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.paths import normalise
+
+MAIN = "main"
+#: Of a file's bytes or rows, so that the sum over many thousands of files stays a number of 64 bits.
+_MOST = 2**48
+
+
+def refuse_contradictions(metadata: TableMetadata) -> None:
+    """Raise TableRefused("metadata") for metadata that no writer makes: an id that stands for two things or for none.
+
+    Java's reader refuses refs to unknown snapshots, too, and numbers beyond the table's last one.
+    """
+    _refuse_ids(metadata)
+    ids = {one.snapshot_id for one in metadata.snapshots}
+    current = metadata.current_snapshot_id
+    if current is not None and current not in ids:
+        raise _refused(f"the table has no snapshot {current}, which current-snapshot-id names")
+    for name, ref in sorted(metadata.refs.items()):
+        if ref.snapshot_id not in ids:
+            raise _refused(
+                f"the {ref.snapshot_ref_type} {name} names snapshot {ref.snapshot_id}, which the table lacks"
+            )
+    main = metadata.refs.get(MAIN)
+    if main is not None and main.snapshot_id != current:
+        raise _refused(f"the branch main is at snapshot {main.snapshot_id}, but current-snapshot-id says {current}")
+    if metadata.format_version != 1:
+        for snapshot in metadata.snapshots:
+            _refuse_number(snapshot, metadata.last_sequence_number)
+
+
+def _refuse_ids(metadata: TableMetadata) -> None:
+    named: tuple[tuple[str, Iterable[int]], ...] = (
+        ("snapshots", (one.snapshot_id for one in metadata.snapshots)),
+        ("schemas", (one.schema_id for one in metadata.schemas)),
+        ("partition specs", (one.spec_id for one in metadata.partition_specs)),
+        ("sort orders", (one.order_id for one in metadata.sort_orders)),
+    )
+    for what, given in named:
+        if (twice := _twice(given)) is not None:
+            raise _refused(f"two {what} have the id {twice}")
+    for schema in metadata.schemas:
+        if (twice := _twice(field.field_id for field in _fields(schema))) is not None:
+            raise _refused(f"two columns of schema {schema.schema_id} have the field id {twice}")
+    for spec in metadata.partition_specs:
+        if (twice := _twice(field.field_id for field in spec.fields)) is not None:
+            raise _refused(f"two fields of partition spec {spec.spec_id} have the id {twice}")
+
+
+def _twice(ids: Iterable[Hashable]) -> Hashable | None:
+    """The first that stands there more than once."""
+    return next((one for one, count in Counter(ids).items() if count > 1), None)
+
+
+def _fields(schema: Schema) -> Iterator[NestedField]:
+    """Every field at every level. The schema's own indexes keep one field for each id."""
+    waiting = list(schema.fields)
+    while waiting:
+        field = waiting.pop()
+        yield field
+        kind = field.field_type
+        if isinstance(kind, StructType):
+            waiting += kind.fields
+        elif isinstance(kind, ListType):
+            waiting.append(kind.element_field)
+        elif isinstance(kind, MapType):
+            waiting += (kind.key_field, kind.value_field)
+
+
+def _refuse_number(snapshot: Snapshot, last: int) -> None:
+    number = snapshot.sequence_number or 0
+    if not 0 <= number <= last:
+        raise _refused(
+            f"snapshot {snapshot.snapshot_id} has the sequence number {number}, but the table's last one is {last}"
+        )
+
+
+def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
+    """Raise TableRefused("metadata") for manifests that the snapshot's list cannot name: of an unknown spec, newer
+    than the snapshot, or named twice."""
+    listed = list(manifests)
+    specs, number = metadata.specs(), snapshot.sequence_number or 0
+    if (twice := _twice(one.manifest_path for one in listed)) is not None:
+        raise _refused(f"{snapshot.manifest_list} names the manifest {twice} twice")
+    for one in listed:
+        if one.partition_spec_id not in specs:
+            raise _refused(
+                f"the manifest {one.manifest_path} is of partition spec {one.partition_spec_id}, which the table lacks"
+            )
+        if one.sequence_number > number:
+            raise _refused(
+                f"the manifest {one.manifest_path} has the sequence number {one.sequence_number}, "
+                f"but that of its snapshot {snapshot.snapshot_id} is {number}"
+            )
+
+
+def refuse_manifest(manifest: Manifest, spec_fields: int) -> None:
+    """Raise TableRefused("metadata") for a manifest that contradicts itself or the list that names it.
+
+    `spec_fields` is how many fields the partition spec has. Counts of rows are left to whoever reads the files.
+    """
+    file, header, path = manifest.file, manifest.header, manifest.file.manifest_path
+    kind = "data" if file.content == ManifestContent.DATA else "deletes"
+    if header.content is not None and header.content != kind:
+        raise _refused(f"the manifest {path} says that it holds {header.content}, but its list says {kind}")
+    if header.own_spec_id is not None and header.own_spec_id != str(file.partition_spec_id):
+        raise _refused(
+            f"the manifest {path} says that it is of partition spec {header.own_spec_id}, but its list says "
+            f"{file.partition_spec_id}"
+        )
+    if len(header.partition_type.fields) != spec_fields:
+        raise _refused(
+            f"the manifest {path} has partitions of {len(header.partition_type.fields)} fields, but partition spec "
+            f"{file.partition_spec_id} has {spec_fields}"
+        )
+    live = manifest.live
+    counts = (file.added_files_count, file.existing_files_count)
+    if None not in counts and sum(one or 0 for one in counts) != len(live):
+        raise _refused(
+            f"the manifest {path} has {len(live)} live files, but its list says {sum(one or 0 for one in counts)}"
+        )
+    for entry in live:
+        if flaw := _flaw(entry, file):
+            raise _refused(f"the manifest {path} contradicts itself about {entry.data_file.file_path}: {flaw}")
+
+
+def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
+    file, number = entry.data_file, entry.sequence_number
+    is_data = file.content == DataFileContent.DATA
+    if is_data != (manifest.content == ManifestContent.DATA):
+        return f"it is {'a data file among deletes' if is_data else 'a delete file among data files'}"
+    if number is not None and not 0 <= number <= manifest.sequence_number:
+        return f"its sequence number is {number}, that of the manifest {manifest.sequence_number}"
+    if not 0 <= file.record_count < _MOST:
+        return f"it has {file.record_count} rows"
+    if not 0 <= file.file_size_in_bytes < _MOST:
+        return f"it has {file.file_size_in_bytes} bytes"
+    if file.record_count and not file.file_size_in_bytes:
+        return f"it has {file.record_count} rows in 0 bytes"
+    return None
+
+
+def refuse_twice_live(scan: TableScan) -> None:
+    """Raise TableRefused("metadata") for a file that is live more than once: its rows would count twice, for some."""
+    deletes = {id(one): one for file in scan.files for one in file.deletes} | {id(one): one for one in scan.dangling}
+    files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values()]
+    if (twice := _twice(normalise(one.path) for one in files)) is not None:
+        raise _refused(f"{twice} is live more than once in snapshot {scan.snapshot_id}")
+
+
+def _refused(message: str) -> TableRefused:
+    return TableRefused(message, reason="metadata")

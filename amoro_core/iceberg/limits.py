@@ -1,0 +1,99 @@
+"""How long requests to catalogs may take, and what ends those that take longer."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Self
+
+from amoro_core.errors import InvalidSettings
+
+CONNECT_S = 10.0
+_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """In seconds: until a connection stands, and until a request is answered as a whole."""
+
+    connect_s: float = CONNECT_S
+    whole_s: float = 60.0
+
+    @property
+    def told(self) -> str:
+        """What is said of a request that was given up."""
+        return f"there was no complete answer within {self.whole_s:g} s (catalog-timeout)"
+
+
+_limits = Limits()
+_now = threading.local()
+
+
+def limits() -> Limits:
+    """Those of this process."""
+    return _limits
+
+
+def limit_requests(whole: timedelta) -> None:
+    """Let requests to catalogs take that long from now on, in the whole process. Raises InvalidSettings."""
+    global _limits
+    seconds = whole.total_seconds()
+    if seconds <= 0:
+        raise InvalidSettings("catalog-timeout is zero", hint="Set a duration, such as 60s.")
+    _limits = Limits(min(CONNECT_S, seconds), seconds)
+
+
+class Watchdog:
+    """Cuts the connections of a request that takes too long, from a thread of its own.
+
+    A timeout of a socket counts from each byte that comes in: a server that sends one now and then would hold a request
+    for ever. Who waits on a connection that is cut gets an error, and asks `expired` what it means.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.expired = False
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._cuts: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Self:
+        self._outer: Watchdog | None = current_watchdog()
+        _now.watchdog = self
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        _now.watchdog = self._outer
+        self.end()
+
+    def start(self) -> None:
+        threading.Thread(target=self._watch, name="request-limit", daemon=True).start()
+
+    def end(self) -> None:
+        """The request is over; a second call does nothing."""
+        self._over.set()
+
+    def cuts(self, cut: Callable[[], None]) -> None:
+        """Call this when time is over, again and again until the request ends."""
+        self._cuts.append(cut)
+
+    def _watch(self) -> None:
+        if self._over.wait(self._seconds):
+            return
+        self.expired = True
+        while True:
+            for cut in tuple(self._cuts):
+                with suppress(OSError):  # it is not connected, or not any more
+                    cut()
+            if self._over.wait(_AGAIN_S):
+                return
+
+
+def current_watchdog() -> Watchdog | None:
+    """That of the request which this thread makes."""
+    found: Watchdog | None = getattr(_now, "watchdog", None)
+    return found

@@ -1,0 +1,154 @@
+"""What an error of sending a commit says: that the catalog refused it, that it never got there, or nothing at all."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from pyiceberg.catalog import Catalog, MetastoreCatalog
+from pyiceberg.exceptions import (
+    ForbiddenError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    RESTError,
+    UnauthorizedError,
+)
+from requests import HTTPError
+
+from amoro_core.errors import AccessDenied, CatalogUnavailable, StorageFull, TableRefused
+from amoro_core.files.io import is_denied, is_full
+from amoro_core.iceberg.saying import said
+
+#: Answers by which a REST catalog says that it applied nothing; any other may hide a commit that landed.
+_REFUSING_STATUSES = frozenset({400, 401, 403, 404, 422, 429})
+#: Answers of AWS's services.
+_DENYING_CODES = frozenset(
+    {"AccessDenied", "AccessDeniedException", "ExpiredTokenException", "UnrecognizedClientException"}
+)
+#: A database that may not be written, or not by us: SQLite's primary codes, PostgreSQL's SQLSTATEs.
+_READ_ONLY = frozenset({8, 3, 23})  # SQLITE_READONLY, SQLITE_PERM, SQLITE_AUTH
+_READ_ONLY_STATES = frozenset({"25006", "42501"})
+#: One that others hold for the moment. SQLite says so at COMMIT too, which has done nothing then.
+_LOCKED = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
+_LOCKED_STATES = frozenset({"40001", "40P01", "55P03"})
+
+
+def is_without_rights(error: Exception) -> bool:
+    """Whether catalog or storage said that we may not do this."""
+    if isinstance(error, ForbiddenError | UnauthorizedError):
+        return True
+    if isinstance(error, OSError) and is_denied(error):
+        return True
+    # botocore's, whose module is loaded for Glue catalogs only.
+    answer = getattr(error, "response", None)
+    return isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _DENYING_CODES
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the catalog said no, and applied nothing."""
+    # TableRefused: a metadata file may not be written there, and whoever commits writes it before.
+    if isinstance(error, NoSuchTableError | NoSuchNamespaceError | TableRefused):
+        return True
+    if isinstance(error, RESTError) and isinstance(error.__cause__, HTTPError):
+        response = error.__cause__.response
+        return response is not None and response.status_code in _REFUSING_STATUSES
+    if not isinstance(error, OSError) and is_without_rights(error):
+        return True
+    if _is_before_commit(error) and (_sqlite_code(error) in _READ_ONLY or _state(error) in _READ_ONLY_STATES):
+        return True
+    # Exactly this class, raised by the client's own checks: decoding errors of an answer are its children.
+    return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
+
+
+def is_lock(error: Exception) -> bool:
+    """Whether others held the catalog's database, so that nothing was applied this time."""
+    return _sqlite_code(error) in _LOCKED or (_is_before_commit(error) and _state(error) in _LOCKED_STATES)
+
+
+def _is_before_commit(error: Exception) -> bool:
+    """Whether SQLAlchemy tells of a statement, and not of COMMIT or connecting: the transaction is taken back then."""
+    return getattr(error, "statement", None) is not None
+
+
+def _sqlite_code(error: Exception) -> int | None:
+    """The primary code of the driver's error within SQLAlchemy's, whose module is loaded for SQL catalogs only."""
+    code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
+    return code & 0xFF if isinstance(code, int) else None  # extended codes stand above
+
+
+def _state(error: Exception) -> str | None:
+    """PostgreSQL's SQLSTATE, as psycopg 2 and 3 have it."""
+    driver = getattr(error, "orig", None)
+    return getattr(driver, "pgcode", None) or getattr(driver, "sqlstate", None)
+
+
+@contextmanager
+def metadata_watched(catalog: Catalog) -> Iterator[Callable[[Exception], bool]]:
+    """Whether an error, within the block, is known to have come before the catalog was asked to change anything.
+
+    Clients of metastores (SQL, Hive, Glue) load the table and write its new metadata file themselves, and only then say
+    that file's name to the metastore: an error that comes out of one of these has changed nothing. Of any other error,
+    and of other catalogs, nothing is known: False.
+    """
+    failed: list[BaseException] = []
+    written: list[bool] = []
+
+    def watched(step: Callable[..., Any], *, writes: bool) -> Callable[..., Any]:
+        def stepping(*arguments: Any, **named: Any) -> Any:
+            try:
+                done = step(*arguments, **named)
+            except BaseException as error:
+                if not written:
+                    failed.append(error)
+                raise
+            if writes:
+                written.append(True)
+            return done
+
+        return stepping
+
+    own = vars(catalog)
+    names = [name for name in _STEPS if isinstance(catalog, MetastoreCatalog) and hasattr(catalog, name)]
+    before = {name: own[name] for name in names if name in own}
+    for name in names:
+        own[name] = watched(getattr(catalog, name), writes=name != "load_table")
+    try:
+        yield lambda error: any(one in failed for one in _causes(error))
+    finally:
+        for name in names:
+            del own[name]
+        own.update(before)
+
+
+#: What a metastore's client does before it asks for a change. Glue has a second way to write, for S3 tables.
+_STEPS = ("load_table", "_write_metadata", "_write_metadata_no_exist_check")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def let_go(catalog: Catalog, error: Exception) -> None:
+    """Close the connections of a SQL catalog whose database failed, which takes back what they did not commit.
+
+    After a COMMIT that failed SQLAlchemy keeps the transaction open: the next use of the connection would see our
+    commit as if it had landed, and others would find the database locked.
+    """
+    engine = getattr(catalog, "engine", None)
+    # One in memory lives in its connection, and nobody else can lock it.
+    if engine is not None and hasattr(error, "orig") and engine.url.database not in (None, "", ":memory:"):
+        engine.dispose()
+
+
+def unapplied(error: Exception) -> CatalogUnavailable | StorageFull:
+    """Ours for an error by which nothing was applied: AccessDenied, StorageFull, else CatalogUnavailable."""
+    told = f"the commit could not be made: {said(error)}"
+    if isinstance(error, CatalogUnavailable | StorageFull):
+        return error
+    if is_without_rights(error):
+        return AccessDenied(told)
+    if isinstance(error, OSError) and is_full(error):
+        return StorageFull(told)
+    return CatalogUnavailable(told, hint="Nothing was applied. It is tried again by itself.")

@@ -1,0 +1,125 @@
+"""Which tag a table is to have by now, and on which snapshot: Amoro's automatic tags."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from amoro_core.maintaining.dates import DatePattern
+from amoro_core.model.properties import boolean, declared, interval, minutes, one_of
+from amoro_core.model.tables import SnapshotFacts
+
+
+class TagPeriod(StrEnum):
+    """How often a tag is made."""
+
+    HOURLY = "hourly"
+    DAILY = "daily"
+    MONTHLY = "monthly"
+
+    @property
+    def pattern(self) -> str:
+        """The form of the tag's name where nobody says another."""
+        return {"hourly": "'tag-'yyyyMMddHH", "daily": "'tag-'yyyyMMdd", "monthly": "'tag-'yyyyMM"}[self]
+
+    def start_of(self, moment: datetime) -> datetime:
+        """The beginning of the period in which the moment lies."""
+        hour = moment.replace(minute=0, second=0, microsecond=0)
+        match self:
+            case TagPeriod.HOURLY:
+                return hour
+            case TagPeriod.DAILY:
+                return hour.replace(hour=0)
+            case TagPeriod.MONTHLY:
+                return hour.replace(day=1, hour=0)
+
+    def before(self, start: datetime) -> datetime:
+        """The beginning of the period before the one that begins then."""
+        return self.start_of(start - timedelta(microseconds=1))
+
+    def after(self, start: datetime) -> datetime:
+        """The beginning of the period after the one that begins then."""
+        days = {TagPeriod.HOURLY: 0, TagPeriod.DAILY: 1, TagPeriod.MONTHLY: 31}[self]
+        return self.start_of(start + timedelta(days=days, hours=1 if self is TagPeriod.HOURLY else 0))
+
+
+def _pattern(text: str) -> DatePattern | None:
+    return DatePattern(text) if text else None
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text.strip())
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
+
+
+def _max_age(text: str) -> timedelta | None:
+    return interval(text) or None
+
+
+@dataclass(frozen=True, slots=True)
+class TagConfig:
+    """The properties of a table about its automatic tags, and the zone in which their periods begin."""
+
+    enabled: bool = declared("tag.auto-create.enabled", "false", boolean)
+    period: TagPeriod = declared(
+        "tag.auto-create.trigger.period", "daily", one_of({one.value: one for one in TagPeriod})
+    )
+    offset: timedelta = declared("tag.auto-create.trigger.offset.minutes", "0", minutes)
+    #: 0: however late the snapshot comes.
+    max_delay: timedelta = declared("tag.auto-create.trigger.max-delay.minutes", "60", minutes)
+    #: None: the period's own.
+    pattern: DatePattern | None = declared("tag.auto-create.tag-format", "", _pattern)
+    #: None: the tag is kept for ever.
+    max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", _max_age)
+    zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
+
+
+@dataclass(frozen=True, slots=True)
+class TagVerdict:
+    """Whether a tag is to be made now, and why or why not; `next_at`: when the next one may be."""
+
+    reason: str
+    next_at: datetime
+    name: str = ""
+    snapshot_id: int | None = None  # None: there is nothing to tag now
+
+
+def judge_tag(config: TagConfig, now: datetime, history: Sequence[SnapshotFacts], refs: Collection[str]) -> TagVerdict:
+    """The tag of the period that ended last, if it is missing and a snapshot fits.
+
+    `history` is main's, in any order; `refs` are the names of all branches and tags. The tag of a period stands on the
+    first snapshot that was committed when the period and the offset had passed; one that came more than `max_delay`
+    later gets none, so that a tag never names a state of long after.
+    """
+    # Local times are compared by the clock on the wall, as Java's LocalDateTime does: a period begins when it says so.
+    local = now.astimezone(config.zone).replace(tzinfo=None)
+    start = config.period.start_of(local - config.offset)
+    name = (config.pattern or DatePattern(config.period.pattern)).format(config.period.before(start))
+    next_at = _moment(config.period.after(start) + config.offset, config.zone)
+    trigger = _moment(start + config.offset, config.zone)
+    if name in refs:
+        return TagVerdict(f"tag {name} is there", next_at, name)
+    since = [one for one in history if one.committed_at >= trigger]
+    if not since:
+        return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", next_at, name)
+    first = min(since, key=lambda one: (one.committed_at, one.sequence_number))
+    late = first.committed_at - trigger
+    if timedelta(0) < config.max_delay < late:
+        return TagVerdict(
+            f"the first snapshot for tag {name} came {_minutes(late)} min after its time, "
+            f"more than {_minutes(config.max_delay)} min",
+            next_at,
+            name,
+        )
+    return TagVerdict(f"tag {name} is missing", next_at, name, first.snapshot_id)
+
+
+def _moment(local: datetime, zone: ZoneInfo) -> datetime:
+    return local.replace(tzinfo=zone)
+
+
+def _minutes(span: timedelta) -> int:
+    return span // timedelta(minutes=1)

@@ -1,0 +1,90 @@
+"""Where the files of a catalog's tables may lie: what an administrator said, never what a table's owner says alone."""
+
+from dataclasses import dataclass
+
+from amoro_core.errors import CatalogMisconfigured, TableRefused
+from amoro_core.model.paths import flaw_of_location, is_local, is_within
+from amoro_core.model.processes import CatalogConfig
+
+STRICT_LOCATIONS = "strict-locations"
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The prefixes below which a catalog's tables may have their files: its warehouse, and those that were allowed.
+
+    In an object store a table's own location counts, too, unless the grant is strict. On local file systems it never
+    does: there a file is opened with the rights of whoever runs the service, and metadata is written by the table's
+    owner.
+    """
+
+    prefixes: tuple[str, ...]
+    strict: bool = False
+    way_out: str = ""  # how an administrator allows a prefix
+
+    def covers(self, place: str) -> bool:
+        """Whether a place lies below one of the prefixes."""
+        return any(is_within(place, prefix) for prefix in self.prefixes)
+
+    def trusts(self, location: str) -> bool:
+        """Whether files may lie below a table's location."""
+        return flaw_of_location(location) is None and (self.covers(location) or not (self.strict or is_local(location)))
+
+    def readable(self, location: str) -> tuple[str, ...]:
+        """The prefixes below which files of the table at `location` may be read, without a slash at their end."""
+        # A local location lies below a prefix, which decides where links may lead.
+        own = (location,) if self.trusts(location) and not is_local(location) else ()
+        return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in (*own, *self.prefixes)))
+
+    def writable(self, location: str, *paths: str) -> tuple[str, ...]:
+        """Those of the table's location and its other paths below which files may be written and deleted."""
+        readable = self.readable(location)
+        named = dict.fromkeys(one.rstrip("/") for one in (location, *paths))
+        return tuple(one for one in named if one and any(is_within(one, prefix) for prefix in readable))
+
+    def refuse(self, location: str, *paths: str) -> None:
+        """Raise TableRefused("location") unless files may be written below the location and each of the paths."""
+        for one in (location, *paths):
+            if flaw := flaw_of_location(one):
+                raise TableRefused(
+                    f"{one!r}, where files of the table are to be written, is not a location: {flaw}", reason="location"
+                )
+        written = self.writable(location, *paths)
+        for one in (location, *paths):
+            if not any(is_within(one, prefix) for prefix in written):
+                raise TableRefused(
+                    f"files of the table would be written to {one}, outside the locations allowed for its catalog",
+                    reason="location",
+                    hint=self.way_out,
+                )
+
+
+def grant_of(config: CatalogConfig, warehouse: tuple[str, ...]) -> Grant:
+    """What is granted to the tables of a catalog with that warehouse, if any is known. Raises CatalogMisconfigured."""
+    return Grant((*warehouse, *config.allowed_locations), is_strict(config), _way_out(config, warehouse))
+
+
+def is_strict(config: CatalogConfig) -> bool:
+    """Whether settings or the catalog's own property say that tables' locations count for nothing.
+
+    Raises CatalogMisconfigured for a malformed property.
+    """
+    said = dict(config.properties).get(STRICT_LOCATIONS, "false").strip().lower()
+    if said not in ("true", "false"):
+        raise CatalogMisconfigured(
+            f"catalog {config.name}: {STRICT_LOCATIONS} has the malformed value {said!r}: expected true or false"
+        )
+    return config.strict_locations or said == "true"
+
+
+def _way_out(config: CatalogConfig, warehouse: tuple[str, ...]) -> str:
+    """How a prefix is allowed, by who configures the catalog."""
+    if config.origin == "amoro":
+        allow = f"amoro catalog update {config.name} --allow-location PREFIX"
+        name_it = f"amoro catalog update {config.name} warehouse=file:///PATH"
+    else:
+        allow = f"in amoro.yaml: catalogs: {{{config.name}: {{allow-locations: [PREFIX]}}}}"
+        name_it = f"the property warehouse of catalog {config.name} in pyiceberg's configuration"
+    if warehouse:
+        return f"An administrator can allow a prefix: {allow}"
+    return f"No warehouse of catalog {config.name} is known. Name it: {name_it}; or allow a prefix: {allow}"

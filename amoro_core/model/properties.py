@@ -1,0 +1,179 @@
+"""How properties of tables are declared and parsed: one parser for each kind of value, one error for all."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from math import inf, nan
+from typing import Any, TypeVar
+
+from amoro_core.errors import TableRefused
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_LONG_LIMIT = 2**63
+_CENTURY = timedelta(days=36525)
+#: What stands at the end of a key that is the beginning of many, one for each column.
+EACH_COLUMN = "*"
+
+T = TypeVar("T")
+C = TypeVar("C")
+Parse = Callable[[str], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One property, or with a key that ends in `*` one for each column."""
+
+    key: str
+    default: str  # as it would be written; "" where nothing is said by default
+    parse: Parse[Any]  # raises ValueError
+    has_effect: bool = True  # False: read and checked, since tables have it, and nothing else yet
+
+
+def declared(key: str, default: str, parse: Parse[Any], *, has_effect: bool = True) -> Any:
+    """A field of a configuration, which is a frozen dataclass, that a property says."""
+    return field(default=parse(default), metadata={"property": Property(key, default, parse, has_effect)})
+
+
+def properties_of(configuration: type) -> tuple[Property, ...]:
+    """The properties that the fields of a configuration are declared by, in their order."""
+    return tuple(item.metadata["property"] for item in fields(configuration) if "property" in item.metadata)
+
+
+def parse_into(configuration: type[C], properties: Mapping[str, str], **more: Any) -> C:
+    """The configuration that the properties say; what they lack has its default. `more` are fields that no property
+    declares. Unknown keys are left alone. Raises TableRefused("configuration") that names key and value."""
+    values: dict[str, Any] = {}
+    for item in fields(configuration):  # type: ignore[arg-type]
+        known: Property | None = item.metadata.get("property")
+        if known is not None and known.key in properties:
+            values[item.name] = parse_value(known.key, properties[known.key], known.parse)
+    return configuration(**values, **more)
+
+
+def parse_value(key: str, text: str, parse: Parse[T]) -> T:
+    """The value that is written there. Raises TableRefused("configuration") that names key and value."""
+    try:
+        return parse(text)
+    except (ValueError, OverflowError) as error:
+        raise TableRefused(
+            f"property {key} has the malformed value {text!r}: {error}",
+            reason="configuration",
+            hint=f"Fix it with ALTER TABLE … SET TBLPROPERTIES ('{key}' = '…') or remove it.",
+        ) from error
+
+
+def parse_columns(properties: Mapping[str, str], known: Property) -> dict[str, Any]:
+    """The values of a property that there is for each column, by the column's name. Raises as `parse_value`."""
+    start = known.key.removesuffix(EACH_COLUMN)
+    return {
+        key.removeprefix(start): parse_value(key, text, known.parse)
+        for key, text in properties.items()
+        if key.startswith(start)
+    }
+
+
+# Parsers. Each raises ValueError that says what was expected.
+
+
+def boolean(text: str) -> bool:
+    match text.strip().lower():
+        case "true":
+            return True
+        case "false":
+            return False
+    raise ValueError("expected true or false")
+
+
+def whole(least: int) -> Parse[int]:
+    """A whole number that is not below the least."""
+
+    def parse(text: str) -> int:
+        value = integer(text)
+        if value < least:
+            raise ValueError(f"expected a whole number of at least {least}")
+        return value
+
+    return parse
+
+
+def integer(text: str) -> int:
+    """What Java reads as a long: Python alone would take underscores and digits of any script, too."""
+    if not _INTEGER.fullmatch(text.strip()):
+        raise ValueError("expected a whole number")
+    # Python refuses to read thousands of digits.
+    value = int(text) if len(text.strip().lstrip("+-0")) < 20 else _LONG_LIMIT
+    if not -_LONG_LIMIT <= value < _LONG_LIMIT:
+        raise ValueError("expected a whole number of at most 64 bits")
+    return value
+
+
+def fraction(least: float, most: float | None = None) -> Parse[float]:
+    """A number between the bounds, these included."""
+
+    def parse(text: str) -> float:
+        value = _number(text)
+        if not least <= value < inf or (most is not None and value > most):
+            raise ValueError(f"expected a number of at least {least}" + (f" and at most {most}" if most else ""))
+        return value
+
+    return parse
+
+
+def rate(text: str) -> float:
+    """A number between 0 and 1, neither of which is one."""
+    value = _number(text)
+    if not 0 < value < 1:
+        raise ValueError("expected a number between 0 and 1")
+    return value
+
+
+def _number(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text.strip()) else nan
+
+
+def interval(text: str) -> timedelta | None:
+    """Milliseconds; a negative number means "never"."""
+    value = integer(text)
+    return _duration(value) if value >= 0 else None
+
+
+def milliseconds(least: int) -> Parse[timedelta]:
+    """So many milliseconds, as a time."""
+    parse = whole(least)
+    return lambda text: _duration(parse(text))
+
+
+def minutes(text: str) -> timedelta:
+    """So many minutes, as a time."""
+    return _duration(whole(0)(text) * 60_000)
+
+
+def _duration(value: int) -> timedelta:
+    # A date plus the largest long is no date any more; a century is as good as never.
+    return timedelta(milliseconds=min(value, _CENTURY // timedelta(milliseconds=1)))
+
+
+def name(text: str) -> str:
+    """A text that is not empty, without the spaces around it."""
+    if not text.strip():
+        raise ValueError("expected a name")
+    return text.strip()
+
+
+def optional(text: str) -> str | None:
+    """A text without the spaces around it; None for an empty one."""
+    return text.strip() or None
+
+
+def one_of(words: Mapping[str, T]) -> Parse[T]:
+    """What one of the words stands for, in capital or small letters."""
+
+    def parse(text: str) -> T:
+        found = words.get(text.strip().lower())
+        if found is None:
+            raise ValueError(f"expected one of {', '.join(sorted(words))}")
+        return found
+
+    return parse

@@ -1,0 +1,84 @@
+"""The words of REFUSED(word): what each says of a table, and what ends it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Two sentences for the person who sees the word."""
+
+    meaning: str
+    remedy: str
+
+
+#: By word, in alphabetical order. A word that the code uses and this lacks is an error of a test.
+REFUSALS: Mapping[str, Refusal] = {
+    "catalog": Refusal(
+        "Nothing can be committed safely through the catalog: like a directory of files, it cannot compare and set.",
+        "Register the table in a SQL, REST, Hive or Glue catalog.",
+    ),
+    "configuration": Refusal(
+        "A property of the table or a default of its catalog has a malformed value; key and value are named.",
+        "Fix or remove the property.",
+    ),
+    "deletion-vector": Refusal(
+        "A deletion vector applies to the table, which is of Iceberg format 3.",
+        "None yet.",
+    ),
+    "disabled": Refusal(
+        "Optimizing was asked for, but is switched off: `amoro table disable` or `self-optimizing.enabled=false`.",
+        "`amoro table enable`, or remove the property.",
+    ),
+    "duplicate": Refusal(
+        "The table is known by another name already, in this catalog or in another one.",
+        "Use the name in the message, or give one of the catalogs a `table-filter` that leaves the table out.",
+    ),
+    "encryption": Refusal("The table, a manifest or a file is encrypted.", "None yet."),
+    "equality-ids": Refusal(
+        "An equality delete names columns that can't be keys: none at all, unknown ones, ones of a nested type, or, "
+        "where it applies to a file, ones of the type float or double.",
+        "Rewrite the table's data with the engine that its readers use, so that the delete applies to nothing.",
+    ),
+    "field-ids": Refusal(
+        "A file has no field ids, and the table has no name mapping to read it by; or two of its columns share an id.",
+        "Set `schema.name-mapping.default` on the table; rewrite a file whose columns share an id.",
+    ),
+    "file": Refusal(
+        "The metadata names something that is not a regular file: a directory, a FIFO, a socket or a device.",
+        "Restore the file, or remove it from the table.",
+    ),
+    "foreign-code": Refusal(
+        "A property of the table or its catalog names a class that is not imported.",
+        "Remove the property, or name the class in the setting `allowed-classes` where that is possible.",
+    ),
+    "format": Refusal(
+        "The table is of another format, or a copy that one makes, and only looks like Iceberg; or it wants data files "
+        "of another format than Parquet written, or has files of an unknown one.",
+        "Optimize tables of other formats with their own tools. Else set `self-optimizing.write-format` to `parquet`: "
+        "Avro and ORC files are read, and rewritten as Parquet.",
+    ),
+    "format-version": Refusal("The table's Iceberg format is newer than what is handled.", "None yet."),
+    "location": Refusal(
+        "A file lies outside the places that may be read or written for the table, or in an unknown kind of storage.",
+        "Where the place is meant to be used, allow it: `amoro catalog update NAME --allow-location PREFIX`, or in "
+        "`amoro.yaml`, by catalog.",
+    ),
+    "metadata": Refusal(
+        "The table's metadata can't be read, or contradicts itself.",
+        "Roll the table back to its last good snapshot or metadata file with the catalog's own means.",
+    ),
+    "names": Refusal(
+        "Two columns have names that Parquet files cannot tell apart, or a name is empty.", "Rename one of the columns."
+    ),
+    "partition-source": Refusal(
+        "A partition has a value of a column that no schema of the table has.",
+        "Rewrite those partitions with the engine that wrote them.",
+    ),
+    "position-delete-partition": Refusal(
+        "A position delete names a file of another partition; readers disagree about whether it applies.",
+        "Rewrite the data file with the engine that wrote the delete, so that the delete goes.",
+    ),
+    "transform": Refusal("The table is partitioned by a transform that is not known.", "None yet."),
+    "type": Refusal("A column has a type that is not handled, or that Parquet does not have.", "None yet."),
+}

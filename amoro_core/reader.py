@@ -1,0 +1,85 @@
+"""What answers a command that only looks: the coordinator's services over a state that is only read."""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from amoro_core.iceberg.guards import allow_classes
+from amoro_core.iceberg.limits import limit_requests
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.secrets import Secret
+from amoro_core.model.tokens import Role
+from amoro_core.rpc.server import Server
+from amoro_core.settings import Settings
+from amoro_core.store.reading import ReadingStore
+from amoro_core.wiring import Around, Services
+
+RPC_THREADS = 4
+
+
+class Reader:
+    """Answers the AdminService on loopback for one command, from the state directory and the catalogs.
+
+    It takes no lock, makes and changes no file, runs no loop and no optimizer: it may be beside a coordinator, and
+    goes on with nothing that an earlier one left.
+    """
+
+    def __init__(self, home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> None:
+        """`catalogs` are known beside those of the store and of pyiceberg. Raises StoreFailed."""
+        allow_classes(settings.allowed_classes)
+        limit_requests(settings.catalog_timeout)
+        self.token = Secret(secrets.token_urlsafe(32))
+        self._store = ReadingStore.open(home / "amoro.db")
+        own_tokens = {Role.ADMIN: self.token, Role.ENROLMENT: Secret(secrets.token_urlsafe(32))}
+        around = Around(
+            commit_due=_nothing,
+            left_over=_nothing,
+            explore=_nothing,
+            address=lambda: self.address,
+            local_address=lambda: self.address,
+            joining={settings.groups[0]: os.cpu_count() or 1},
+        )
+        try:
+            services = Services(self._store, home, settings, own_tokens, catalogs, around)
+        except BaseException:
+            self._store.close()
+            raise
+        self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
+        self._server = Server(
+            "127.0.0.1",
+            0,
+            lambda: services.admin_servicer(settings, self._pool),
+            None,
+            changes=(services.work, services.changes),
+        )
+
+    @property
+    def address(self) -> str:
+        return self._server.address
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self) -> None:
+        """Stop answering; who still reads from a catalog that does not answer is not waited for."""
+        self._server.stop()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._store.close()
+
+
+@contextmanager
+def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> Iterator[Reader]:
+    """A reader of the state directory, which need not exist, for the time of the block. Raises StoreFailed."""
+    reader = Reader(home, settings, catalogs)
+    try:
+        reader.start()
+        yield reader
+    finally:
+        reader.stop()
+
+
+def _nothing(*_: str) -> None:
+    """What others would do about it is not done here."""

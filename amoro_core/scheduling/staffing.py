@@ -1,0 +1,48 @@
+"""Whether somebody takes the tasks of an optimizer group, and what is to be done where nobody does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amoro_core.model.containers import EXTERNAL, InstancesView
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A registered optimizer of the group."""
+
+    is_draining: bool = False
+    is_heard: bool = True  # since the coordinator started
+
+    @property
+    def takes_tasks(self) -> bool:
+        return self.is_heard and not self.is_draining
+
+
+def nobody_works(group: str, container: str, members: Sequence[Member], kept: InstancesView) -> str:
+    """Why nobody takes tasks of the group, and what changes that; "" when somebody does."""
+    if any(member.takes_tasks for member in members):
+        return ""
+    return f"{_why(group, members)}: {_what_next(group, container, kept)}"
+
+
+def _why(group: str, members: Sequence[Member]) -> str:
+    if not members:
+        return f"group {group!r} has no optimizer"
+    if all(member.is_draining for member in members):
+        return f"every optimizer of group {group!r} is draining"
+    return f"no optimizer of group {group!r} has reported since the coordinator started"
+
+
+def _what_next(group: str, container: str, kept: InstancesView) -> str:
+    if container == EXTERNAL:
+        return f"start one with amoro optimizer run --group {group}"
+    failed = f" after {_starts(kept.failed_starts)} in a row ({kept.failure})" if kept.failed_starts else ""
+    if kept.has_given_up:
+        return f"container {container} has given up{failed}; amoro group scale {group} N makes it try again"
+    if kept.wanted == 0:
+        return f"container {container} keeps 0 of them; amoro group scale {group} 1 starts one"
+    return f"container {container} is starting {kept.wanted}{failed}"
+
+
+def _starts(count: int) -> str:
+    return f"{count} failed start{'' if count == 1 else 's'}"

@@ -1,0 +1,105 @@
+"""The connection through which the store's modules speak to their database, whatever engine is beneath.
+
+Parameters are named, rows are read at once, and what the modules want to know of a failure has an error of its own.
+The engine is SQLite, by way of sqlite-utils.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlite_utils import Database
+
+Row = dict[str, Any]
+Parameters = Mapping[str, Any]
+_NONE: Parameters = {}
+
+#: The version of SQLite, in numbers.
+ENGINE_VERSION = sqlite3.sqlite_version_info
+
+#: The extended result codes of SQLite for a value that stands there already.
+_DUPLICATE = frozenset({sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE})
+_REFERENCED = frozenset({sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, sqlite3.SQLITE_CONSTRAINT_TRIGGER})
+
+
+class Duplicate(Exception):
+    """A row with that key, or with another value that must be unique, is there already."""
+
+
+class Referenced(Exception):
+    """A row is still referred to, or refers to one that is not there."""
+
+
+#: What running a statement raises.
+STATEMENT_ERRORS = (sqlite3.Error, Duplicate, Referenced)
+
+
+class Connection:
+    """One connection; whoever holds it is the only one that uses it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        # No code of other packages runs on these connections.
+        self._database = Database(connection, execute_plugins=False)
+
+    @property
+    def raw(self) -> sqlite3.Connection:
+        """The driver's own connection: for what belongs to the engine (pragmas, backups), never for statements."""
+        return self._database.conn
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; an error may have ended it."""
+        return self.raw.in_transaction
+
+    def select(self, sql: str, parameters: Parameters = _NONE) -> list[Row]:
+        """All rows by column name. Read at once: no cursor may outlive the function that the store runs."""
+        cursor = self.raw.execute(sql, _by_name(parameters))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def select_one(self, sql: str, parameters: Parameters = _NONE) -> Row | None:
+        """The first row; None without any."""
+        rows = self.select(sql, parameters)
+        return rows[0] if rows else None
+
+    def execute(self, sql: str, parameters: Parameters = _NONE) -> int:
+        """Run a statement without result; how many rows it changed. Raises Duplicate, Referenced."""
+        with _named():
+            return self.raw.execute(sql, _by_name(parameters)).rowcount
+
+    def execute_many(self, sql: str, rows: Iterable[Parameters]) -> None:
+        """Run a statement for each of the rows. Raises Duplicate, Referenced."""
+        with _named():
+            self.raw.executemany(sql, map(_by_name, rows))
+
+    def insert(self, sql: str, parameters: Parameters) -> int:
+        """Run an INSERT of one row; the number that the database gave it. Raises Duplicate, Referenced."""
+        with _named():
+            number = self.raw.execute(sql, _by_name(parameters)).lastrowid
+        assert number is not None  # noqa: S101 - of an INSERT into a table with numbered rows
+        return number
+
+    def close(self) -> None:
+        """Give the connection up."""
+        self._database.close()
+
+
+def _by_name(parameters: Parameters) -> Parameters:
+    """Values by position are of no engine's dialect but SQLite's, and easily exchanged."""
+    if not isinstance(parameters, Mapping):
+        raise TypeError(f"parameters have names, they are no {type(parameters).__name__}")
+    return parameters
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Turn the driver's errors that the modules ask for into ours; the others are the store's to translate."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        if error.sqlite_errorcode in _DUPLICATE:
+            raise Duplicate(str(error)) from error
+        if error.sqlite_errorcode in _REFERENCED:
+            raise Referenced(str(error)) from error
+        raise

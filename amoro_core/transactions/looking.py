@@ -1,0 +1,72 @@
+"""What a look at a table said, and what is known of the table after it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from amoro_core.errors import TableRefused
+from amoro_core.formats.port import OpenTable
+from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
+from amoro_core.model.files import DataFile
+from amoro_core.model.plans import Evaluation
+from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
+from amoro_core.scheduling.refreshing import next_look
+from amoro_core.state import tables as machine
+from amoro_core.state.judging import judged
+
+#: While a table has one of these, its evaluation is nobody's business but its process's.
+BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verdict, and when the files that it knows of were looked at."""
+
+    evaluation: Evaluation
+    scanned_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one look at a table said."""
+
+    table: OpenTable
+    config: OptimizingConfig
+    defaults: Mapping[str, str]  # of its catalog
+    left_alone: str | None
+    selects: Callable[[DataFile], bool] | None
+
+    def enabled(self, override: bool | None) -> Enabled:
+        """Whether the table is optimized, by `amoro table enable|disable` and by what was seen."""
+        return decide_enabled(override, self.table.facts.properties, self.defaults)
+
+
+def as_seen(before: TableRuntime, seen: Seen, found: Judged | None, now: datetime) -> TableRuntime:
+    """What is known of a table after a look at it; without a verdict its status stays."""
+    facts, enabled = seen.table.facts, seen.enabled(before.enabled_override)
+    runtime = replace(
+        before,
+        uuid=facts.uuid,
+        format_version=facts.format_version,
+        location=facts.location,
+        group=seen.config.group,
+        quota=seen.config.quota,
+        enabled=enabled.value,
+        enabled_origin=enabled.origin,
+        snapshot_id=facts.snapshot_id,
+        metadata_location=facts.metadata_location,
+        properties=dict(facts.properties),
+        refreshed_at=now,
+    )
+    if found is not None and runtime.status not in BUSY:
+        runtime = judged(runtime, found.evaluation, seen.left_alone, now)
+        runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
+    return replace(runtime, refresh_at=next_look(runtime, now, seen.config))
+
+
+def as_refused(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:
+    """What is known of a table after a look that found something which is not handled."""
+    runtime = replace(before, refreshed_at=now)
+    if runtime.status not in BUSY:
+        runtime = machine.advance(runtime, machine.Refuse(refusal.reason, refusal.told), now)
+    return replace(runtime, refresh_at=next_look(runtime, now, config))

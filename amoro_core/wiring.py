@@ -1,0 +1,183 @@
+"""The services over one store, wired to each other: of a coordinator, or of a command that only reads."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from amoro_core.actions.known import Actions
+from amoro_core.errors import GroupNotFound
+from amoro_core.files.io import FileAccess
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.model.containers import RESOURCE_LABEL
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.secrets import Secret, masked
+from amoro_core.model.tokens import Role
+from amoro_core.model.verification import RowsDigest
+from amoro_core.plugins import containers, scheduling_policies
+from amoro_core.rpc.admin import AdminServicer
+from amoro_core.rpc.calls import Changes
+from amoro_core.scheduling.scaling import Hand
+from amoro_core.scheduling.staffing import Member, nobody_works
+from amoro_core.services.blockers import BlockerService
+from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.committing import CommittingService
+from amoro_core.services.containers import ContainerService
+from amoro_core.services.groups import GroupService
+from amoro_core.services.history import HistoryService
+from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.keeping import StateService
+from amoro_core.services.metering import MeteringService
+from amoro_core.services.optimizers import OptimizerService
+from amoro_core.services.optimizing import OptimizingService, Signals
+from amoro_core.services.overview import OverviewService
+from amoro_core.services.planning import PlanningService
+from amoro_core.services.tables import TableService
+from amoro_core.services.tokens import TokenService
+from amoro_core.services.verifying import VerifyingService
+from amoro_core.settings import Settings
+from amoro_core.store.database import Store
+from amoro_optimizer.rewrite.digesting import digest_rows
+
+#: Of each verification that runs: delete keys beyond it wait on disk.
+VERIFYING_BYTES = 512 * 1024 * 1024
+
+
+def utc_now() -> datetime:
+    """The wall clock, in whole milliseconds, as everything is stored."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the services are told about the program around them."""
+
+    commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
+    left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
+    explore: Callable[[], None]  # the catalogs are to be looked at now
+    address: Callable[[], str]  # where it listens
+    local_address: Callable[[], str]  # where it answers in the clear on this machine
+    joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
+
+
+class Services:
+    """Every service, by its subject."""
+
+    def __init__(
+        self,
+        store: Store,
+        home: Path,
+        settings: Settings,
+        own_tokens: Mapping[Role, Secret],
+        given_catalogs: Sequence[CatalogConfig],
+        around: Around,
+    ) -> None:
+        """`given_catalogs` are known beside those of the store and of pyiceberg."""
+        self._around = around
+        self.work, self.changes = Changes(), Changes()
+        tables_of = IcebergFormat()
+        self.actions = Actions()
+        self.catalogs = CatalogService(
+            store, tables_of, lambda: [*pyiceberg_catalogs(), *given_catalogs], masked, settings.rules_of
+        )
+        find = self.catalogs.get
+        self.tables = TableService(store, tables_of, find, utc_now, around.joining)
+        self.planning = PlanningService(
+            store, tables_of, find, self.actions.of, utc_now, work_planned=self.work.fire, changed=self.changes.fire
+        )
+        signals = Signals(
+            work_planned=self.work.fire,
+            commit_due=around.commit_due,
+            left_over=around.left_over,
+            changed=self.changes.fire,
+        )
+        self.optimizing = OptimizingService(store, tables_of, find, utc_now, signals)
+        self.optimizers = OptimizerService(
+            store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
+        )
+        self.inspection = InspectionService(store, tables_of, find, utc_now)
+        self.overview = OverviewService(store)
+        self.state = StateService(store)
+        self.verifying = VerifyingService(tables_of, find, _digest)
+        self.tokens = TokenService(store, utc_now, own_tokens)
+        self.containers = ContainerService(
+            store,
+            utc_now,
+            containers(home),
+            address=around.local_address,
+            token_file=home.absolute() / "enrolment.token",
+            heartbeat_interval=settings.heartbeat_interval,
+            hands=self._hands,
+            drain=self.optimizers.drain,
+            dismiss=self._dismiss,
+        )
+        self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
+        self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
+        self.committing = CommittingService(store, tables_of, find, self.actions.of, utc_now, self.changes.fire)
+        self.history = HistoryService(store, utc_now, settings.history_keep)
+        self.metering = MeteringService(store, utc_now, version("amoro"))
+
+    def admin_servicer(self, settings: Settings, pool: Executor) -> AdminServicer:
+        """The AdminService over these services, which tells those settings; to be made within the event loop."""
+        return AdminServicer(
+            self.catalogs,
+            self.tables,
+            self.planning,
+            self.optimizing,
+            self.optimizers,
+            self.groups,
+            self.inspection,
+            self.state,
+            self.verifying,
+            self.blockers,
+            self.containers,
+            overview=self.overview,
+            tokens=self.tokens,
+            settings=settings.described(),
+            nobody_works=self.nobody_works,
+            version=version("amoro"),
+            started=utc_now(),
+            address=self._around.address,
+            explore=self._around.explore,
+            changes=self.changes,
+            pool=pool,
+        )
+
+    def nobody_works(self, group: str) -> str:
+        """Why nobody takes tasks of the group; "" when somebody does, and where no optimizer could register."""
+        if self._around.joining:
+            return ""
+        members = [
+            Member(optimizer.draining, life.touched_at is not None)
+            for optimizer, life in self.optimizers.list_optimizers()
+            if optimizer.group == group
+        ]
+        if any(member.takes_tasks for member in members):
+            return ""
+        try:
+            container, kept = self.groups.find(group).container, self.containers.find(group)
+        except GroupNotFound as error:
+            return f"{error.message}: create it with amoro group create {group}"
+        return nobody_works(group, container, members, kept)
+
+    def _hands(self) -> list[Hand]:
+        """Registered optimizers that were started as a resource."""
+        return [
+            Hand(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
+            for optimizer, life in self.optimizers.list_optimizers()
+            if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
+        ]
+
+    def _dismiss(self, optimizer_id: str) -> None:
+        self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
+        self.optimizers.forget(optimizer_id)
+
+
+def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    return digest_rows(work, access, memory_limit_bytes=VERIFYING_BYTES, is_cancelled=is_cancelled)

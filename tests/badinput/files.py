@@ -1,0 +1,127 @@
+"""Data and delete files that are not what their manifests say, in place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+
+from tests.badinput.manifests import edit_entry
+from tests.badinput.values import Chance
+from tests.engine import oracle
+from tests.engine.parquet_rows import local_path
+
+
+def break_files(chance: Chance, table: Table) -> str:
+    """Make one data or delete file bad; in half of the cases its manifest knows of the new size."""
+    file = chance.choice(oracle.live_files(table))
+    path = Path(local_path(file.path))
+    ways: list[Callable[[Chance, Path], str]] = [_broken_bytes, _broken_bytes, _no_file]
+    ways += [_other_data, _other_data] if file.content == oracle.DATA else [_other_deletes, _other_deletes]
+    how = chance.choice(ways)(chance, path)
+    if path.is_file() and chance.random() < 0.5:
+        edit_entry(table, file.path, file_size_in_bytes=path.stat().st_size)
+        how += ", its size as it is"
+    return f"{('data', 'position delete', 'equality delete')[file.content]} file: {how}"
+
+
+def _broken_bytes(chance: Chance, path: Path) -> str:
+    bytes_ = path.read_bytes()
+    at = chance.randrange(len(bytes_))
+    flipped = bytearray(bytes_)
+    for _ in range(chance.choice((1, 5, 50))):
+        flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
+    footer = bytearray(bytes_)
+    for _ in range(chance.choice((1, 5))):
+        footer[-chance.randrange(1, min(len(footer), 400))] ^= 1 << chance.randrange(8)
+    ways = {
+        f"truncated at {at}": bytes_[:at],
+        "empty": b"",
+        "bits turned": bytes(flipped),
+        "bits of the footer turned": bytes(footer),
+        "zeros": bytes(len(bytes_)),
+        "text": b"id,part\n1,a\n",
+        "a footer alone": b"PAR1" + bytes_[-8:],
+        "an absurd length of the footer": bytes_[:-8] + b"\xff\xff\xff\x7fPAR1",
+        "more at its end": bytes_ + chance.randbytes(60),
+    }
+    how = chance.choice(list(ways))
+    path.write_bytes(ways[how])
+    return how
+
+
+def _no_file(chance: Chance, path: Path) -> str:
+    away = path.with_suffix(".away")
+    ways: dict[str, Callable[[], object]] = {
+        "gone": path.unlink,
+        "a directory": lambda: (path.unlink(), path.mkdir()),
+        "a pipe that nobody writes to": lambda: (path.unlink(), os.mkfifo(path)),
+        "a link to nothing": lambda: (path.rename(away), path.symlink_to("/nowhere/at/all")),
+        "a link to itself": lambda: (path.rename(away), path.symlink_to(path)),
+        "a link to a file of the system": lambda: (path.rename(away), path.symlink_to("/etc/passwd")),
+        "a device": lambda: (path.unlink(), path.symlink_to("/dev/zero")),
+    }
+    how = chance.choice(list(ways))
+    ways[how]()
+    return how
+
+
+def _other_data(chance: Chance, path: Path) -> str:
+    rows = chance.choice((0, 1, 4, 9))
+    numbers, texts = list(range(rows)), ["a"] * rows
+    fields = {
+        "text for numbers": [("id", pa.string(), 1), ("part", pa.string(), 2), ("value", pa.string(), 3)],
+        "numbers for text": [("id", pa.int64(), 1), ("part", pa.int64(), 2), ("value", pa.int64(), 3)],
+        "no field ids": [("id", pa.int64(), None), ("part", pa.string(), None)],
+        "two columns with one field id": [("id", pa.int64(), 1), ("other", pa.int64(), 1), ("part", pa.string(), 2)],
+        "a struct for a number": [("id", pa.struct([("x", pa.int64())]), 1), ("part", pa.string(), 2)],
+        "a list for text": [("id", pa.int64(), 1), ("part", pa.list_(pa.string()), 2)],
+        "no columns of the table": [("x", pa.int64(), 77)],
+        "other rows": [("id", pa.int64(), 1), ("part", pa.string(), 2), ("value", pa.string(), 3)],
+    }
+    how = chance.choice(list(fields))
+    values = {pa.int64(): numbers, pa.string(): texts}
+    columns = {name: pa.array(values.get(kind, [None] * rows), kind) for name, kind, _ in fields[how]}
+    _write(path, columns, {name: field_id for name, _, field_id in fields[how]})
+    return f"{how}, {rows} rows"
+
+
+def _other_deletes(chance: Chance, path: Path) -> str:
+    known = pq.read_table(path)
+    rows = known.num_rows
+    ways: dict[str, dict[str, pa.Array]] = {
+        "no columns that deletes have": {"x": pa.array([1] * rows)},
+        "no rows": {name: known[name].combine_chunks()[:0] for name in known.column_names},
+        "one more row": {
+            name: pa.concat_arrays([known[name].combine_chunks(), known[name].combine_chunks()[:1]])
+            for name in known.column_names
+        },
+        "nulls": {name: pa.nulls(rows, known[name].type) for name in known.column_names},
+        "text throughout": {name: pa.array(["x"] * rows) for name in known.column_names},
+    }
+    if "pos" in known.column_names:
+        paths = known["file_path"].combine_chunks()
+        ways |= {
+            f"positions {position}": {"file_path": paths, "pos": pa.array([position] * rows, pa.int64())}
+            for position in (-1, 2**40, 2**63 - 1)
+        }
+        ways["a file that is not of the table"] = {
+            "file_path": pa.array(["file:///etc/passwd"] * rows),
+            "pos": known["pos"].combine_chunks(),
+        }
+    how = chance.choice(list(ways))
+    ids = {field.name: (field.metadata or {}).get(b"PARQUET:field_id") for field in known.schema}
+    _write(path, ways[how], {name: int(ids[name]) if ids.get(name) else None for name in ways[how]})
+    return how
+
+
+def _write(path: Path, columns: dict[str, pa.Array], ids: dict[str, int | None]) -> None:
+    fields = [
+        pa.field(name, array.type, metadata=None if ids[name] is None else {"PARQUET:field_id": str(ids[name])})
+        for name, array in columns.items()
+    ]
+    pq.write_table(pa.Table.from_arrays(list(columns.values()), schema=pa.schema(fields)), path)

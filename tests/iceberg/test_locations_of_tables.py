@@ -1,0 +1,211 @@
+"""What a table says of its own places is not believed: foreign folders are neither read nor written."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
+from sqlalchemy import text
+
+from amoro_core.errors import AmoroError, CommitRefused, TableRefused
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.commits import CommitContent, SnapshotAdded, Trace
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from tests.engine.writer import append, make_catalog, make_table
+
+SCHEMA = Schema(NestedField(1, "id", LongType(), required=False))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    opened = make_catalog(tmp_path)
+    yield opened
+    opened.close()
+    close_catalogs()
+
+
+@pytest.fixture
+def config(tmp_path: Path, catalog: SqlCatalog) -> CatalogConfig:
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    warehouse = (tmp_path / "warehouse").as_uri()
+    return CatalogConfig("cat", (("type", "sql"), ("uri", uri), ("warehouse", warehouse)))
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    made = make_table(catalog, "ns.t", SCHEMA)
+    append(made, [{"id": 1}, {"id": 2}], 2)
+    return made
+
+
+def opened(config: CatalogConfig) -> IcebergTable:
+    return IcebergFormat().load(config, TableIdentifier("cat", ("ns",), "t"))
+
+
+def rewritten(table: Table, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the table's metadata file, as its owner may."""
+    path = Path(table.catalog.load_table(table.name()).metadata_location.removeprefix("file://"))
+    metadata = json.loads(path.read_text())
+    change(metadata)
+    path.write_text(json.dumps(metadata))
+
+
+def refusal(call: Callable[[], object]) -> TableRefused:
+    with pytest.raises(TableRefused) as error:
+        call()
+    assert error.value.reason == "location"
+    return error.value
+
+
+def test_a_location_outside_of_the_warehouse_is_refused_with_the_way_out(
+    config: CatalogConfig, table: Table, tmp_path: Path
+) -> None:
+    foreign = (tmp_path / "foreign").as_uri()
+    rewritten(table, lambda metadata: metadata.update({"location": foreign}))
+    error = refusal(lambda: opened(config).refuse_unsupported())
+    assert error.message == (
+        f"files of the table would be written to {foreign}, outside the locations allowed for its catalog"
+    )
+    assert error.hint == "An administrator can allow a prefix: amoro catalog update cat --allow-location PREFIX"
+    opened(replace(config, allowed_locations=(foreign,))).refuse_unsupported()
+
+
+@pytest.mark.parametrize("location", ["warehouse/ns/t", "", "ftp://host/t", "file://host/t"])
+def test_a_location_that_is_no_absolute_uri_or_path_is_refused(
+    config: CatalogConfig, table: Table, location: str
+) -> None:
+    rewritten(table, lambda metadata: metadata.update({"location": location}))
+    assert "is not a location: " in refusal(lambda: opened(config).refuse_unsupported()).message
+
+
+@pytest.mark.parametrize("key", ["write.data.path", "write.metadata.path", "write.folder-storage.path"])
+def test_paths_outside_of_the_warehouse_are_refused(
+    config: CatalogConfig, table: Table, tmp_path: Path, key: str
+) -> None:
+    foreign = (tmp_path / "foreign").as_uri()
+    rewritten(table, lambda metadata: metadata["properties"].update({key: foreign}))
+    assert foreign in refusal(lambda: opened(config).refuse_unsupported()).message
+    within = (tmp_path / "warehouse/apart").as_uri()
+    rewritten(table, lambda metadata: metadata["properties"].update({key: within}))
+    opened(config).refuse_unsupported()
+
+
+def test_foreign_rows_are_not_copied_by_a_table_that_names_their_folder_as_its_own(
+    config: CatalogConfig, table: Table, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """The location is the foreign folder, what is written goes to the table's real one: both once were believed."""
+    foreign = tmp_path / "foreign/data"
+    foreign.mkdir(parents=True)
+    own = Path(table.location().removeprefix("file://"))
+    [stolen, *_] = sorted((own / "data").iterdir())
+    os.link(stolen, foreign / stolen.name)
+    rewritten(
+        table,
+        lambda metadata: metadata.update(
+            {
+                "location": foreign.parent.as_uri(),
+                "properties": {"write.data.path": f"{own.as_uri()}/data", "write.metadata.path": f"{own.as_uri()}/m"},
+            }
+        ),
+    )
+    refusal(lambda: opened(config).refuse_unsupported())
+    assert opened(config).context(0).read_locations == ((tmp_path / "warehouse").as_uri(),)
+    refusal(lambda: opened(config).access().read_bytes(str(foreign / stolen.name)))
+
+
+def test_a_folder_of_the_table_that_is_a_link_to_a_foreign_one_is_refused_before_anything_is_read(
+    config: CatalogConfig, table: Table, tmp_path: Path
+) -> None:
+    data = Path(table.location().removeprefix("file://")) / "data"
+    data.rename(tmp_path / "foreign")
+    data.symlink_to(tmp_path / "foreign")
+    assert f"links lead to {tmp_path}/foreign" in refusal(lambda: opened(config).scan()).message
+    allowed = opened(replace(config, allowed_locations=((tmp_path / "foreign").as_uri(),)))
+    assert allowed.scan() is not None
+
+
+def test_manifests_behind_links_are_not_read(config: CatalogConfig, table: Table, tmp_path: Path) -> None:
+    found = opened(config)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    manifest = Path(snapshot.manifests(table.io)[0].manifest_path.removeprefix("file://"))
+    manifest.rename(tmp_path / "elsewhere.avro")
+    manifest.symlink_to(tmp_path / "elsewhere.avro")
+    refusal(found.scan)
+
+
+def test_a_metadata_file_outside_of_the_warehouse_is_not_read(
+    config: CatalogConfig, table: Table, catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.json").write_text("secret")
+    with catalog.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE iceberg_tables SET metadata_location = :place WHERE table_name = 't'"),
+            {"place": (tmp_path / "secret.json").as_uri()},
+        )
+    error = refusal(lambda: opened(config))
+    assert "secret.json" in error.message
+    assert error.hint
+
+
+def test_without_a_known_warehouse_the_message_names_the_ways_out(config: CatalogConfig, table: Table) -> None:
+    properties = tuple(pair for pair in config.properties if pair[0] != "warehouse")
+    theirs = replace(config, properties=properties, origin="pyiceberg")
+    assert refusal(lambda: opened(theirs)).hint == (
+        "No warehouse of catalog cat is known. Name it: the property warehouse of catalog cat in pyiceberg's "
+        "configuration; or allow a prefix: in amoro.yaml: catalogs: {cat: {allow-locations: [PREFIX]}}"
+    )
+    allowed = replace(theirs, allowed_locations=(table.location(),))
+    assert opened(allowed).scan() is not None
+    opened(allowed).refuse_unsupported()
+
+
+def test_no_catalog_writes_a_metadata_file_elsewhere_when_the_path_changes_before_it_is_sent(
+    config: CatalogConfig, table: Table, tmp_path: Path
+) -> None:
+    """pyiceberg writes it by itself, where the table's properties of that moment say."""
+    found = opened(config)
+    planned = found.scan()
+    assert planned is not None
+    [first, *_] = planned.files
+    head = found.head(planned.snapshot_id)
+    content = CommitContent((1,), (first.data,), (), (), ())
+    staged = found.stage(head, content, {})
+    foreign = tmp_path / "foreign"
+    rewritten(table, lambda metadata: metadata["properties"].update({"write.metadata.path": foreign.as_uri()}))
+    with pytest.raises(CommitRefused, match="will not write"):
+        found.send(staged.payload)
+    assert not foreign.exists()
+    with pytest.raises(AmoroError):
+        found.stage(found.head(planned.snapshot_id), content, {})
+    assert not foreign.exists()
+
+
+def test_a_path_that_changes_after_the_plan_ends_the_commit(
+    config: CatalogConfig, table: Table, tmp_path: Path
+) -> None:
+    found = opened(config)
+    planned = found.scan()
+    assert planned is not None
+    foreign = tmp_path / "foreign"
+    rewritten(table, lambda metadata: metadata["properties"].update({"write.metadata.path": foreign.as_uri()}))
+    refusal(lambda: found.head(planned.snapshot_id))
+    assert not foreign.exists()
+
+
+def test_a_log_that_names_foreign_files_does_not_keep_an_attempt_from_being_traced(
+    config: CatalogConfig, table: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "foreign.json").write_text("{}")
+    foreign = {"timestamp-ms": 1, "metadata-file": (tmp_path / "foreign.json").as_uri()}
+    rewritten(table, lambda metadata: metadata.update({"metadata-log": [foreign]}))
+    assert opened(config).trace(SnapshotAdded(1, 2, 1, ("/no/file",))) is Trace.REFUTED

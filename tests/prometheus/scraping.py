@@ -1,0 +1,74 @@
+"""A coordinator's services that are scraped over HTTP each minute of a clock set by hand."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from http.client import HTTPConnection
+from typing import Self
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from amoro_core.rpc.scraping import MetricsServer
+from amoro_core.services.metering import MeteringService
+from tests.acceptance.processes import free_port
+from tests.prometheus.promtool import Scrape
+from tests.services.world import World
+
+TARGET = {"instance": "127.0.0.1:1630", "job": "amoro"}
+
+
+class Prometheus:
+    """What the job `amoro` of a Prometheus has of a coordinator: one scrape for each minute that passed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.scrapes: list[Scrape] = []
+        self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _start(self) -> None:
+        self._port = free_port()
+        metering = MeteringService(self.world.store, lambda: self.world.now, "7")
+        self._server = MetricsServer(self._port, metering.read, lambda token: token == "amo_prometheus")
+        self._server.start()
+        self._runs = True
+
+    def stop(self) -> None:
+        """The coordinator answers no more."""
+        if self._runs:
+            self._server.stop()
+            self._runs = False
+
+    def restart(self) -> None:
+        """Another coordinator answers, on the same state."""
+        self.stop()
+        self.world.restart()
+        self._start()
+
+    def watch(self, minutes: int) -> None:
+        """Scrape now, and let a minute pass: so often."""
+        for _ in range(minutes):
+            self.scrapes.append({**_named("up", 1.0 if self._runs else 0.0), **(self._scrape() if self._runs else {})})
+            self.world.later(60)
+
+    def _scrape(self) -> dict[str, float]:
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=90)) as connection:
+            connection.request("GET", "/metrics", headers={"Authorization": "Bearer amo_prometheus"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        assert answer.status == 200, text
+        told: dict[str, float] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                told |= _named(sample.name, sample.value, **sample.labels)
+        return told
+
+
+def _named(name: str, value: float, **labels: str) -> dict[str, float]:
+    pairs = ",".join(f'{key}="{text}"' for key, text in sorted({**labels, **TARGET}.items()))
+    return {f"{name}{{{pairs}}}": value}

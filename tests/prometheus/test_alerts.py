@@ -1,0 +1,210 @@
+"""Which alerts of the documentation are raised in which state of a coordinator: exactly those, by Prometheus's engine.
+
+The series are what a coordinator says over HTTP, minute by minute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from amoro_core.errors import CommitUnknown
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.tables import OptimizingType
+from amoro_core.services.optimizing import Failure
+from tests.docs.meanings import QUERIES
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.prometheus import promtool
+from tests.prometheus.promtool import ALERTS, ROOT
+from tests.prometheus.scraping import Prometheus
+from tests.services.world import World
+
+FULL = OptimizingType.FULL
+IMPATIENT = {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}
+
+
+def make_table(world: World, name: str = "t", properties: dict[str, str] | None = None) -> None:
+    """The table db.`name` with three small files."""
+    table = writer.make_table(world.catalog, f"db.{name}", SCHEMA, properties=properties)
+    for number in range(3):
+        writer.append(table, [row(number)])
+
+
+def rest(seen: Prometheus) -> None:
+    """An optimizer is there, and nothing is to be done."""
+    seen.world.optimizer()
+    seen.watch(90)
+
+
+def no_optimizer(seen: Prometheus) -> None:
+    seen.watch(12)
+
+
+def no_optimizer_for_tasks(seen: Prometheus) -> None:
+    make_table(seen.world)
+    seen.world.begin(FULL)
+    seen.watch(12)
+
+
+def no_optimizer_for_tasks_of_one_group(seen: Prometheus) -> None:
+    seen.world.groups.create(ResourceGroup("nightly"))
+    seen.world.optimizer()
+    make_table(seen.world, properties={"self-optimizing.group": "nightly"})
+    seen.world.begin(FULL)
+    seen.watch(12)
+
+
+def work(seen: Prometheus) -> None:
+    """An optimizer is at work, and commits after a while."""
+    optimizer = seen.world.optimizer()
+    seen.watch(15)
+    for name in ("t", "u"):
+        make_table(seen.world, name)
+        process = seen.world.begin(FULL, f"cat.db.{name}")
+        (handed,) = seen.world.poll(optimizer)
+        seen.world.optimizing.ack(optimizer, [handed.attempt])
+        seen.watch(25)
+        seen.world.complete(optimizer, handed.attempt, seen.world.execute(handed))
+        seen.watch(1)
+        assert seen.world.committing.commit(process) is ProcessStatus.SUCCESS
+    seen.watch(2)
+
+
+def an_optimizer_that_takes_nothing(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    make_table(seen.world)
+    seen.world.begin(FULL)
+    seen.watch(17)
+
+
+def an_unknown_commit(seen: Prometheus) -> None:
+    optimizer = seen.world.optimizer()
+    make_table(seen.world)
+    process = seen.world.begin(FULL)
+    seen.world.run_all(process, optimizer)
+    assert seen.world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
+    seen.watch(12)
+
+
+def a_backlog(seen: Prometheus) -> None:
+    """A table waits for its plan; nobody plans in this world."""
+    seen.world.optimizer()
+    make_table(seen.world, properties=IMPATIENT)
+    seen.world.tables.refresh(seen.world.table().table_id)
+    seen.watch(75)
+
+
+def failures(seen: Prometheus) -> None:
+    optimizer = seen.world.optimizer()
+    make_table(seen.world, properties={"self-optimizing.execute.num-retries": "0"})
+    seen.watch(5)
+    for _ in range(3):
+        seen.world.begin(FULL)
+        seen.world.run_one(optimizer, Failure("AMORO-1002", "gone"))
+        seen.watch(5)
+
+
+def refusals(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    make_table(seen.world, properties={"self-optimizing.target-size": "abc"})
+    seen.world.tables.refresh(seen.world.table().table_id)
+    seen.watch(62)
+
+
+def restarts(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    for _ in range(4):
+        seen.watch(3)
+        seen.restart()
+    seen.watch(1)
+
+
+def nobody_answers(seen: Prometheus) -> None:
+    seen.watch(2)
+    seen.stop()
+    seen.watch(7)
+
+
+GROUP = {"group": "default"}
+#: What happens, and which alerts are raised at the end of it, with their labels.
+STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
+    rest: {},
+    work: {},
+    no_optimizer: {"AmoroNoOptimizer": {}},
+    no_optimizer_for_tasks: {"AmoroNoOptimizer": {}, "AmoroGroupWithoutOptimizer": GROUP},
+    no_optimizer_for_tasks_of_one_group: {"AmoroGroupWithoutOptimizer": {"group": "nightly"}},
+    an_optimizer_that_takes_nothing: {"AmoroTasksNotTaken": GROUP},
+    an_unknown_commit: {"AmoroCommitUnknown": {}},
+    a_backlog: {"AmoroBacklog": {**GROUP, "instance": "127.0.0.1:1630", "job": "amoro"}},
+    failures: {"AmoroProcessesFail": {}},
+    refusals: {"AmoroTablesRefused": {"reason": "configuration", "instance": "127.0.0.1:1630", "job": "amoro"}},
+    restarts: {"AmoroRestarts": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    nobody_answers: {"AmoroDown": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+}
+
+
+def rules() -> dict[str, dict[str, str]]:
+    """The alerts of the documentation by their names."""
+    (group,) = yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+def test_each_state_raises_its_alerts_and_no_others(
+    state: Callable[[Prometheus], None], prometheus: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(table: IcebergTable, payload: bytes) -> None:
+        raise CommitUnknown("503")
+
+    if state is an_unknown_commit:
+        monkeypatch.setattr(IcebergTable, "send", lose)
+    state(prometheus)
+    known = rules()
+    raised = {
+        _series(
+            "ALERTS", alertname=name, alertstate="firing", severity=known[name]["labels"]["severity"], **labels
+        ): 1.0
+        for name, labels in STATES[state].items()
+    }
+    promtool.check(tmp_path, prometheus.scrapes, {'ALERTS{alertstate="firing"}': raised})
+
+
+def test_every_alert_is_raised_in_a_state() -> None:
+    promtool.run("check", "rules", ALERTS)
+    assert {name for raised in STATES.values() for name in raised} == set(rules())
+
+
+def test_each_query_of_the_reference_has_the_value_that_it_is_said_to_have(
+    prometheus: Prometheus, tmp_path: Path
+) -> None:
+    work(prometheus)
+    make_table(prometheus.world, "waits")
+    prometheus.world.begin(FULL, "cat.db.waits")
+    prometheus.watch(1)
+    tables, waiting, files, ended = QUERIES
+    expected = {
+        tables: {_series("", status="idle"): 2.0, _series("", status="full_optimizing"): 1.0},
+        waiting: {_series("", group="default"): 0.5},
+        files: {"{}": 4.0},
+        ended: {_series("", type="full", result="success"): 2.0},
+    }
+    promtool.check(tmp_path, prometheus.scrapes, expected)
+
+
+def test_no_page_has_an_expression_that_is_not_tried() -> None:
+    tried = " ".join([*QUERIES, *(" ".join(rule["expr"].split()) for rule in rules().values())])
+    for page in (ROOT / "docs").rglob("*.md"):
+        for code in re.findall(r"`([^`\n]*\bamoro_[a-z_]+[^`\n]*)`", page.read_text(encoding="utf-8")):
+            if re.search(r"[{(<>]|==", code):
+                assert code in tried, f"{page.name}: {code}"
+
+
+def _series(name: str, **labels: str) -> str:
+    pairs = ", ".join(f'{key}="{value}"' for key, value in labels.items())
+    return f"{name}{{{pairs}}}"

@@ -1,0 +1,135 @@
+"""Lists over the wire: in pages, counted where they are kept, without the tasks of their processes."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher import Endpoint
+from amoro_core.app import Coordinator
+from amoro_core.errors import InvalidArgument, ProcessNotFound
+from amoro_core.model.paging import Window
+from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.tokens import Role
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.services import overview
+from amoro_core.store.connection import Connection
+from tests.store.filling import fill
+
+SIZE = 90  # bytes of the input of each task
+
+
+@pytest.fixture
+def admin(coordinator: Coordinator) -> Iterator[AdminClient]:
+    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as client:
+        yield client
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every SELECT from now on."""
+    asked: list[str] = []
+    select = Connection.select
+
+    def spy(self: Connection, sql: str, parameters: object = {}) -> object:
+        asked.append(sql)
+        return select(self, sql, parameters)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Connection, "select", spy)
+    return asked
+
+
+def test_status_and_a_list_of_processes_count_tasks_and_read_none(
+    coordinator: Coordinator, admin: AdminClient, statements: list[str]
+) -> None:
+    fill(coordinator._store, known=150, running=150, each=40)
+    statements.clear()
+    assert admin.get_status().running_processes == 150
+    assert [sql for sql in statements if "task" in sql] == []
+    stub = AdminServiceStub(admin._channel)
+    answer = stub.ListProcesses(pb.ListProcessesRequest(status="running"), metadata=admin._metadata, timeout=60)
+    assert (len(answer.processes), answer.total, answer.next) == (100, 150, "01990050-0001")
+    assert answer.ByteSize() <= 100_000
+    newest = answer.processes[0]
+    assert (newest.process_id, newest.table, list(newest.tasks)) == ("01990149-0001", "cat.db.t000149", [])
+    assert newest.task_counts == pb.TaskCounts(planned=38, acked=1, success=1)
+    assert (newest.tasks_total, newest.tasks_done, newest.busy_optimizers) == (40, 1, 1)
+    assert (newest.input_bytes, newest.input_bytes_done) == (40 * SIZE, SIZE)
+    assert [sql for sql in statements if "task_payload" in sql] == []
+    # Rows of tasks are read of those alone that optimizers hold.
+    rows = [sql for sql in statements if "SELECT * FROM task_runtime" in sql]
+    assert all("optimizer_id IS NOT NULL" in sql for sql in rows)
+
+
+def test_a_process_says_the_same_figures_alone_and_in_a_list(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=1, running=1, each=5)
+    (listed,) = admin.list_processes().items
+    alone = admin.get_process(listed.process_id)
+    assert len(alone.tasks) == 5
+    alone.ClearField("tasks")
+    assert alone == listed
+
+
+def test_pages_of_processes_meet_without_gap_or_repetition(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=7, running=7, each=1)
+    ids = [f"0199{number:04}-0001" for number in reversed(range(7))]
+    first = admin.list_processes(window=Window(3))
+    assert ([item.process_id for item in first.items], first.total, first.next) == (ids[:3], 7, ids[2])
+    second = admin.list_processes(window=Window(3, first.next))
+    assert [item.process_id for item in second.items] == ids[3:6]
+    third = admin.list_processes(window=Window(3, second.next))
+    assert ([item.process_id for item in third.items], third.next) == (ids[6:], "")
+    with pytest.raises(ProcessNotFound):
+        admin.list_processes(window=Window(3, "0199ffff"))
+
+
+def test_a_list_that_is_longer_than_a_page_comes_whole(
+    coordinator: Coordinator, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(coordinator._store, known=25)
+    monkeypatch.setattr(overview, "PAGE", 10)
+    monkeypatch.setattr(overview.page_limit, "__defaults__", (10,))
+    names = [f"cat.db.t{number:06}" for number in range(25)]
+    whole = admin.list_tables()
+    assert ([item.table for item in whole.items], whole.total, whole.next) == (names, 25, "")
+    part = admin.list_tables(window=Window(12, names[4]))
+    assert ([item.table for item in part.items], part.total, part.next) == (names[5:17], 25, names[16])
+    assert admin.list_tables(window=Window(0, "cat.db.u")).items == []
+    with pytest.raises(InvalidArgument):
+        admin.list_tables(window=Window(0, "no table"))
+    with pytest.raises(InvalidArgument, match="-1 is no limit"):
+        admin.list_tables(window=Window(-1))
+
+
+def test_tables_are_listed_by_catalog_group_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=3)
+    assert [admin.list_tables("cat").total, admin.list_tables(group="default", status="idle").total] == [3, 3]
+    assert [admin.list_tables(group="other").total, admin.list_tables(status="pending").total] == [0, 0]
+    coordinator.catalogs.add(CatalogConfig("dog", (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
+    assert admin.list_tables("dog").total == 0
+
+
+def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: AdminClient) -> None:
+    fill(coordinator._store, known=1, running=1, each=9)
+    owner, first = admin.list_tasks("01990000", window=Window(4))
+    assert (owner.process_id, owner.tasks_total, list(owner.tasks)) == ("01990000-0001", 9, [])
+    assert ([task.task_id for task in first.items], first.total, first.next) == ([1, 2, 3, 4], 9, "4")
+    waiting = admin.list_tasks("01990000", "planned", Window(0, "5"))[1]
+    assert ([task.task_id for task in waiting.items], waiting.total, waiting.next) == ([6, 7, 8, 9], 7, "")
+    with pytest.raises(InvalidArgument, match="'x' is no task's number"):
+        admin.list_tasks("01990000", window=Window(1, "x"))
+
+
+def test_every_other_list_has_pages_by_name(coordinator: Coordinator, admin: AdminClient) -> None:
+    for name in ("a", "b", "c"):
+        coordinator.groups.create(ResourceGroup(name))
+        coordinator.tokens.create(name, Role.ADMIN)
+        coordinator.catalogs.add(CatalogConfig(name, (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
+    groups = admin.list_groups(Window(2, "a"))
+    assert ([item.name for item in groups.items], groups.total, groups.next) == (["b", "c"], 4, "c")
+    tokens = admin.list_tokens(Window(1, "b"))
+    assert ([item.name for item in tokens.items], tokens.total, tokens.next) == (["c"], 3, "")
+    catalogs = admin.list_catalogs(Window(2))
+    assert ([item.name for item in catalogs.items], catalogs.total, catalogs.next) == (["a", "b"], 4, "b")

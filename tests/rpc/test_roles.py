@@ -1,0 +1,59 @@
+"""Roles of tokens over the wire: each method has one, and refuses tokens below it before anything else."""
+
+from collections.abc import Callable
+
+import grpc
+import pytest
+
+from amoro_core.app import Coordinator
+from amoro_core.model.tokens import Role
+from amoro_core.protocol import admin_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
+from amoro_core.rpc.roles import ROLES
+
+METHODS = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods
+#: They take what is asked for and do it, so that only a refusal is tried.
+UNASKED = {"AddCatalog", "BackupState", "CreateToken", "CreateGroup"}
+
+Call = Callable[[str, str], grpc.RpcError | None]
+
+
+def test_each_method_of_the_contract_has_a_role_and_nothing_else_has() -> None:
+    assert sorted(ROLES) == sorted(method.name for method in METHODS)
+    assert Role.ENROLMENT not in ROLES.values()
+
+
+@pytest.fixture
+def call(coordinator: Coordinator) -> Callable[[str, str], tuple[grpc.StatusCode, str, dict[str, object]]]:
+    def made(method: str, token: str) -> tuple[grpc.StatusCode, str, dict[str, object]]:
+        request = next(item for item in METHODS if item.name == method).input_type
+        message = getattr(admin_pb2, request.name)()
+        try:
+            with grpc.insecure_channel(coordinator.address) as channel:
+                getattr(AdminServiceStub(channel), method)(
+                    message, metadata=(("authorization", f"Bearer {token}"),), timeout=30
+                )
+        except grpc.RpcError as error:
+            sent = dict(error.trailing_metadata() or ())  # type: ignore[attr-defined]
+            return error.code(), error.details() or "", sent  # type: ignore[attr-defined]
+        return grpc.StatusCode.OK, "", {}
+
+    return made
+
+
+def test_a_token_is_let_in_to_what_its_role_allows_and_to_nothing_else(
+    coordinator: Coordinator, call: Callable[[str, str], tuple[grpc.StatusCode, str, dict[str, object]]]
+) -> None:
+    held = {role: coordinator.tokens.create(f"a-{role}", role)[1] for role in Role}
+    for method, needed in ROLES.items():
+        for role, token in held.items():
+            if role.allows(needed):
+                if method not in UNASKED:
+                    assert call(method, token)[0] is not grpc.StatusCode.PERMISSION_DENIED, (method, role)
+                continue
+            status, said, sent = call(method, token)
+            assert status is grpc.StatusCode.PERMISSION_DENIED, (method, role)
+            assert said == f"the token a-{role} has the role {role}; {method} needs the role {needed}"
+            assert (sent["amoro-code"], sent["amoro-exit"]) == ("AMORO-4001", "4")
+            assert f"with the role {needed}".encode() in sent["amoro-hint-bin"]  # type: ignore[operator]
+    assert call("GetStatus", "nobody's")[0] is grpc.StatusCode.UNAUTHENTICATED
