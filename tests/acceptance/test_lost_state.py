@@ -40,7 +40,7 @@ def lock_replaced(home: Path) -> None:
 
 
 WAYS: dict[Callable[[Path], None], str] = {
-    fenced: "another coordinator has opened the state database since; this one must not write any more",
+    fenced: "another coordinator has opened the state database since; this one must no longer write",
     removed: "the lock of the state directory {home} is gone since it was taken",
     moved: "the lock of the state directory {home} is gone since it was taken",
     database_replaced: "the state database {home}/amoro.db is another file since it was opened",

@@ -28,6 +28,7 @@ def test_a_secret_is_seen_nowhere(shared: Installation, coordinator: Process) ->
     name = name_of(small_table(catalog)).replace("cat.", "vault.", 1)
     catalog.close()
     uri = f"sqlite:///{shared.directory / 'other' / 'catalog.db'}"
+    warehouse = (shared.directory / "other" / "warehouse").as_uri()
     secrets = [
         *(
             f"{key}={CANARY}"
@@ -48,7 +49,7 @@ def test_a_secret_is_seen_nowhere(shared: Installation, coordinator: Process) ->
             said.append((arguments, done.stdout + done.stderr))
             assert done.status == ends, done.stderr
 
-    assert shared.run("catalog", "add", "vault", "type=sql", f"uri={uri}", *secrets).status == 0
+    assert shared.run("catalog", "add", "vault", "type=sql", f"uri={uri}", f"warehouse={warehouse}", *secrets).status == 0
     amoro("catalog", "show", "vault")
     amoro("catalog", "list")
     amoro("catalog", "update", "vault", f"token={CANARY}2")
