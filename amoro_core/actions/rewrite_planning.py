@@ -11,6 +11,7 @@ from amoro_core.model.files import (
     NO_METRICS,
     ColumnMetrics,
     DeleteFile,
+    DeleteIdentity,
     DeleteKind,
     ScannedFile,
 )
@@ -88,19 +89,19 @@ def _tasks(table: OpenTable, made: OptimizingPlan, config: OptimizingConfig) -> 
 
 def _work(task: TaskPlan, context: TableContext, sequence_number: int, config: OptimizingConfig) -> RewriteInput:
     """The input of a task: each delete once, metrics left out but for bounds of paths and keys."""
-    deletes: dict[str, int] = {}
+    deletes: dict[DeleteIdentity, int] = {}
     ordered: list[DeleteFile] = []
     for file in (*task.rewritten, *task.converted):
         for delete in file.deletes:
-            if delete.path not in deletes:
-                deletes[delete.path] = len(ordered)
+            if delete.identity not in deletes:
+                deletes[delete.identity] = len(ordered)
                 ordered.append(_slim(delete))
 
     def inputs(files: Sequence[ScannedFile]) -> tuple[InputFile, ...]:
         return tuple(
             InputFile(
                 replace(file.data, metrics=_key_bounds(file), split_offsets=()),
-                tuple(deletes[delete.path] for delete in file.deletes),
+                tuple(deletes[delete.identity] for delete in file.deletes),
             )
             for file in files
         )

@@ -158,9 +158,9 @@ def _receipt(
     now: datetime,
 ) -> Receipt:
     kept = [group for group in record.groups if group.number in content.groups]
-    removed = {delete.path for delete in content.removed_deletes}
+    removed = {delete.identity for delete in content.removed_deletes}
     equality = {
-        delete.path
+        delete.identity
         for delete in (*head.scan.dangling, *(delete for file in head.scan.files for delete in file.deletes))
         if delete.kind is DeleteKind.EQUALITY
     }

@@ -36,7 +36,7 @@ from amoro_core.iceberg.sites import read_site
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
-from amoro_core.model.files import DataFile, DeleteFile, FileFormat, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
@@ -174,8 +174,8 @@ class IcebergTable:
         compared = frozenset[int]().union(*(equality_ids(found) for found in scans))
         return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
 
-    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
-        """Paths of the equality deletes that may delete rows of one of the files and that Java passes over there."""
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+        """The equality deletes that may delete rows of one of the files and that Java passes over there."""
         return disputed_deletes(self._newest.metadata, files)
 
     def access(self) -> FileAccess:

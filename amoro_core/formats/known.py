@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.formats.port import OpenTable
 from amoro_core.model.commits import FileFacts
-from amoro_core.model.files import DeleteFile
+from amoro_core.model.files import DeleteFile, DeleteIdentity
 
 #: Delete files beyond either are not read to learn what they name: a position takes eight bytes of memory.
 MAX_NAMING_BYTES = 64 * 1024 * 1024
@@ -17,7 +17,7 @@ class KnownFiles:
 
     def __init__(self) -> None:
         self._facts: dict[str, FileFacts] = {}
-        self._named: dict[str, frozenset[str]] = {}
+        self._named: dict[DeleteIdentity, frozenset[str]] = {}
 
     def facts(self, table: OpenTable, path: str) -> FileFacts:
         """As the table's `file_facts`."""
@@ -25,17 +25,17 @@ class KnownFiles:
             self._facts[path] = table.file_facts(path)
         return self._facts[path]
 
-    def named(self, table: OpenTable, deletes: Iterable[DeleteFile]) -> dict[str, frozenset[str]]:
-        """What each of the position deletes names, by its path; without those that are too large or can't be read."""
-        found: dict[str, frozenset[str]] = {}
+    def named(self, table: OpenTable, deletes: Iterable[DeleteFile]) -> dict[DeleteIdentity, frozenset[str]]:
+        """What each of the position deletes names; without those that are too large or can't be read."""
+        found: dict[DeleteIdentity, frozenset[str]] = {}
         for delete in deletes:
-            if delete.path not in self._named and _is_small(delete):
+            if delete.identity not in self._named and _is_small(delete):
                 try:
-                    self._named[delete.path] = table.named_paths(delete)
+                    self._named[delete.identity] = table.named_paths(delete)
                 except (DataFileMissing, UnreadableFile, TableRefused):
                     continue
-            if delete.path in self._named:
-                found[delete.path] = self._named[delete.path]
+            if delete.identity in self._named:
+                found[delete.identity] = self._named[delete.identity]
         return found
 
 

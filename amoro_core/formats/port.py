@@ -5,7 +5,7 @@ from typing import Protocol
 
 from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
-from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
@@ -53,8 +53,8 @@ class OpenTable(Protocol):
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         """What must be known to read the files of that spec in those scans under the current schema."""
 
-    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
-        """Paths of the equality deletes that may delete rows of one of the files though other readers of the format
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+        """The equality deletes that may delete rows of one of the files though other readers of the format
         are known to pass over them there."""
 
     def access(self) -> FileAccess:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
+from typing import TypeVar
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
@@ -11,8 +12,10 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifests import Manifest
-from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
+
+Item = TypeVar("Item", bound=Hashable)
 
 MAIN = "main"
 #: Of a file's bytes or rows, so that the sum over many thousands of files stays a number of 64 bits.
@@ -60,7 +63,7 @@ def _refuse_ids(metadata: TableMetadata) -> None:
             raise _refused(f"two fields of partition spec {spec.spec_id} have the id {twice}")
 
 
-def _twice(ids: Iterable[Hashable]) -> Hashable | None:
+def _twice(ids: Iterable[Item]) -> Item | None:
     """The first that stands there more than once."""
     return next((one for one, count in Counter(ids).items() if count > 1), None)
 
@@ -156,9 +159,10 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
 def refuse_twice_live(scan: TableScan) -> None:
     """Raise TableRefused("metadata") for a file that is live more than once: its rows would count twice, for some."""
     deletes = {id(one): one for file in scan.files for one in file.deletes} | {id(one): one for one in scan.dangling}
-    files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values()]
-    if (twice := _twice(normalise(one.path) for one in files)) is not None:
-        raise _refused(f"{twice} is live more than once in snapshot {scan.snapshot_id}")
+    places = [(normalise(file.data.path), 0) for file in scan.files]
+    places += [(normalise(one.path), one.identity.offset) for one in deletes.values()]
+    if (twice := _twice(places)) is not None:
+        raise _refused(f"{twice[0]} is live more than once in snapshot {scan.snapshot_id}")
 
 
 def _refused(message: str) -> TableRefused:

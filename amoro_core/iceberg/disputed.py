@@ -26,7 +26,7 @@ from pyiceberg.types import (
 )
 
 from amoro_core.iceberg.entries import find_in_history
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 
 #: A bound in single-value binary form as numbers that compare as the values do.
 _Order = Callable[[bytes], tuple[int, ...]]
@@ -50,19 +50,19 @@ class _Keys:
     java: tuple[_Key, ...]
 
 
-def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[str]:
-    """Paths of the equality deletes that may delete rows of one of the files and that Java passes over there."""
+def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+    """The equality deletes that may delete rows of one of the files and that Java passes over there."""
     known: dict[tuple[int, ...], _Keys | None] = {}
-    found: set[str] = set()
+    found: set[DeleteIdentity] = set()
     for file in files:
         for delete in file.deletes:
-            if delete.kind is not DeleteKind.EQUALITY or delete.path in found:
+            if delete.kind is not DeleteKind.EQUALITY or delete.identity in found:
                 continue
             if delete.equality_ids not in known:
                 known[delete.equality_ids] = _keys(metadata, delete.equality_ids)
             keys = known[delete.equality_ids]
             if keys is not None and _is_disputed(keys, file.data, delete):
-                found.add(delete.path)
+                found.add(delete.identity)
     return frozenset(found)
 
 

@@ -19,14 +19,22 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType, UnknownType
 
 from amoro_core.errors import TableRefused
-from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
+from amoro_core.model.files import (
+    ColumnMetrics,
+    DataFile,
+    DeleteFile,
+    DeleteIdentity,
+    DeleteKind,
+    FileFormat,
+    Partition,
+)
 
 PartitionTypes = tuple[PrimitiveType, ...]
 
-#: Entries are read in the form of format 3, the only one in which pyiceberg has the field.
-_REFERENCED_DATA_FILE = next(
-    at for at, field in enumerate(DATA_FILE_TYPE[3].fields) if field.name == "referenced_data_file"
-)
+#: Entries are read in the form of format 3, the only one in which pyiceberg has these fields.
+_AT = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
+_REFERENCED_DATA_FILE = _AT["referenced_data_file"]
+_CONTENT_OFFSET, _CONTENT_SIZE = _AT["content_offset"], _AT["content_size_in_bytes"]
 
 
 def schemas_newest_first(metadata: TableMetadata) -> list[Schema]:
@@ -128,7 +136,15 @@ def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
         referenced_data_file=file[_REFERENCED_DATA_FILE] if is_position else None,
         metrics=_metrics(file),
         split_offsets=tuple(file.split_offsets or ()),
+        content_offset=file[_CONTENT_OFFSET] if is_position else None,
+        content_size_bytes=file[_CONTENT_SIZE] if is_position else None,
     )
+
+
+def identity_of(file: EntryFile) -> DeleteIdentity:
+    """What tells the delete file from others, as `DeleteFile.identity`."""
+    offset, size = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]
+    return DeleteIdentity(file.file_path, offset or 0, file.file_size_in_bytes if size is None else size)
 
 
 def _readable(entry: ManifestEntry) -> EntryFile:

@@ -10,10 +10,10 @@ from pyiceberg.table.snapshots import Snapshot
 from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.contradictions import refuse_listed
-from amoro_core.iceberg.entries import partition_types, to_delete_file
+from amoro_core.iceberg.entries import identity_of, partition_types, to_delete_file
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.commits import Head
-from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
 
 
 def read_head(
@@ -87,21 +87,21 @@ def _removed(
     planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
     limit = None if planned is None else planned.sequence_number or 0
     live = _live_equality_deletes(scan)
-    found: dict[tuple[str, int], DeleteFile] = {}
+    found: dict[tuple[DeleteIdentity, int], DeleteFile] = {}
     for manifest in _delete_manifests(table, since, limit):
         types = partition_types(metadata, metadata.specs()[manifest.partition_spec_id])
         for entry in read(table.io, manifest).entries:
             if entry.data_file.content != DataFileContent.EQUALITY_DELETES:
                 continue
-            key = (entry.data_file.file_path, entry.sequence_number or 0)
+            key = (identity_of(entry.data_file), entry.sequence_number or 0)
             if entry.status == ManifestEntryStatus.DELETED or key not in live:
                 found[key] = to_delete_file(entry, types)
     return tuple(found[key] for key in sorted(found))
 
 
-def _live_equality_deletes(scan: TableScan) -> set[tuple[str, int]]:
+def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
     every = [*scan.dangling, *(delete for file in scan.files for delete in file.deletes)]
-    return {(one.path, one.sequence_number) for one in every if one.kind is DeleteKind.EQUALITY}
+    return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
 
 
 def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:

@@ -19,7 +19,7 @@ from pyiceberg.types import UnknownType
 from amoro_core.errors import CommitConflict
 from amoro_core.files.io import translated
 from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.entries import partition_types, to_partition
+from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
 from amoro_core.iceberg.manifests import (
     Manifest,
     ManifestHeader,
@@ -36,7 +36,7 @@ from amoro_core.iceberg.manifests import (
 from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings
 from amoro_core.iceberg.metadata import metadata_location
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
-from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
 
 MAIN = "main"
 
@@ -215,12 +215,12 @@ def _home_of(manifest: ManifestFile) -> Home:
 def _carried(staging: _Staging, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics) -> list[ManifestFile]:
     """The parent's manifests without the removed files: reused where they lose none, written anew where they do."""
     io = staging.table.io
-    removals = {file.path: file for file in _both(content.removed_data, content.removed_deletes)}
+    removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
         raise ValueError("a file is to be removed twice")
     new = {file.path for file in _both(content.added_data, content.added_deletes)}
     homes = {_home(file) for file in removals.values()}
-    found: Counter[str] = Counter()
+    found: Counter[DeleteIdentity] = Counter()
     done: list[ManifestFile] = []
     for file in read_list(io, parent.manifest_list):
         if not (file.has_added_files() or file.has_existing_files()):
@@ -229,7 +229,7 @@ def _carried(staging: _Staging, parent: Snapshot, content: CommitContent, metric
             manifest = staging.read(io, file)
             _require_new(manifest, new)
             gone = _removed(staging, manifest, removals)
-            found.update(entry.data_file.file_path for entry in gone)
+            found.update(identity_of(entry.data_file) for entry in gone)
             for entry in gone:
                 metrics.remove_file(entry.data_file)
             if gone:
@@ -237,9 +237,9 @@ def _carried(staging: _Staging, parent: Snapshot, content: CommitContent, metric
                 continue
             file = counted(manifest)
         done.append(file)
-    for path in removals:
-        if found[path] != 1:
-            raise CommitConflict(f"{path} is live {found[path]} times on the head, so it can't be replaced")
+    for part, removed in removals.items():
+        if found[part] != 1:
+            raise CommitConflict(f"{removed.path} is live {found[part]} times on the head, so it can't be replaced")
     return done
 
 
@@ -256,14 +256,14 @@ def _require_new(manifest: Manifest, new: set[str]) -> None:
 
 
 def _removed(
-    staging: _Staging, manifest: Manifest, removals: Mapping[str, DataFile | DeleteFile]
+    staging: _Staging, manifest: Manifest, removals: Mapping[DeleteIdentity, DataFile | DeleteFile]
 ) -> list[ManifestEntry]:
     """The manifest's live entries that are to go. Raises CommitConflict for one that is not what was validated."""
     metadata = staging.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
     gone = []
     for entry in manifest.live:
-        expected = removals.get(entry.data_file.file_path)
+        expected = removals.get(identity_of(entry.data_file))
         if expected is None:
             continue
         is_same = (
@@ -318,6 +318,11 @@ def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:
 
 def _both(data: Iterable[DataFile], deletes: Iterable[DeleteFile]) -> list[DataFile | DeleteFile]:
     return [*data, *deletes]
+
+
+def _part(file: DataFile | DeleteFile) -> DeleteIdentity:
+    """The part of a file that an entry is about: data files are whole."""
+    return DeleteIdentity(file.path, 0, file.size_bytes) if isinstance(file, DataFile) else file.identity
 
 
 def _changed_partitions(content: CommitContent) -> int:

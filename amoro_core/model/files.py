@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 #: One value for each partition field, in Iceberg's single-value binary form; None is null.
 #: Bytes compare and hash exactly, whatever the type (decimals, NaN, −0.0).
@@ -65,6 +66,14 @@ class DataFile:
     split_offsets: tuple[int, ...] = ()
 
 
+class DeleteIdentity(NamedTuple):
+    """What tells a delete file from all others; several deletion vectors may be parts of one file."""
+
+    path: str
+    offset: int
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
     """A position or equality delete file."""
@@ -81,6 +90,19 @@ class DeleteFile:
     referenced_data_file: str | None = None
     metrics: ColumnMetrics = field(default=NO_METRICS, hash=False)
     split_offsets: tuple[int, ...] = ()
+    content_offset: int | None = None  # where a deletion vector begins in its file
+    content_size_bytes: int | None = None
+
+    @property
+    def identity(self) -> DeleteIdentity:
+        """The path with the part of the file; an ordinary delete is the whole file."""
+        size = self.size_bytes if self.content_size_bytes is None else self.content_size_bytes
+        return DeleteIdentity(self.path, self.content_offset or 0, size)
+
+    @property
+    def numbered(self) -> tuple[DeleteIdentity, int]:
+        """The identity with the data sequence number, on which it depends what the delete applies to."""
+        return self.identity, self.sequence_number
 
     @property
     def named_file(self) -> str | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteFile, ScannedFile
+from amoro_core.model.files import DeleteFile, DeleteIdentity, ScannedFile
 from amoro_core.model.plans import TaskPlan
 
 
@@ -12,9 +12,9 @@ def inputs_of(task: TaskPlan) -> tuple[ScannedFile, ...]:
     return (*task.rewritten, *task.converted)
 
 
-def deletes_of(files: Iterable[ScannedFile]) -> dict[str, DeleteFile]:
-    """The deletes of the files by path, each once."""
-    return {delete.path: delete for file in files for delete in file.deletes}
+def deletes_of(files: Iterable[ScannedFile]) -> dict[DeleteIdentity, DeleteFile]:
+    """The deletes of the files by identity, each once."""
+    return {delete.identity: delete for file in files for delete in file.deletes}
 
 
 def read_cost(files: Sequence[ScannedFile], config: OptimizingConfig) -> int:

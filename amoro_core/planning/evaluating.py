@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
@@ -110,7 +110,9 @@ def _selected(
     return [one for one in (selected(partition, selects) for partition in partitions) if one.files]
 
 
-def _staying(partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None) -> frozenset[str]:
+def _staying(
+    partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None
+) -> frozenset[DeleteIdentity]:
     """The equality deletes that files outside the filter need, which nobody will ever convert or rewrite."""
     if selects is None:
         return frozenset()
@@ -118,7 +120,7 @@ def _staying(partitions: Sequence[PartitionFiles], selects: Callable[[DataFile],
     return needed_by(file.scanned for file in files if file.deletes and not selects(file.data))
 
 
-def _verdict(case: _Case, decision: _Decision, staying: frozenset[str]) -> PartitionVerdict:
+def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity]) -> PartitionVerdict:
     work = settled(decision.tasks, staying, case.config)
     tasks = within_file_count(work, case.config.max_file_count, case.config)
     stats = case.stats

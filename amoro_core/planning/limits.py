@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteKind, Partition, ScannedFile
+from amoro_core.model.files import DeleteIdentity, DeleteKind, Partition, ScannedFile
 from amoro_core.model.plans import TaskPlan
 from amoro_core.planning.costs import deletes_of, file_count, inputs_of, read_cost
 from amoro_core.planning.files import assess
@@ -20,7 +20,7 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     if file_count(tasks) <= limit:
         return tuple(tasks)
     kept: list[TaskPlan] = []
-    data_files, deletes = 0, set[str]()
+    data_files, deletes = 0, set[DeleteIdentity]()
     for task in sorted(tasks, key=lambda task: not _has_equality_deletes(task)):
         inputs = inputs_of(task)
         if data_files + len(inputs) + len(deletes | deletes_of(inputs).keys()) > limit:
@@ -34,7 +34,9 @@ def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingC
     return tuple(kept)
 
 
-def settled(tasks: Sequence[TaskPlan], staying: frozenset[str], config: OptimizingConfig) -> tuple[TaskPlan, ...]:
+def settled(
+    tasks: Sequence[TaskPlan], staying: frozenset[DeleteIdentity], config: OptimizingConfig
+) -> tuple[TaskPlan, ...]:
     """The tasks with conversions under one of the staying equality deletes turned into rewrites.
 
     An equality delete that files need which nobody may touch goes on applying to a converted file for ever, and its
@@ -94,11 +96,11 @@ def _shares_from(file: ScannedFile, least: Mapping[tuple[int, Partition], int]) 
     )
 
 
-def _has_any(file: ScannedFile, deletes: frozenset[str]) -> bool:
-    return any(delete.path in deletes for delete in file.deletes)
+def _has_any(file: ScannedFile, deletes: frozenset[DeleteIdentity]) -> bool:
+    return any(delete.identity in deletes for delete in file.deletes)
 
 
-def _shortened(task: TaskPlan, limit: int, known: set[str], *, first: bool) -> tuple[ScannedFile, ...]:
+def _shortened(task: TaskPlan, limit: int, known: set[DeleteIdentity], *, first: bool) -> tuple[ScannedFile, ...]:
     """The inputs of the task that fit, oldest first; none when these alone would gain nothing.
 
     For the first task never none: two files, or one with deletes, are the least step there is.
@@ -106,7 +108,7 @@ def _shortened(task: TaskPlan, limit: int, known: set[str], *, first: bool) -> t
     taken: list[ScannedFile] = []
     deletes = set(known)
     for file in inputs_of(task):
-        more = deletes | {delete.path for delete in file.deletes}
+        more = deletes | {delete.identity for delete in file.deletes}
         if len(taken) + 1 + len(more) <= limit:
             taken.append(file)
             deletes = more

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, Partition, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.planning.files import AssessedFile, FileClass, assess
 
@@ -67,16 +67,16 @@ def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
     return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
 
 
-def needed_by(files: Iterable[ScannedFile]) -> frozenset[str]:
-    """The equality deletes by path that apply to one of the files and are not carried by its own position delete."""
-    return frozenset(path for file in files if file.deletes for path in _needed(file))
+def needed_by(files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+    """The equality deletes that apply to one of the files and are not carried by its own position delete."""
+    return frozenset(identity for file in files if file.deletes for identity in _needed(file))
 
 
-def _needed(file: ScannedFile) -> Iterator[str]:
+def _needed(file: ScannedFile) -> Iterator[DeleteIdentity]:
     carried_through = file.carried_through
     for delete in file.deletes:
         if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
-            yield delete.path
+            yield delete.identity
 
 
 def _partition(key: PartitionKey, files: list[AssessedFile], dangling: int) -> PartitionFiles:
@@ -85,15 +85,15 @@ def _partition(key: PartitionKey, files: list[AssessedFile], dangling: int) -> P
 
 
 def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
-    deletes: dict[str, DeleteFile] = {}
-    fresh: set[str] = set()
+    deletes: dict[DeleteIdentity, DeleteFile] = {}
+    fresh: set[DeleteIdentity] = set()
     for file in files:
         if not file.deletes:
             continue
         for delete in file.deletes:
-            deletes[delete.path] = delete
+            deletes[delete.identity] = delete
             if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > file.carried_through:
-                fresh.add(delete.path)
+                fresh.add(delete.identity)
     return PartitionStats(
         data_files=len(files),
         data_bytes=sum(file.data.size_bytes for file in files),

@@ -15,8 +15,8 @@ _POSITION_CAP = Fraction(1, 5)
 
 def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: HealthParts) -> FileSummary:
     """The counts of the scan, dangling deletes included, with the health score."""
-    deletes = {delete.path: delete for file in scan.files for delete in file.deletes}
-    deletes |= {delete.path: delete for delete in scan.dangling}
+    deletes = {delete.identity: delete for file in scan.files for delete in file.deletes}
+    deletes |= {delete.identity: delete for delete in scan.dangling}
     return FileSummary(
         data_files=len(scan.files),
         data_bytes=sum(partition.stats.data_bytes for partition in partitions),

@@ -160,6 +160,8 @@ def encode_delete_file(file: DeleteFile) -> pb.DeleteFile:
         referenced_data_file=file.referenced_data_file,
         metrics=_encode_metrics(file.metrics),
         split_offsets=file.split_offsets,
+        content_offset=file.content_offset,
+        content_size_bytes=file.content_size_bytes,
     )
 
 
@@ -180,6 +182,8 @@ def decode_delete_file(message: pb.DeleteFile) -> DeleteFile:
         referenced_data_file=message.referenced_data_file if message.HasField("referenced_data_file") else None,
         metrics=_decode_metrics(message.metrics),
         split_offsets=tuple(message.split_offsets),
+        content_offset=message.content_offset if message.HasField("content_offset") else None,
+        content_size_bytes=message.content_size_bytes if message.HasField("content_size_bytes") else None,
     )
 
 

@@ -292,6 +292,8 @@ class DeleteFile(_message.Message):
     REFERENCED_DATA_FILE_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
     SPLIT_OFFSETS_FIELD_NUMBER: _builtins.int
+    CONTENT_OFFSET_FIELD_NUMBER: _builtins.int
+    CONTENT_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     kind: Global___DeleteKind.ValueType
     file_format: _builtins.str
@@ -300,6 +302,10 @@ class DeleteFile(_message.Message):
     size_bytes: _builtins.int
     sequence_number: _builtins.int
     referenced_data_file: _builtins.str
+    content_offset: _builtins.int
+    """where a deletion vector begins in its file"""
+    content_size_bytes: _builtins.int
+    """and how long it is"""
     @_builtins.property
     def partition(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionValue]: ...
     @_builtins.property
@@ -323,13 +329,24 @@ class DeleteFile(_message.Message):
         referenced_data_file: _builtins.str | None = ...,
         metrics: Global___ColumnMetrics | None = ...,
         split_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        content_offset: _builtins.int | None = ...,
+        content_size_bytes: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_referenced_data_file", b"_referenced_data_file", "metrics", b"metrics", "referenced_data_file", b"referenced_data_file"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_content_offset", b"_content_offset", "_content_size_bytes", b"_content_size_bytes", "_referenced_data_file", b"_referenced_data_file", "content_offset", b"content_offset", "content_size_bytes", b"content_size_bytes", "metrics", b"metrics", "referenced_data_file", b"referenced_data_file"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_referenced_data_file", b"_referenced_data_file", "equality_ids", b"equality_ids", "file_format", b"file_format", "kind", b"kind", "metrics", b"metrics", "partition", b"partition", "path", b"path", "record_count", b"record_count", "referenced_data_file", b"referenced_data_file", "sequence_number", b"sequence_number", "size_bytes", b"size_bytes", "spec_id", b"spec_id", "split_offsets", b"split_offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_content_offset", b"_content_offset", "_content_size_bytes", b"_content_size_bytes", "_referenced_data_file", b"_referenced_data_file", "content_offset", b"content_offset", "content_size_bytes", b"content_size_bytes", "equality_ids", b"equality_ids", "file_format", b"file_format", "kind", b"kind", "metrics", b"metrics", "partition", b"partition", "path", b"path", "record_count", b"record_count", "referenced_data_file", b"referenced_data_file", "sequence_number", b"sequence_number", "size_bytes", b"size_bytes", "spec_id", b"spec_id", "split_offsets", b"split_offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__content_offset: _TypeAlias = _typing.Literal["content_offset"]  # noqa: Y015
+    _WhichOneofArgType__content_offset: _TypeAlias = _typing.Literal["_content_offset", b"_content_offset"]  # noqa: Y015
+    _WhichOneofReturnType__content_size_bytes: _TypeAlias = _typing.Literal["content_size_bytes"]  # noqa: Y015
+    _WhichOneofArgType__content_size_bytes: _TypeAlias = _typing.Literal["_content_size_bytes", b"_content_size_bytes"]  # noqa: Y015
     _WhichOneofReturnType__referenced_data_file: _TypeAlias = _typing.Literal["referenced_data_file"]  # noqa: Y015
     _WhichOneofArgType__referenced_data_file: _TypeAlias = _typing.Literal["_referenced_data_file", b"_referenced_data_file"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content_offset) -> _WhichOneofReturnType__content_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__content_size_bytes) -> _WhichOneofReturnType__content_size_bytes | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__referenced_data_file) -> _WhichOneofReturnType__referenced_data_file | None: ...
 
 Global___DeleteFile: _TypeAlias = DeleteFile  # noqa: Y015

@@ -98,9 +98,11 @@ class InspectionService:
         if found is None:
             return ShownFiles(None, Page((), 0))
         shown = [_shown(table, file.data, len(file.deletes)) for file in found.files]
-        applied = {delete.path: delete for file in found.files for delete in file.deletes}
+        applied = {delete.identity: delete for file in found.files for delete in file.deletes}
         shown += [_shown(table, delete) for delete in applied.values()]
-        shown += [_shown(table, delete, is_dangling=True) for delete in found.dangling if delete.path not in applied]
+        shown += [
+            _shown(table, delete, is_dangling=True) for delete in found.dangling if delete.identity not in applied
+        ]
         shown.sort(key=lambda item: (item.partition, item.file.spec_id, item.file.path))
         return ShownFiles(found.snapshot_id, _page(shown, window, "live file", lambda item: item.file.path))
 

@@ -50,7 +50,7 @@ class VerifyingService:
         problems: list[str] = []
         comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
         scan = _scanned(table, selection.snapshot_id)
-        deletes = {delete.path: delete for file in scan.files for delete in file.deletes}
+        deletes = {delete.identity: delete for file in scan.files for delete in file.deletes}
         files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values(), *scan.dangling]
         problems += _absent(table.access(), files)
         problems += [
@@ -145,9 +145,9 @@ def _chunks(files: Sequence[ScannedFile]) -> Iterator[list[ScannedFile]]:
 
 def _work(context: TableContext, files: Sequence[ScannedFile]) -> RewriteInput:
     """The reading of the files as a task, each delete once; nothing is written."""
-    deletes = tuple({delete.path: delete for file in files for delete in file.deletes}.values())
-    numbers = {delete.path: number for number, delete in enumerate(deletes)}
-    inputs = tuple(InputFile(file.data, tuple(numbers[delete.path] for delete in file.deletes)) for file in files)
+    deletes = tuple({delete.identity: delete for file in files for delete in file.deletes}.values())
+    numbers = {delete.identity: number for number, delete in enumerate(deletes)}
+    inputs = tuple(InputFile(file.data, tuple(numbers[delete.identity] for delete in file.deletes)) for file in files)
     return RewriteInput(context, inputs, (), deletes, 0, 0, 1)
 
 

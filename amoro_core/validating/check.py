@@ -76,18 +76,14 @@ def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
     """Of deletes up to S; what is newer is a matter of validation."""
     limit = task.record.sequence_number
     for given in task.inputs:
-        planned = {_delete_identity(task.group.work.deletes[index]) for index in given.deletes}
+        planned = {task.group.work.deletes[index].numbered for index in given.deletes}
         deletes = task.rescanned[given.data.path].deletes
-        matching = {_delete_identity(delete) for delete in deletes if delete.sequence_number <= limit}
+        matching = {delete.numbered for delete in deletes if delete.sequence_number <= limit}
         if planned != matching:
             yield (
                 f"{given.data.path} was planned with {len(planned)} deletes, {len(matching)} apply: "
-                f"{sorted(planned ^ matching)}"
+                f"{sorted((identity.path, number) for identity, number in planned ^ matching)}"
             )
-
-
-def _delete_identity(delete: DeleteFile) -> tuple[str, int]:
-    return delete.path, delete.sequence_number
 
 
 def _all_rows_were_read(task: _Task) -> Iterator[str]:

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from amoro_core.model.commits import Group
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, Partition, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
 
 Place = tuple[int, Partition]
-Identity = tuple[str, int]
+Numbered = tuple[DeleteIdentity, int]
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class _Outside:
     ordered: list[str] = field(default_factory=list)  # the paths in order, once somebody asks
     above: int | None = None  # equality deletes that hold everywhere are needed above this number
     above_by_place: dict[tuple[DeleteKind, Place], int] = field(default_factory=dict)  # others above these
-    deletes: set[Identity] = field(default_factory=set)  # that the matcher says apply to them
+    deletes: set[Numbered] = field(default_factory=set)  # that the matcher says apply to them
     converted: list[ScannedFile] = field(default_factory=list)  # those with a position delete of their own
 
     def add(self, scanned: ScannedFile) -> None:
@@ -34,12 +34,12 @@ class _Outside:
         for kind in DeleteKind:
             from_ = above if kind is DeleteKind.EQUALITY else max(data.sequence_number - 1, carried_through)
             self.above_by_place[kind, place] = min(self.above_by_place.get((kind, place), from_), from_)
-        self.deletes |= {_identity(delete) for delete in scanned.deletes if not _is_carried(delete, carried_through)}
+        self.deletes |= {delete.numbered for delete in scanned.deletes if not _is_carried(delete, carried_through)}
         if carried_through >= 0:
             self.converted.append(scanned)
 
     def needs(self, delete: DeleteFile) -> bool:
-        if _identity(delete) in self.deletes:
+        if delete.numbered in self.deletes:
             return True
         if (named := delete.named_file) is not None:
             return self.has(normalise(named), is_referenced=delete.referenced_data_file is not None)
@@ -71,7 +71,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         return ()
     rewritten = {given.data.path for group in groups for given in group.work.rewritten}
     folded = {
-        given.data.path: {_identity(group.work.deletes[index]) for index in given.deletes}
+        given.data.path: {group.work.deletes[index].numbered for index in given.deletes}
         for group in groups
         for given in group.work.converted
     }
@@ -85,7 +85,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
     }
-    going |= {_identity(mark): mark for scanned in outside.converted for mark in _idle_marks(scanned, going)}
+    going |= {mark.numbered: mark for scanned in outside.converted for mark in _idle_marks(scanned, going)}
     return tuple(going[key] for key in sorted(going))
 
 
@@ -94,21 +94,19 @@ def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
     return delete.named_file is None and delete.sequence_number <= carried_through
 
 
-def _idle_marks(scanned: ScannedFile, going: Mapping[Identity, DeleteFile]) -> Iterator[DeleteFile]:
+def _idle_marks(scanned: ScannedFile, going: Mapping[Numbered, DeleteFile]) -> Iterator[DeleteFile]:
     """The file's own position deletes without positions, once all goes that they tell of."""
-    if any(
-        _is_carried(delete, scanned.carried_through) and _identity(delete) not in going for delete in scanned.deletes
-    ):
+    if any(_is_carried(delete, scanned.carried_through) and delete.numbered not in going for delete in scanned.deletes):
         return
     yield from (delete for delete in scanned.deletes if delete.is_converted and not delete.record_count)
 
 
-def _candidates(groups: Iterable[Group], scan: TableScan, sequence_number: int) -> dict[Identity, DeleteFile]:
-    planned = {_identity(delete) for delete in _planned(groups) if delete.sequence_number <= sequence_number}
-    live = (delete for scanned in scan.files for delete in scanned.deletes if _identity(delete) in planned)
+def _candidates(groups: Iterable[Group], scan: TableScan, sequence_number: int) -> dict[Numbered, DeleteFile]:
+    planned = {delete.numbered for delete in _planned(groups) if delete.sequence_number <= sequence_number}
+    live = (delete for scanned in scan.files for delete in scanned.deletes if delete.numbered in planned)
     # A newer one that dangles begins to apply to the outputs, which carry the plan's sequence number.
     dangling = (delete for delete in scan.dangling if delete.sequence_number <= sequence_number)
-    return {_identity(delete): delete for delete in (*live, *dangling)}
+    return {delete.numbered: delete for delete in (*live, *dangling)}
 
 
 def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:
@@ -121,7 +119,7 @@ def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:
 class _Converted:
     """The converted files, which stay and go on needing each delete that was not folded into their new ones."""
 
-    folded: Mapping[str, set[Identity]]
+    folded: Mapping[str, set[Numbered]]
     by_place: dict[Place, list[DataFile]] = field(default_factory=dict)
 
     def add(self, data: DataFile) -> None:
@@ -131,7 +129,7 @@ class _Converted:
         is_global = delete.kind is DeleteKind.EQUALITY and not delete.partition
         places = self.by_place if is_global else ((delete.spec_id, delete.partition),)
         return any(
-            _applies(delete, data.sequence_number) and _identity(delete) not in self.folded[data.path]
+            _applies(delete, data.sequence_number) and delete.numbered not in self.folded[data.path]
             for place in places
             for data in self.by_place.get(place, ())
             if _may_name(delete, data)
@@ -160,7 +158,3 @@ def _applies(delete: DeleteFile, data_sequence_number: int) -> bool:
 
 def _place(file: DataFile) -> Place:
     return file.spec_id, file.partition
-
-
-def _identity(delete: DeleteFile) -> Identity:
-    return delete.path, delete.sequence_number

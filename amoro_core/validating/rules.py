@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
-from amoro_core.validating.removal import removable_deletes
+from amoro_core.validating.removal import Numbered, removable_deletes
 
 #: Position delete files are added to a file and never replaced in this format only; later ones have vectors.
 _FORMAT_WITH_POSITION_DELETE_FILES = 2
-_NONE: frozenset[tuple[str, int]] = frozenset()
-#: What position deletes name that were read: their path to the paths of data files.
-Named = Mapping[str, frozenset[str]]
+_NONE: frozenset[Numbered] = frozenset()
+#: What position deletes name that were read: their identity to the paths of data files.
+Named = Mapping[DeleteIdentity, frozenset[str]]
 
 WholeRule = Callable[[PlanRecord, Head], str | None]
 GroupRule = Callable[[Group, "Sight"], str | None]
@@ -40,7 +40,7 @@ class Sight:
 def validate(record: PlanRecord, head: Head, named: Named | None = None) -> Validation:
     """What of the process may be committed on that head, with the reasons for what may not.
 
-    `named` has what some of `ambiguous_deletes` name, by the delete's path; the others count as if they named all
+    `named` has what some of `ambiguous_deletes` name, by the delete's identity; the others count as if they named all
     that their bounds admit.
     """
     for whole_rule in WHOLE_RULES:
@@ -72,7 +72,7 @@ def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
     """
     inputs = {normalise(given.data.path) for group in record.groups for given in group.work.rewritten}
     found = {
-        _identity(delete): delete
+        delete.numbered: delete
         for scanned in head.scan.files
         if normalise(scanned.data.path) in inputs
         for delete in scanned.deletes
@@ -89,22 +89,18 @@ def _is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
 
 def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
     files: dict[str, tuple[ScannedFile, ...]] = {}
-    newer: dict[tuple[str, int], DeleteFile] = {}
+    newer: dict[Numbered, DeleteFile] = {}
     for scanned in head.scan.files:
         place = normalise(scanned.data.path)
         files[place] = (*files.get(place, ()), scanned)
-        newer |= {_identity(delete): delete for delete in scanned.deletes if _is_newer_equality(delete, record)}
-    newer |= {_identity(delete): delete for delete in head.scan.dangling if _is_newer_equality(delete, record)}
-    normal = {path: frozenset(map(normalise, paths)) for path, paths in named.items()}
+        newer |= {delete.numbered: delete for delete in scanned.deletes if _is_newer_equality(delete, record)}
+    newer |= {delete.numbered: delete for delete in head.scan.dangling if _is_newer_equality(delete, record)}
+    normal = {identity: frozenset(map(normalise, paths)) for identity, paths in named.items()}
     return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), normal)
 
 
 def _is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
     return delete.kind is DeleteKind.EQUALITY and delete.sequence_number > record.sequence_number
-
-
-def _identity(delete: DeleteFile) -> tuple[str, int]:
-    return delete.path, delete.sequence_number
 
 
 # Rules of the whole
@@ -204,9 +200,9 @@ def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None
 def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
     """A delete that is gone was taken back or replaced by another, which the rewrite has not seen."""
     for given in _inputs(group):
-        gone = _stored(group, given).keys() - {_identity(delete) for delete in _live(given, sight).deletes}
+        gone = _stored(group, given).keys() - {delete.numbered for delete in _live(given, sight).deletes}
         if gone:
-            return f"the delete {min(gone)[0]} no longer applies to {given.data.path}"
+            return f"the delete {min(gone)[0].path} no longer applies to {given.data.path}"
     return None
 
 
@@ -231,8 +227,8 @@ def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
     """Whether the delete was read and does not name the file. Nor does it name outputs, which nobody has seen yet."""
     return (
         _is_ambiguous(delete, sight.record)
-        and delete.path in sight.named
-        and normalise(given.data.path) not in sight.named[delete.path]
+        and delete.identity in sight.named
+        and normalise(given.data.path) not in sight.named[delete.identity]
     )
 
 
@@ -261,11 +257,11 @@ def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
 
 def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str | None:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    by_input = [{_identity(delete) for delete in _live(given, sight).deletes} for given in _inputs(group)]
+    by_input = [{delete.numbered for delete in _live(given, sight).deletes} for given in _inputs(group)]
     some = _NONE.union(*by_input)
     every = some.intersection(*by_input)
     for delete in sight.newer_equality_deletes:
-        identity = _identity(delete)
+        identity = delete.numbered
         to_outputs = [_covers(delete, output, identity in some) for output in group.output.data_files]
         covered = identity in some or any(to_outputs)
         if covered and not (identity in every and all(to_outputs)):
@@ -276,9 +272,9 @@ def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str 
 def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
     """A key column that the outputs lack reads as null there, and the delete would miss its rows."""
     columns = field_ids(group.work.table.schema_json)
-    to_inputs = {_identity(delete) for given in _inputs(group) for delete in _live(given, sight).deletes}
+    to_inputs = {delete.numbered for given in _inputs(group) for delete in _live(given, sight).deletes}
     for delete in sight.newer_equality_deletes:
-        reaches = _identity(delete) in to_inputs
+        reaches = delete.numbered in to_inputs
         if any(_covers(delete, output, reaches) for output in group.output.data_files):
             lacking = set(delete.equality_ids) - columns
             if lacking or not delete.equality_ids:
@@ -312,8 +308,8 @@ def _inputs(group: Group) -> tuple[InputFile, ...]:
     return (*group.work.rewritten, *group.work.converted)
 
 
-def _stored(group: Group, given: InputFile) -> dict[tuple[str, int], DeleteFile]:
-    return {_identity(group.work.deletes[index]): group.work.deletes[index] for index in given.deletes}
+def _stored(group: Group, given: InputFile) -> dict[Numbered, DeleteFile]:
+    return {group.work.deletes[index].numbered: group.work.deletes[index] for index in given.deletes}
 
 
 def _live(given: InputFile, sight: Sight) -> ScannedFile:
@@ -322,7 +318,7 @@ def _live(given: InputFile, sight: Sight) -> ScannedFile:
 
 def _new_deletes(group: Group, given: InputFile, sight: Sight) -> list[DeleteFile]:
     stored = _stored(group, given)
-    return [delete for delete in _live(given, sight).deletes if _identity(delete) not in stored]
+    return [delete for delete in _live(given, sight).deletes if delete.numbered not in stored]
 
 
 def _file_identity(file: DataFile) -> tuple[object, ...]:

@@ -162,7 +162,7 @@ class Marks:
 
         types = str(key_schema(self._schema, delete.equality_ids))
         names = self._work.table.name_mapping_json
-        key = ("keys", normalise(delete.path), delete.size_bytes, delete.record_count, types, names)
+        key = ("keys", normalise(delete.path), *delete.identity[1:], delete.record_count, types, names)
         found: KeyTable = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
         return found
 
@@ -239,7 +239,7 @@ class Marks:
                 found = read_positions(self._access, delete, self._checkpoint)
                 return found, sum(len(path) + positions.nbytes for path, positions in found.items())
 
-            key = ("positions", normalise(delete.path), delete.size_bytes, delete.record_count)
+            key = ("positions", normalise(delete.path), *delete.identity[1:], delete.record_count)
             self._positions[index] = DECODED_DELETES.get_or_make(key, read, self._cache_bytes, self._checkpoint)
         return self._positions[index]
 

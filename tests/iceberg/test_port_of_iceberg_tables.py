@@ -293,7 +293,7 @@ def test_what_files_say_is_read_once_and_never_from_large_ones(config: CatalogCo
     gone = replace(delete, path=f"{delete.path}.gone")
     assert known.named(found, [*beyond, gone]) == {}
     once = known.facts(found, data.path), known.named(found, [delete])
-    assert once[1] == {delete.path: frozenset({normalise(data.path)})}
+    assert once[1] == {delete.identity: frozenset({normalise(data.path)})}
     for path in (data.path, delete.path):
         Path(path.removeprefix("file://")).unlink()
     assert (known.facts(found, data.path), known.named(found, [delete, gone])) == once

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, SnapshotAdded, StagedCommit, Trace
-from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -102,7 +102,7 @@ class LakeTableAtOnce:
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         raise NotImplementedError("the core does not ask")
 
-    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[str]:
+    def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
         return frozenset()
 
     def access(self) -> FileAccess:

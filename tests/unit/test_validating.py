@@ -277,7 +277,7 @@ def test_a_new_position_delete_that_was_read_and_names_other_files_is_no_conflic
     one = group(1, rewritten=[scanned(A, P8), scanned(B)])
     new, wide = position("new", S + 1), bounded("wide", S + 2, A, C)
     now = head(scanned(A, P8, new, wide), scanned(B, new, wide), scanned(C, new, wide))
-    named = {"new": frozenset({"file:/w/t/data/c"}), "wide": frozenset({"file:/w/t/data/c"})}
+    named = {new.identity: frozenset({"file:/w/t/data/c"}), wide.identity: frozenset({"file:/w/t/data/c"})}
 
     assert refusing(record(one), now, named) == []
     # The planned delete stays: by its partition alone it may name the file outside.
@@ -297,10 +297,11 @@ def test_a_new_position_delete_that_may_name_a_rewritten_file_drops_its_group_al
     plan = record(group(1, rewritten=[scanned(B)]), group(2, rewritten=[scanned(data("x", 5, 0, (b"x",)))]))
     new = position("new", S + 1)
     now = head(scanned(B, new), scanned(C, new), scanned(data("x", 5, 0, (b"x",))))
+    read = {replace(new, path=path).identity: paths for path, paths in named.items()}
 
-    done = validate(plan, now, named)
+    done = validate(plan, now, read)
 
-    assert refusing(plan, now, named) == ["no_new_position_deletes_on_rewritten_files"]
+    assert refusing(plan, now, read) == ["no_new_position_deletes_on_rewritten_files"]
     assert done.dropped == {1: f"the position delete new came after the plan and may apply to {B.path}"}
     assert done.content is not None
     assert done.content.groups == (2,)
