@@ -49,7 +49,9 @@ def test_a_secret_is_seen_nowhere(shared: Installation, coordinator: Process) ->
             said.append((arguments, done.stdout + done.stderr))
             assert done.status == ends, done.stderr
 
-    assert shared.run("catalog", "add", "vault", "type=sql", f"uri={uri}", f"warehouse={warehouse}", *secrets).status == 0
+    assert (
+        shared.run("catalog", "add", "vault", "type=sql", f"uri={uri}", f"warehouse={warehouse}", *secrets).status == 0
+    )
     amoro("catalog", "show", "vault")
     amoro("catalog", "list")
     amoro("catalog", "update", "vault", f"token={CANARY}2")
