@@ -26,14 +26,11 @@ class Grant:
         """Whether a place lies below one of the prefixes."""
         return any(is_within(place, prefix) for prefix in self.prefixes)
 
-    def trusts(self, location: str) -> bool:
-        """Whether files may lie below a table's location."""
-        return flaw_of_location(location) is None and (self.covers(location) or not (self.strict or is_local(location)))
-
     def readable(self, location: str) -> tuple[str, ...]:
         """The prefixes below which files of the table at `location` may be read, without a slash at their end."""
-        # A local location lies below a prefix, which decides where links may lead.
-        own = (location,) if self.trusts(location) and not is_local(location) else ()
+        # A local location counts by the prefix that it lies below, which decides where links may lead.
+        is_own = not is_local(location) and flaw_of_location(location) is None
+        own = (location,) if is_own and (self.covers(location) or not self.strict) else ()
         return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in (*own, *self.prefixes)))
 
     def writable(self, location: str, *paths: str) -> tuple[str, ...]:

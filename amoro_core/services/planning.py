@@ -87,19 +87,19 @@ class PlanningService:
         InvalidArgument (a condition that chooses no whole partitions), and what loading the table raises; the table
         is idle (or refused) again then, and a failure counts for the back-off unless somebody asked.
         """
-        runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
+        before, runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
         self._changed()
         try:
             failpoint("plan.after_mark")
-            begun = self._plan_marked(runtime, Asked(trigger, Request(requested, force, where)))
+            begun = self._plan_marked(runtime, before, Asked(trigger, Request(requested, force, where)))
         except TableRefused as refusal:
             event = table_machine.Refuse(refusal.reason, refusal.told)
             self._store.write(lambda db: self._unmark(db, table_id, event))
             raise
-        except InvalidArgument as wrong:
+        except InvalidArgument:
             # What was asked for can't be, which says nothing about the table: it is evaluated anew.
-            why = wrong.message
-            self._store.write(lambda db: self._unmark(db, table_id, table_machine.PlanEmpty(why), again=True))
+            empty = table_machine.PlanEmpty(before)
+            self._store.write(lambda db: self._unmark(db, table_id, empty, again=True))
             raise
         except BaseException as error:
             why = str(error) or type(error).__name__
@@ -111,7 +111,7 @@ class PlanningService:
             self._work_planned()
         return begun
 
-    def _plan_marked(self, runtime: TableRuntime, asked: Asked) -> Begun:
+    def _plan_marked(self, runtime: TableRuntime, before: str, asked: Asked) -> Begun:
         catalog = self._find_catalog(runtime.identifier.catalog)
         table = self._format.load(catalog, runtime.identifier)
         table.refuse_unsupported()
@@ -122,9 +122,9 @@ class PlanningService:
         action = self._find_action(request.name or OptimizingType.MINOR)
         evaluation, made = action.plan(table, Situation(config, last, capacity, now), request)
         if made is None:
-            event = table_machine.PlanEmpty(evaluation.reason)
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
             again = request.name is not None or bool(request.where)
+            event = table_machine.PlanEmpty((again and before) or evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
             return Begun(None, evaluation)
         process = _process(runtime, table, made, config, asked, now)
@@ -145,7 +145,8 @@ class PlanningService:
         )
         return Begun(process.process_id, evaluation)
 
-    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> TableRuntime:
+    def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
+        """The reason that the table's status had, and the table as it is planned now."""
         runtime = tables.get(db, table_id)
         active = processes.find_active(db, table_id)
         if active is not None:
@@ -166,7 +167,7 @@ class PlanningService:
         except IllegalState as error:
             raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.") from error
         tables.save(db, planning)
-        return planning
+        return runtime.status_reason, planning
 
     def _unmark(self, db: Connection, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
         """The table after planning; `again`: to be evaluated at the next look, though its snapshot is the same."""

@@ -1,5 +1,7 @@
 """A round that somebody limits to partitions: planned so, kept so, and no row of others is touched."""
 
+from contextlib import suppress
+
 import pytest
 from pyiceberg.table import Table
 
@@ -72,6 +74,16 @@ def test_a_condition_that_no_partition_fulfils_leaves_nothing_to_do(world: World
     begun = world.planning.begin(world.table().table_id, trigger="request", where="part = 'c'")
     assert (begun.process_id, begun.evaluation.reason) == (None, "nothing to do: no partition fulfils the condition")
     assert begun.evaluation.summary.data_files == 8
+
+
+@pytest.mark.parametrize("where", ["id = 4", "part >", "part = 'c'"])
+def test_what_was_asked_for_in_vain_is_not_told_as_what_the_table_needs(world: World, table: Table, where: str) -> None:
+    world.tables.set_enabled(NAME, True)
+    before = world.table()
+    assert "fragment" in before.status_reason or "small files" in before.status_reason
+    with suppress(InvalidArgument):
+        world.planning.begin(before.table_id, trigger="request", where=where)
+    assert (world.table().status, world.table().status_reason) == (OptimizingStatus.IDLE, before.status_reason)
 
 
 def test_a_condition_on_another_column_is_wrong_usage_and_says_nothing_about_the_table(

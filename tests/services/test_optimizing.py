@@ -44,7 +44,7 @@ def test_a_table_with_a_process_is_not_planned_again(world: World) -> None:
 def test_nothing_to_do_leaves_the_table_idle_with_the_reason(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA)
     writer.append(table, [row(1)])
-    begun = world.planning.begin(world.table().table_id, trigger="request", requested=OptimizingType.MINOR)
+    begun = world.planning.begin(world.table().table_id, trigger="request")
     assert begun.process_id is None
     runtime = world.table()
     assert (runtime.status, runtime.status_reason) == (OptimizingStatus.IDLE, begun.evaluation.reason)

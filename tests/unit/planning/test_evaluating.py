@@ -185,6 +185,16 @@ def test_equality_delete_that_stayed_behind_a_conversion_does_not_count_again() 
     assert evaluated(scan_of([file], [*deletes, own_delete(file, sequence_number=2)])).type is MINOR
 
 
+@pytest.mark.parametrize(("fragments", "expected"), [(2, None), (11, None), (12, MINOR)])
+def test_equality_deletes_that_stayed_behind_are_not_among_the_small_files(
+    fragments: int, expected: OptimizingType | None
+) -> None:
+    file = data("a", 110 * MIB)
+    deletes = [*(equality_delete(f"e{n}", sequence_number=3) for n in range(10)), own_delete(file, sequence_number=3)]
+    small = [data(f"f{number}", MIB, sequence_number=4) for number in range(fragments)]
+    assert evaluated(scan_of([file, *small], deletes)).type is expected
+
+
 def test_verdict_counts_the_partition_and_what_is_expected_of_it() -> None:
     scan = scan_of([*many(20, MIB), data("large", 110 * MIB, sequence_number=3)], [equality_delete("e")])
     (verdict,) = evaluated(scan).partitions
