@@ -16,13 +16,11 @@ from amoro_core.model.paging import ALL, Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel
+from amoro_core.protocol.deadlines import QUICK, READING, TOUCHING
 from amoro_core.protocol.tokens import parse_token
 
 Answer = TypeVar("Answer")
 
-QUICK = timedelta(seconds=30)  # what the coordinator knows already
-TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog or a container
-PLANNING = timedelta(minutes=10)  # what reads a table's manifests
 SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
 
 #: How a call ends whose coordinator has ended, before it or meanwhile.
@@ -138,7 +136,7 @@ class AdminClient:
         return self._call(self._stub.GetTableProperties, pb.GetTablePropertiesRequest(table=table), TOUCHING)
 
     def get_table_health(self, table: str) -> pb.TableHealth:
-        return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), PLANNING)
+        return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), READING)
 
     def list_table_files(self, table: str, window: Window) -> tuple[int, Part[pb.TableFile]]:
         """The snapshot, 0 without one, and live files of it."""
@@ -147,7 +145,7 @@ class AdminClient:
         def ask(limit: int, after: str) -> pb.ListTableFilesResponse:
             nonlocal snapshot_id
             request = pb.ListTableFilesRequest(table=table, limit=limit, after=after, snapshot_id=snapshot_id)
-            answer = self._call(self._stub.ListTableFiles, request, PLANNING)
+            answer = self._call(self._stub.ListTableFiles, request, READING)
             snapshot_id = answer.snapshot_id
             return answer
 
@@ -162,10 +160,10 @@ class AdminClient:
         return gather(window, ask, lambda answer: answer.snapshots)[1]
 
     def backup_state(self, path: str) -> pb.BackupStateResponse:
-        return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), PLANNING)
+        return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), READING)
 
     def check_state(self) -> Sequence[str]:
-        return self._call(self._stub.CheckState, pb.CheckStateRequest(), PLANNING).problems
+        return self._call(self._stub.CheckState, pb.CheckStateRequest(), READING).problems
 
     def set_table_enabled(self, table: str, enabled: bool) -> pb.Table:
         request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
@@ -194,7 +192,7 @@ class AdminClient:
     ) -> pb.Plan:
         """Raises WaitTimeout when reading the table takes longer than `within`."""
         request = pb.PlanTableRequest(table=table, type=type_, force=force, where=where)
-        return self._call(self._stub.PlanTable, request, PLANNING if within is None else within, late=WaitTimeout)
+        return self._call(self._stub.PlanTable, request, READING if within is None else within, late=WaitTimeout)
 
     def optimize_table(
         self, table: str, type_: str, force: bool, within: timedelta, where: str = ""

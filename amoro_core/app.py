@@ -19,6 +19,7 @@ from amoro_core.loops.loop import Loop
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tokens import Role, hash_token
 from amoro_core.model.trust import Certificates
+from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import STOP_GRACE_S, Server
 from amoro_core.settings import Settings
@@ -177,7 +178,7 @@ class Coordinator:
         self._server = Server(
             settings.host,
             settings.port,
-            lambda: made.admin_servicer(settings, self._pool),
+            admin_handler(made.operations(self._pool)),
             self._optimizing_servicer,
             changes=(made.work, made.changes),
             certificates=certificates,

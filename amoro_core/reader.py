@@ -12,6 +12,7 @@ from amoro_core.iceberg.limits import limit_requests
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import Role
+from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.server import Server
 from amoro_core.settings import Settings
 from amoro_core.store.reading import ReadingStore
@@ -51,7 +52,7 @@ class Reader:
         self._server = Server(
             "127.0.0.1",
             0,
-            lambda: services.admin_servicer(settings, self._pool),
+            admin_handler(services.operations(self._pool)),
             None,
             changes=(services.work, services.changes),
         )

@@ -9,6 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from amoro_core.actions.known import Actions
+from amoro_core.admin.calling import Operations
+from amoro_core.admin.services import Program
+from amoro_core.changes import Changes
 from amoro_core.errors import GroupNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
@@ -20,8 +23,6 @@ from amoro_core.model.secrets import Secret, masked
 from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
 from amoro_core.plugins import containers, scheduling_policies
-from amoro_core.rpc.admin import AdminServicer
-from amoro_core.rpc.calls import Changes
 from amoro_core.scheduling.scaling import Hand
 from amoro_core.scheduling.staffing import Member, nobody_works
 from amoro_core.services.blockers import BlockerService
@@ -122,32 +123,11 @@ class Services:
         self.committing = CommittingService(store, tables_of, find, self.actions.of, utc_now, self.changes.fire)
         self.history = HistoryService(store, utc_now, settings.history_keep)
         self.metering = MeteringService(store, utc_now, version("amoro"))
+        self.program = Program(version("amoro"), utc_now(), settings.described(), around.address, around.explore)
 
-    def admin_servicer(self, settings: Settings, pool: Executor) -> AdminServicer:
-        """The AdminService over these services, which tells those settings; to be made within the event loop."""
-        return AdminServicer(
-            self.catalogs,
-            self.tables,
-            self.planning,
-            self.optimizing,
-            self.optimizers,
-            self.groups,
-            self.inspection,
-            self.state,
-            self.verifying,
-            self.blockers,
-            self.containers,
-            overview=self.overview,
-            tokens=self.tokens,
-            settings=settings.described(),
-            nobody_works=self.nobody_works,
-            version=version("amoro"),
-            started=utc_now(),
-            address=self._around.address,
-            explore=self._around.explore,
-            changes=self.changes,
-            pool=pool,
-        )
+    def operations(self, pool: Executor) -> Operations:
+        """What people and their tools can do with these services, in threads of the pool."""
+        return Operations(self, self.changes, pool)
 
     def nobody_works(self, group: str) -> str:
         """Why nobody takes tasks of the group; "" when somebody does, and where no optimizer could register."""

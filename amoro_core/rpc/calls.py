@@ -1,4 +1,4 @@
-"""What every servicer method does around its work: authenticate, run off the event loop, translate errors."""
+"""What a servicer method needs around its work: who calls, and a thread to work in."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,45 +14,6 @@ from amoro_core.protocol.channels import USER_KEY
 T = TypeVar("T")
 
 _LONGEST_NAME = 64
-
-
-class Changes:
-    """An event that many coroutines wait for and any thread may fire."""
-
-    def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._event = asyncio.Event()
-        self.are_over = False  # nothing will change any more: who waits gets what there is
-
-    def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say where the waiting ones live; before that, firing does nothing."""
-        self._loop = loop
-
-    def fire(self) -> None:
-        """Wake everybody who waits now."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
-
-    def end(self) -> None:
-        """Wake everybody for the last time."""
-        self.are_over = True
-        self.fire()
-
-    def current(self) -> asyncio.Event:
-        """The event of the next firing: take it before looking at the state, then wait on it."""
-        return self._event
-
-    def _wake(self) -> None:
-        event, self._event = self._event, asyncio.Event()
-        event.set()
-
-
-async def wait_for(event: asyncio.Event, seconds: float) -> None:
-    """Wait for the event, at most that long."""
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
 
 
 async def off_loop(pool: Executor, work: Callable[[], T]) -> T:

@@ -9,13 +9,14 @@ from typing import Any, TypeVar
 
 import grpc
 
+from amoro_core.changes import Changes, wait_for
 from amoro_core.errors import InvalidArgument, UnknownToken
 from amoro_core.model.processes import Optimizer
 from amoro_core.model.work import REWRITE, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
-from amoro_core.rpc.calls import Changes, bearer, off_loop, wait_for
+from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Refusal

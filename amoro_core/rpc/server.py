@@ -3,20 +3,20 @@
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
+from amoro_core.changes import Changes
 from amoro_core.model.trust import Certificates
 from amoro_core.protocol import admin_pb2, optimizing_pb2
-from amoro_core.protocol.admin_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from amoro_core.protocol.optimizing_pb2_grpc import (
     OptimizingServiceServicer,
     add_OptimizingServiceServicer_to_server,
 )
-from amoro_core.rpc.calls import Changes
 from amoro_core.rpc.ports import unusable
 from amoro_core.rpc.tls import server_credentials
 
@@ -34,7 +34,7 @@ class Server:
         self,
         host: str,
         port: int,
-        admin: Callable[[], AdminServiceServicer],
+        admin: "grpc.GenericRpcHandler[Any, Any]",
         optimizing: Callable[[], OptimizingServiceServicer] | None,
         *,
         changes: Sequence[Changes],
@@ -86,7 +86,7 @@ class Server:
         )
         if self._optimizing is not None:
             add_OptimizingServiceServicer_to_server(self._optimizing(), server)
-        add_AdminServiceServicer_to_server(self._admin(), server)
+        server.add_generic_rpc_handlers((self._admin,))
         health = HealthServicer()
         health_pb2_grpc.add_HealthServicer_to_server(health, server)
         names = (

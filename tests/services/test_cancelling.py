@@ -2,11 +2,12 @@
 
 import pytest
 
+from amoro_core.admin.messages import processes as messages
+from amoro_core.admin.messages.values import milliseconds
 from amoro_core.errors import IllegalState, ProcessNotFound
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.rpc import views
 from amoro_core.services.overview import OverviewService
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -83,7 +84,7 @@ def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: Wo
     world.optimizing.dismiss(optimizer, "gone", lost=False)
     world.restart()
 
-    done, canceled = (views.task(task, {}) for task in world.optimizing.find_process(process).tasks)
+    done, canceled = (messages.task(task, {}) for task in world.optimizing.find_process(process).tasks)
 
     assert (done.status, done.optimizer_id, done.thread_id, done.rows_done, done.rows_total) == (
         "success",
@@ -93,9 +94,9 @@ def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: Wo
         4,
     )
     assert (done.scheduled_ms, done.started_ms, done.finished_ms) == (
-        views.milliseconds(started),
-        views.milliseconds(started) + 1000,
-        views.milliseconds(started) + 4000,
+        milliseconds(started),
+        milliseconds(started) + 1000,
+        milliseconds(started) + 4000,
     )
     assert (canceled.status, canceled.optimizer_id, canceled.thread_id, canceled.rows_total) == (
         "canceled",
@@ -103,7 +104,7 @@ def test_a_task_that_has_ended_keeps_who_had_it_its_rows_and_its_times(world: Wo
         1,
         0,
     )
-    assert (canceled.task_id, canceled.scheduled_ms) == (held.attempt.task_id.number, views.milliseconds(world.now))
+    assert (canceled.task_id, canceled.scheduled_ms) == (held.attempt.task_id.number, milliseconds(world.now))
 
 
 def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
@@ -111,5 +112,5 @@ def test_tasks_that_were_cancelled_do_not_count_as_done(world: World) -> None:
     world.run_one(world.optimizer())
     world.optimizing.cancel(process, "no")
     (summary,) = OverviewService(world.store).processes(Window(), {}).items
-    shown = views.process(summary, "")
+    shown = messages.process(summary, "")
     assert (shown.tasks_done, shown.tasks_total) == (1, 2)

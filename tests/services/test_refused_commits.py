@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.admin.messages import tables as messages
 from amoro_core.errors import AccessDenied, AmoroError, CatalogUnavailable, CommitUnknown, IllegalState, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.rpc import views
 from amoro_core.services.overview import OverviewService
 from amoro_core.store import commits
 from tests.faults.storage import Kind, Operation, StorageFault, Trouble, failing, storage_faults
@@ -52,7 +52,7 @@ def tried(world: World, process: str, trouble: Trouble, kind: Kind = Kind.MANIFE
 
 def shown(world: World, process: str) -> str:
     """What `amoro table show` says of the table's status."""
-    return views.table(world.table(), known(world, process), (), "").status_reason
+    return messages.table(world.table(), known(world, process), (), "").status_reason
 
 
 @pytest.mark.parametrize("trouble", [Trouble.DENIED, Trouble.FORBIDDEN])

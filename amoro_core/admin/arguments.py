@@ -1,0 +1,36 @@
+"""What requests say, as values."""
+
+from datetime import timedelta
+from typing import TypeVar
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, OptimizingType
+from amoro_core.model.tokens import Role
+
+Word = TypeVar("Word", OptimizingStatus, OptimizingType, ProcessStatus, TaskStatus, Role, BlockedOperation)
+
+
+def word(kind: type[Word], text: str, name: str) -> Word | None:
+    """The value that the text stands for, in any case; None for "". Raises InvalidArgument, which lists those known."""
+    if not text:
+        return None
+    try:
+        return kind(text.lower())
+    except ValueError as error:
+        known = ", ".join(item.value for item in kind)
+        raise InvalidArgument(f"{text!r} is not a {name}", hint=f"One of: {known}.") from error
+
+
+def requested_type(type_: str, force: bool) -> OptimizingType | None:
+    """The type of optimizing that is asked for. Raises InvalidArgument, also for a force that would be passed over."""
+    requested = word(OptimizingType, type_, "type")
+    if force and requested is not OptimizingType.FULL:
+        raise InvalidArgument("force needs the type full", hint="Ask for that type: --type full --force.")
+    return requested
+
+
+def duration(milliseconds: int) -> timedelta | None:
+    """The duration; None for 0."""
+    return timedelta(milliseconds=milliseconds) if milliseconds else None

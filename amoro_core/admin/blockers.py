@@ -1,0 +1,37 @@
+"""Blockers, which keep work off tables."""
+
+from amoro_core.admin.arguments import duration, word
+from amoro_core.admin.messages.tables import blocker
+from amoro_core.admin.services import Call, Services
+from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.paging import page_by_name
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.overview import page_limit
+
+
+def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -> pb.Blocker:
+    """Keep kinds of work off the table for a time."""
+    named = [word(BlockedOperation, text, "kind of work") for text in request.operations]
+    operations = frozenset(item for item in named if item is not None) or {BlockedOperation.OPTIMIZE}
+    runtime = services.tables.ensure(services.catalogs.resolve(request.table))
+    held_for = duration(request.hold_ms)
+    return blocker(services.blockers.block(runtime.table_id, frozenset(operations), held_for, request.reason))
+
+
+def renew_blocker(services: Services, request: pb.RenewBlockerRequest, call: Call) -> pb.Blocker:
+    """Let the blocker hold from now for a time."""
+    return blocker(services.blockers.renew(request.blocker_id, duration(request.hold_ms)))
+
+
+def release_blocker(services: Services, request: pb.ReleaseBlockerRequest, call: Call) -> pb.Blocker:
+    """End the blocker."""
+    return blocker(services.blockers.release(request.blocker_id))
+
+
+def list_blockers(services: Services, request: pb.ListBlockersRequest, call: Call) -> pb.ListBlockersResponse:
+    """Blockers that hold now, the oldest first."""
+    table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
+    # Their ids begin with the time at which they were taken.
+    held, limit = services.blockers.list_active(table_id), page_limit(request.limit)
+    page = page_by_name(held, request.after, limit, lambda item: item.blocker.blocker_id)
+    return pb.ListBlockersResponse(blockers=map(blocker, page.items), next=page.next, total=page.total)

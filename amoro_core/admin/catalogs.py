@@ -1,0 +1,54 @@
+"""Catalogs: where tables come from."""
+
+from amoro_core.admin.messages import catalogs as messages
+from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import page_by_name
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.overview import page_limit
+
+
+def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:
+    """Add the catalog, and look for its tables."""
+    config = CatalogConfig(request.name, tuple(sorted(request.properties.items())), tuple(request.allowed_locations))
+    added = services.catalogs.add(config, dict(request.site_files))
+    services.program.explore()
+    return _catalog(services, added)
+
+
+def get_catalog(services: Services, request: pb.GetCatalogRequest, call: Call) -> pb.Catalog:
+    """The catalog of that name."""
+    return _catalog(services, services.catalogs.get(request.name))
+
+
+def update_catalog(services: Services, request: pb.UpdateCatalogRequest, call: Call) -> pb.Catalog:
+    """Change what the catalog is configured with, and look for its tables."""
+    change = CatalogChange(
+        dict(request.properties),
+        frozenset(request.removed_properties),
+        tuple(request.allowed_locations),
+        frozenset(request.removed_locations),
+        dict(request.site_files),
+        frozenset(request.removed_site_files),
+    )
+    updated = services.catalogs.update(request.name, change)
+    services.program.explore()
+    return _catalog(services, updated)
+
+
+def remove_catalog(services: Services, request: pb.RemoveCatalogRequest, call: Call) -> pb.RemoveCatalogResponse:
+    """Forget the catalog and its tables; the tables themselves stay."""
+    return pb.RemoveCatalogResponse(name=request.name, tables=services.catalogs.remove(request.name))
+
+
+def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Call) -> pb.ListCatalogsResponse:
+    """Catalogs by name."""
+    known, limit = services.catalogs.list_catalogs(), page_limit(request.limit)
+    page = page_by_name(known, request.after, limit, lambda config: config.name)
+    shown = [_catalog(services, config) for config in page.items]
+    return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total)
+
+
+def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:
+    return messages.catalog(config, services.catalogs.commits_refused(config), services.catalogs.shown)

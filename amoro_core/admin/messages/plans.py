@@ -1,0 +1,51 @@
+"""Plans as messages."""
+
+from amoro_core.admin.messages.values import files, milliseconds
+from amoro_core.model.plans import Evaluation, PartitionVerdict
+from amoro_core.model.tables import TableRuntime
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.tables import Preview
+
+
+def plan(preview: Preview) -> pb.Plan:
+    runtime, evaluation = preview.runtime, preview.evaluation
+    message = pb.Plan(
+        type=preview.plan.type.value if preview.plan else "",
+        tasks=len(preview.plan.tasks) if preview.plan else 0,
+        partitions=[
+            partition(verdict, path)
+            for verdict, path in zip(evaluation.partitions, preview.partition_paths, strict=True)
+        ],
+        disputed_deletes=preview.disputed_deletes,
+    )
+    message.MergeFrom(evaluated(runtime, evaluation))
+    return message
+
+
+def evaluated(runtime: TableRuntime, evaluation: Evaluation) -> pb.Plan:
+    """What an evaluation alone says: no partitions, no tasks."""
+    return pb.Plan(
+        table=str(runtime.identifier),
+        snapshot_id=evaluation.snapshot_id or 0,
+        reason=evaluation.reason,
+        files=files(evaluation.summary),
+        next_at_ms=milliseconds(evaluation.due_at),
+        health_score=evaluation.summary.health_score,
+        enabled=runtime.enabled,
+        enabled_origin=runtime.enabled_origin,
+    )
+
+
+def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
+    return pb.PlannedPartition(
+        partition=path,
+        spec_id=verdict.key.spec_id,
+        type=verdict.type.value if verdict.type else "",
+        reason=verdict.reason,
+        data_files=verdict.data_files,
+        equality_delete_files=verdict.equality_delete_files,
+        position_delete_files=verdict.position_delete_files,
+        input_bytes=verdict.input_bytes,
+        expected_files=verdict.expected_files,
+        tasks=verdict.tasks,
+    )

@@ -1,0 +1,25 @@
+"""Parts that many messages share."""
+
+from datetime import datetime
+
+from amoro_core.model.tables import FileSummary
+from amoro_core.protocol import admin_pb2 as pb
+
+
+def milliseconds(moment: datetime | None) -> int:
+    """UTC milliseconds since the epoch; 0 for never."""
+    return 0 if moment is None else round(moment.timestamp() * 1000)
+
+
+def files(summary: FileSummary) -> pb.FileSummary:
+    return pb.FileSummary(
+        data_files=summary.data_files,
+        data_bytes=summary.data_bytes,
+        fragment_files=summary.fragment_files,
+        undersized_files=summary.undersized_files,
+        equality_delete_files=summary.equality_delete_files,
+        position_delete_files=summary.position_delete_files,
+        delete_bytes=summary.delete_bytes,
+        dangling_delete_files=summary.dangling_delete_files,
+        records=summary.records,
+    )

@@ -1,0 +1,72 @@
+"""Every operation of the AdminService, in one table: what carries it out, who may call it, and how long it may last."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from amoro_core.admin import blockers, catalogs, groups, optimizers, optimizing, processes, status, tables, tokens
+from amoro_core.admin.services import Call, Services
+from amoro_core.model.tokens import Role
+from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A function of the services, the request and the call, and its rules."""
+
+    work: Callable[[Services, Any, Call], Any]
+    role: Role  # who has a higher one may call it, too
+    deadline: timedelta
+    changes: bool = False  # False: it only reads
+    #: Of an operation whose request says `wait_ms`: whether an answer (the one before, this one) is worth that wait.
+    is_news: Callable[[Any, Any], bool] | None = None
+
+
+_VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
+
+OPERATIONS: Mapping[str, Operation] = {
+    "GetStatus": Operation(status.get_status, _VIEWER, QUICK),
+    "GetSettings": Operation(status.get_settings, _ADMIN, QUICK),
+    "BackupState": Operation(status.backup_state, _ADMIN, READING, changes=True),
+    "CheckState": Operation(status.check_state, _ADMIN, READING),
+    "CreateToken": Operation(tokens.create_token, _ADMIN, QUICK, changes=True),
+    "ListTokens": Operation(tokens.list_tokens, _ADMIN, QUICK),
+    "RevokeToken": Operation(tokens.revoke_token, _ADMIN, QUICK, changes=True),
+    "AddCatalog": Operation(catalogs.add_catalog, _ADMIN, TOUCHING, changes=True),
+    "GetCatalog": Operation(catalogs.get_catalog, _VIEWER, QUICK),
+    "ListCatalogs": Operation(catalogs.list_catalogs, _VIEWER, QUICK),
+    "UpdateCatalog": Operation(catalogs.update_catalog, _ADMIN, TOUCHING, changes=True),
+    "RemoveCatalog": Operation(catalogs.remove_catalog, _ADMIN, TOUCHING, changes=True),
+    "ListTables": Operation(tables.list_tables, _VIEWER, QUICK),
+    "SelectTables": Operation(tables.select_tables, _VIEWER, TOUCHING),
+    "GetTable": Operation(tables.get_table, _VIEWER, TOUCHING),
+    "GetTableProperties": Operation(tables.get_table_properties, _VIEWER, TOUCHING),
+    "GetTableHealth": Operation(tables.get_table_health, _VIEWER, READING),
+    "ListTableFiles": Operation(tables.list_table_files, _VIEWER, READING),
+    "ListSnapshots": Operation(tables.list_snapshots, _VIEWER, TOUCHING),
+    "SetTableEnabled": Operation(tables.set_table_enabled, _OPERATOR, TOUCHING, changes=True),
+    "BlockTable": Operation(blockers.block_table, _OPERATOR, TOUCHING, changes=True),
+    "RenewBlocker": Operation(blockers.renew_blocker, _OPERATOR, QUICK, changes=True),
+    "ReleaseBlocker": Operation(blockers.release_blocker, _OPERATOR, QUICK, changes=True),
+    "ListBlockers": Operation(blockers.list_blockers, _VIEWER, TOUCHING),
+    "PlanTable": Operation(optimizing.plan_table, _VIEWER, LASTING),
+    "OptimizeTable": Operation(optimizing.optimize_table, _OPERATOR, LASTING, changes=True),
+    "VerifyTable": Operation(optimizing.verify_table, _VIEWER, LASTING),
+    "ListProcesses": Operation(processes.list_processes, _VIEWER, QUICK),
+    "ListTasks": Operation(processes.list_tasks, _VIEWER, QUICK),
+    "GetProcess": Operation(processes.get_process, _VIEWER, TOUCHING, is_news=processes.has_moved),
+    "CancelProcess": Operation(processes.cancel_process, _OPERATOR, QUICK, changes=True),
+    "ListOptimizers": Operation(optimizers.list_optimizers, _VIEWER, QUICK),
+    "DrainOptimizer": Operation(optimizers.drain_optimizer, _OPERATOR, QUICK, changes=True),
+    "ReleaseOptimizer": Operation(optimizers.release_optimizer, _OPERATOR, QUICK, changes=True),
+    "GetInstance": Operation(optimizers.get_instance, _VIEWER, TOUCHING),
+    "GetInstanceLogs": Operation(optimizers.get_instance_logs, _ADMIN, TOUCHING),
+    "KillInstance": Operation(optimizers.kill_instance, _ADMIN, TOUCHING, changes=True),
+    "CreateGroup": Operation(groups.create_group, _ADMIN, QUICK, changes=True),
+    "ListGroups": Operation(groups.list_groups, _VIEWER, QUICK),
+    "GetGroup": Operation(groups.get_group, _VIEWER, QUICK),
+    "UpdateGroup": Operation(groups.update_group, _ADMIN, QUICK, changes=True),
+    "ScaleGroup": Operation(groups.scale_group, _OPERATOR, QUICK, changes=True),
+    "RemoveGroup": Operation(groups.remove_group, _ADMIN, QUICK, changes=True),
+}

@@ -1,0 +1,52 @@
+"""Optimizers, and the instances that containers started as such."""
+
+from amoro_core.admin.messages import groups as messages
+from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import page_by_name
+from amoro_core.model.processes import Optimizer
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.optimizers import Life
+from amoro_core.services.overview import page_limit
+
+
+def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:
+    """Registered optimizers, in the order of their registration."""
+    known = [pair for pair in services.optimizers.list_optimizers() if request.group in ("", pair[0].group)]
+    page = page_by_name(known, request.after, page_limit(request.limit), lambda pair: pair[0].optimizer_id)
+    shown = [_optimizer(services, item, life) for item, life in page.items]
+    return pb.ListOptimizersResponse(optimizers=shown, next=page.next, total=page.total)
+
+
+def drain_optimizer(services: Services, request: pb.DrainOptimizerRequest, call: Call) -> pb.Optimizer:
+    """Let the optimizer finish what it runs, then leave."""
+    return _optimizer(services, *services.optimizers.drain(request.optimizer_id))
+
+
+def release_optimizer(
+    services: Services, request: pb.ReleaseOptimizerRequest, call: Call
+) -> pb.ReleaseOptimizerResponse:
+    """Take the optimizer's tasks back at once, and forget it."""
+    optimizer_id = services.optimizers.find(request.optimizer_id)[0].optimizer_id
+    held = services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
+    services.optimizers.release(optimizer_id)
+    return pb.ReleaseOptimizerResponse(optimizer_id=optimizer_id, tasks=held)
+
+
+def get_instance(services: Services, request: pb.GetInstanceRequest, call: Call) -> pb.InstanceStatus:
+    """The instance, and what its container says of it now."""
+    return messages.instance_status(services.containers.find_instance(request.id))
+
+
+def get_instance_logs(services: Services, request: pb.GetInstanceLogsRequest, call: Call) -> pb.InstanceLogs:
+    """The last lines that the instance wrote."""
+    resource_id, said = services.containers.logs(request.id, request.lines)
+    return pb.InstanceLogs(resource_id=resource_id, lines=said)
+
+
+def kill_instance(services: Services, request: pb.KillInstanceRequest, call: Call) -> pb.InstanceStatus:
+    """End the instance at once."""
+    return messages.instance_status(services.containers.kill(request.id))
+
+
+def _optimizer(services: Services, item: Optimizer, life: Life) -> pb.Optimizer:
+    return messages.optimizer(item, life, services.optimizing.running_tasks(item.optimizer_id))

@@ -1,0 +1,37 @@
+"""Optimizing a table: what it would do, doing it, and comparing what it did."""
+
+from amoro_core.admin.arguments import requested_type
+from amoro_core.admin.messages import plans
+from amoro_core.admin.messages.verification import verification
+from amoro_core.admin.processes import process_message
+from amoro_core.admin.services import Call, Services
+from amoro_core.protocol import admin_pb2 as pb
+
+
+def plan_table(services: Services, request: pb.PlanTableRequest, call: Call) -> pb.Plan:
+    """What optimizing the table would do now."""
+    requested = requested_type(request.type, request.force)
+    identifier = services.catalogs.resolve(request.table)
+    return plans.plan(services.tables.preview(identifier, requested, request.force, request.where))
+
+
+def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: Call) -> pb.OptimizeTableResponse:
+    """Begin a process on the table, if there is something to do."""
+    requested = requested_type(request.type, request.force)
+    runtime = services.tables.wished(services.catalogs.resolve(request.table))
+    begun = services.planning.begin(
+        runtime.table_id, trigger="request", requested=requested, force=request.force, where=request.where
+    )
+    answer = pb.OptimizeTableResponse(plan=plans.evaluated(runtime, begun.evaluation))
+    if begun.process_id is not None:
+        view = services.optimizing.find_process(begun.process_id)
+        answer.plan.type, answer.plan.tasks = view.process.type.value, len(view.tasks)
+        answer.process_id, answer.no_optimizer = begun.process_id, process_message(services, view).no_optimizer
+    return answer
+
+
+def verify_table(services: Services, request: pb.VerifyTableRequest, call: Call) -> pb.Verification:
+    """Compare rows before and after optimizing; it ends when nobody waits for it any more."""
+    identifier = services.catalogs.resolve(request.table)
+    found = services.verifying.verify(identifier, request.before or None, request.after or None, call.is_given_up)
+    return verification(identifier, found)

@@ -1,0 +1,37 @@
+"""The coordinator itself: what it is, its settings, and its state."""
+
+import os
+
+from amoro_core.admin.messages.values import milliseconds
+from amoro_core.admin.services import Call, Services
+from amoro_core.protocol import admin_pb2 as pb
+
+
+def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
+    """What runs, since when, and how much it knows."""
+    program = services.program
+    return pb.GetStatusResponse(
+        version=program.version,
+        started_ms=milliseconds(program.started),
+        address=program.address(),
+        tables=services.tables.count(),
+        optimizers=len(services.optimizers.list_optimizers()),
+        running_processes=services.overview.count_running(),
+        pid=os.getpid(),
+    )
+
+
+def get_settings(services: Services, request: pb.GetSettingsRequest, call: Call) -> pb.GetSettingsResponse:
+    """Every setting, and who said it."""
+    settings = [pb.Setting(key=key, value=value, origin=origin) for key, value, origin in services.program.settings]
+    return pb.GetSettingsResponse(settings=settings)
+
+
+def backup_state(services: Services, request: pb.BackupStateRequest, call: Call) -> pb.BackupStateResponse:
+    """Copy the state database to a new file."""
+    return pb.BackupStateResponse(path=request.path, bytes=services.state.backup(request.path))
+
+
+def check_state(services: Services, request: pb.CheckStateRequest, call: Call) -> pb.CheckStateResponse:
+    """What is wrong with the state database."""
+    return pb.CheckStateResponse(problems=services.state.check())

@@ -1,0 +1,90 @@
+"""Tables: what is known of them, what is in them, and whether they are optimized."""
+
+from collections.abc import Sequence
+
+from amoro_core.admin.arguments import word
+from amoro_core.admin.messages import tables as messages
+from amoro_core.admin.messages.catalogs import selected
+from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import Window
+from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_table
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.overview import page_limit, wanted_tables
+
+MAX_FILES = 10_000  # on a page: each reads the manifests of the table anew
+
+
+def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -> pb.ListTablesResponse:
+    """Tables by name."""
+    if request.catalog:
+        services.catalogs.get(request.catalog)
+    status = word(OptimizingStatus, request.status, "status")
+    after = parse_table(request.after) if request.after else None
+    page = services.overview.tables(wanted_tables(request.catalog, status, request.group), after, request.limit)
+    return pb.ListTablesResponse(tables=_tables(services, page.items), next=page.next, total=page.total)
+
+
+def select_tables(services: Services, request: pb.SelectTablesRequest, call: Call) -> pb.SelectTablesResponse:
+    """The tables that names and patterns mean."""
+    return selected(services.catalogs.select(request.names))
+
+
+def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
+    """What is known of the table, with the failure of its last process."""
+    return _table(services, services.tables.find(services.catalogs.resolve(request.table)))
+
+
+def get_table_properties(
+    services: Services, request: pb.GetTablePropertiesRequest, call: Call
+) -> pb.GetTablePropertiesResponse:
+    """The effective properties of the table."""
+    identifier = services.catalogs.resolve(request.table)
+    return messages.table_properties(identifier, *services.inspection.properties(identifier))
+
+
+def get_table_health(services: Services, request: pb.GetTableHealthRequest, call: Call) -> pb.TableHealth:
+    """The health of the table's head."""
+    identifier = services.catalogs.resolve(request.table)
+    return messages.table_health(identifier, services.inspection.health(identifier))
+
+
+def list_table_files(services: Services, request: pb.ListTableFilesRequest, call: Call) -> pb.ListTableFilesResponse:
+    """The live files of a snapshot."""
+    identifier = services.catalogs.resolve(request.table)
+    window = Window(page_limit(request.limit, MAX_FILES), request.after)
+    return messages.table_files(services.inspection.files(identifier, window, request.snapshot_id or None))
+
+
+def list_snapshots(services: Services, request: pb.ListSnapshotsRequest, call: Call) -> pb.ListSnapshotsResponse:
+    """The table's snapshots, the newest first."""
+    window = Window(page_limit(request.limit), request.after)
+    page = services.inspection.snapshots(services.catalogs.resolve(request.table), window)
+    shown = [messages.snapshot(item) for item in page.items]
+    return pb.ListSnapshotsResponse(snapshots=shown, next=page.next, total=page.total)
+
+
+def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, call: Call) -> pb.Table:
+    """Let the table be optimized or not; a process that is not wanted any more is cancelled."""
+    runtime = services.tables.set_enabled(services.catalogs.resolve(request.table), request.enabled)
+    if services.optimizing.cancel_unwanted(runtime.table_id) is not None:
+        runtime = services.tables.find(runtime.identifier)
+    return _table(services, runtime)
+
+
+def _table(services: Services, runtime: TableRuntime) -> pb.Table:
+    (message,) = _tables(services, [runtime])
+    message.failure = services.overview.last_failure(runtime.table_id)
+    return message
+
+
+def _tables(services: Services, runtimes: Sequence[TableRuntime]) -> list[pb.Table]:
+    active = services.overview.active_on(runtime.table_id for runtime in runtimes)
+    held = services.blockers.list_active()
+    nobody = {group: services.nobody_works(group) for group in {runtime.group for runtime in runtimes}}
+    by_table: dict[int, list[pb.Blocker]] = {}
+    for item in held:
+        by_table.setdefault(item.blocker.table_id, []).append(messages.blocker(item))
+    return [
+        messages.table(runtime, active.get(runtime.table_id), by_table.get(runtime.table_id, ()), nobody[runtime.group])
+        for runtime in runtimes
+    ]
