@@ -234,9 +234,16 @@ class AdminClient:
         return first.process, part
 
     def get_process(self, process_id: str, wait: timedelta = timedelta(0)) -> pb.Process:
-        """The process, at its end or after `wait`, whichever is first."""
+        """The process without its tasks, at its end or after `wait`, whichever is first."""
         request = pb.GetProcessRequest(process_id=process_id, wait_ms=round(wait.total_seconds() * 1000))
         return self._call(self._stub.GetProcess, request, wait + SLACK)
+
+    def with_tasks(self, process: pb.Process) -> pb.Process:
+        """The same process with all its tasks, which the coordinator lists page by page."""
+        if process.tasks_total > len(process.tasks):
+            del process.tasks[:]
+            process.tasks.extend(self.list_tasks(process.process_id)[1].items)
+        return process
 
     def cancel_process(self, process_id: str) -> pb.Process:
         return self._call(self._stub.CancelProcess, pb.CancelProcessRequest(process_id=process_id), QUICK)

@@ -150,7 +150,7 @@ def plan_process(
 
 
 def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, report: ProgressReport) -> "pb.Process":
-    """The process once it is closed, or as it stands at the deadline.
+    """The process with its tasks once it is closed, or as it stands at the deadline.
 
     Raises CoordinatorUnavailable when the coordinator has been gone for half a minute.
     """
@@ -160,6 +160,8 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
         asked = time.monotonic()
         try:
             process = client.get_process(process_id, min(report.pace, deadline.left))
+            if not is_active(process):
+                return client.with_tasks(process)
         except CoordinatorUnavailable as error:
             if gone is None:
                 gone = Deadline(_RESTART)
@@ -169,15 +171,13 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
                 raise
         else:
             gone = None
-            if not is_active(process):
-                return process
             report.remark(process.no_optimizer)
             report.show(process)
             if process.waiting not in ("", waiting):
                 waiting = process.waiting
                 report.note(f"{process_id}  {waiting}")
             if not deadline.left:
-                return process
+                return client.with_tasks(process)
         _pause(asked)
 
 

@@ -84,7 +84,7 @@ def show(
     refuse_short(process_id)
 
     def ask(client: "AdminClient") -> Look:
-        process = client.get_process(process_id)
+        process = client.with_tasks(client.get_process(process_id))
         return Look(
             process_detail(process), ended=not is_active(process), running=[process] if is_active(process) else []
         )
@@ -96,7 +96,8 @@ def cancel(session: Session, process_id: ProcessArgument, output: OutputOption =
     """End a running process before its commit. Its tasks are abandoned, and what they wrote is removed."""
     refuse_short(process_id)
     with session.connect() as connection:
-        write(process_detail(connection.client.cancel_process(process_id)), output)
+        client = connection.client
+        write(process_detail(client.with_tasks(client.cancel_process(process_id))), output)
 
 
 def refuse_short(process_id: str) -> None:

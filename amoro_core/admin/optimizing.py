@@ -3,7 +3,7 @@
 from amoro_core.admin.arguments import requested_type
 from amoro_core.admin.messages import plans
 from amoro_core.admin.messages.verification import verification
-from amoro_core.admin.processes import process_message
+from amoro_core.admin.processes import messages_of, process_summary
 from amoro_core.admin.services import Call, Services
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -24,9 +24,10 @@ def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: C
     )
     answer = pb.OptimizeTableResponse(plan=plans.evaluated(runtime, begun.evaluation))
     if begun.process_id is not None:
-        view = services.optimizing.find_process(begun.process_id)
-        answer.plan.type, answer.plan.tasks = view.process.type.value, len(view.tasks)
-        answer.process_id, answer.no_optimizer = begun.process_id, process_message(services, view).no_optimizer
+        summary = process_summary(services, begun.process_id)
+        (process,) = messages_of(services, [summary])
+        answer.plan.type, answer.plan.tasks = process.type, process.tasks_total
+        answer.process_id, answer.no_optimizer = begun.process_id, process.no_optimizer
     return answer
 
 

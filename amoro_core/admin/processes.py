@@ -8,8 +8,7 @@ from amoro_core.admin.services import Call, Services
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.optimizing import ProcessView
-from amoro_core.services.overview import ProcessSummary, figures_of_tasks
+from amoro_core.services.overview import ProcessSummary
 
 _MAY_MOVE = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
 
@@ -20,7 +19,7 @@ def list_processes(services: Services, request: pb.ListProcessesRequest, call: C
     table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
     window = Window(request.limit, request.after)
     page = services.overview.processes(window, services.optimizers.progress(), table_id, status)
-    return pb.ListProcessesResponse(processes=_summaries(services, page.items), next=page.next, total=page.total)
+    return pb.ListProcessesResponse(processes=messages_of(services, page.items), next=page.next, total=page.total)
 
 
 def list_tasks(services: Services, request: pb.ListTasksRequest, call: Call) -> pb.ListTasksResponse:
@@ -28,16 +27,19 @@ def list_tasks(services: Services, request: pb.ListTasksRequest, call: Call) -> 
     status, progress = word(TaskStatus, request.status, "status"), services.optimizers.progress()
     window = Window(request.limit, request.after)
     found = services.overview.tasks(request.process_id, window, progress, status)
-    (process,) = _summaries(services, [found.summary])
+    (process,) = messages_of(services, [found.summary])
     tasks = [messages.task(task, progress) for task in found.tasks.items]
     return pb.ListTasksResponse(process=process, tasks=tasks, next=found.tasks.next, total=found.tasks.total)
 
 
 def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -> pb.Process:
     """The process as it is now."""
-    view = services.optimizing.find_process(request.process_id)
-    is_revertible = view.process.status not in _MAY_MOVE and services.optimizing.is_head(view)
-    return process_message(services, view, is_revertible)
+    summary = process_summary(services, request.process_id)
+    (message,) = messages_of(services, [summary])
+    if summary.process.receipt is not None and summary.process.status not in _MAY_MOVE:
+        made = summary.process.receipt.snapshot_id
+        message.receipt.revertible = services.inspection.is_head(summary.table, made)
+    return message
 
 
 def has_moved(before: pb.Process | None, now: pb.Process) -> bool:
@@ -47,22 +49,18 @@ def has_moved(before: pb.Process | None, now: pb.Process) -> bool:
 
 def cancel_process(services: Services, request: pb.CancelProcessRequest, call: Call) -> pb.Process:
     """End the process before its commit."""
-    return process_message(services, services.optimizing.cancel(request.process_id, f"cancelled by {call.caller}"))
-
-
-def process_message(services: Services, view: ProcessView, is_revertible: bool = False) -> pb.Process:
-    """The process with its tasks."""
-    progress = services.optimizers.progress()
-    summary = ProcessSummary(view.process, view.table, figures_of_tasks(view.tasks, progress))
-    (message,) = _summaries(services, [summary])
-    if message.HasField("receipt"):
-        message.receipt.revertible = is_revertible
-    message.tasks.extend(messages.task(task, progress) for task in view.tasks)
+    view = services.optimizing.cancel(request.process_id, f"cancelled by {call.caller}")
+    (message,) = messages_of(services, [process_summary(services, view.process.process_id)])
     return message
 
 
-def _summaries(services: Services, summaries: Sequence[ProcessSummary]) -> list[pb.Process]:
-    """The processes without their tasks."""
+def process_summary(services: Services, process_id: str) -> ProcessSummary:
+    """The process with that id, with its tasks in figures. Raises ProcessNotFound."""
+    return services.overview.process(process_id, services.optimizers.progress())
+
+
+def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list[pb.Process]:
+    """The processes, with why nobody takes their tasks where that is so."""
     waiting = {
         group
         for summary in summaries

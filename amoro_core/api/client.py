@@ -146,7 +146,7 @@ class Client:
 
     def process(self, process_id: str) -> Process:
         """One process with its tasks; six characters of its id or more will do."""
-        return self._process(self._admin.get_process(process_id))
+        return self._process(self._admin.with_tasks(self._admin.get_process(process_id)))
 
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
         """The process at its end. Raises as `optimize`."""
@@ -157,7 +157,7 @@ class Client:
 
     def cancel(self, process_id: str) -> Process:
         """End a running process before its commit."""
-        return self._process(self._admin.cancel_process(process_id))
+        return self._process(self._admin.with_tasks(self._admin.cancel_process(process_id)))
 
     def catalogs(self) -> tuple[Catalog, ...]:
         """The catalogs that are known."""

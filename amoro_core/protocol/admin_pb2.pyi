@@ -2169,7 +2169,7 @@ class Process(_message.Message):
     """that hold tasks of it"""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInfo]:
-        """of GetProcess alone"""
+        """left to ListTasks by the coordinator; its clients show both as one"""
 
     @_builtins.property
     def receipt(self) -> Global___Receipt: ...
@@ -2287,7 +2287,7 @@ class ListProcessesResponse(_message.Message):
     total: _builtins.int
     @_builtins.property
     def processes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Process]:
-        """the newest first, without their tasks"""
+        """the newest first"""
 
     def __init__(
         self,
@@ -2344,9 +2344,7 @@ class ListTasksResponse(_message.Message):
     next: _builtins.str
     total: _builtins.int
     @_builtins.property
-    def process(self) -> Global___Process:
-        """without its tasks"""
-
+    def process(self) -> Global___Process: ...
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInfo]:
         """by number"""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.formats.configurations import effective_config
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.config import (
@@ -48,7 +48,7 @@ class ShownFiles:
 class InspectionService:
     """Loads a table afresh and says what it holds.
 
-    Every method raises TableNotFound, CatalogUnavailable, TableRefused.
+    Every method but `is_head` raises TableNotFound, CatalogUnavailable, TableRefused.
     """
 
     def __init__(
@@ -62,6 +62,13 @@ class InspectionService:
         self._format = tables_of
         self._find_catalog = find_catalog
         self._clock = clock
+
+    def is_head(self, identifier: TableIdentifier, snapshot_id: int) -> bool:
+        """Whether the snapshot still is the table's head; False also where that can't be told."""
+        try:
+            return self._load(identifier).facts.snapshot_id == snapshot_id
+        except AmoroError:
+            return False
 
     def properties(self, identifier: TableIdentifier) -> tuple[tuple[EffectiveProperty, ...], Enabled]:
         """What steers the table's optimizing, malformed values too, and whether it is optimized.

@@ -376,16 +376,6 @@ class OptimizingService:
             lambda db: [_view(db, item) for item in processes.list_processes(db, table_id, statuses, limit)]
         )
 
-    def is_head(self, view: ProcessView) -> bool:
-        """Whether the snapshot that the process committed still is the table's head, so that it can be rolled back."""
-        if view.process.receipt is None:
-            return False
-        try:
-            table = self._format.load(self._find_catalog(view.table.catalog), view.table)
-        except AmoroError:
-            return False
-        return table.facts.snapshot_id == view.process.receipt.snapshot_id
-
     def running_tasks(self, optimizer_id: str) -> int:
         """How many tasks an optimizer holds."""
         return len(self._store.read(lambda db: tasks.list_held(db, optimizer_id)))

@@ -89,6 +89,15 @@ class OverviewService:
 
         return self._store.read(read)
 
+    def process(self, process_id: str, progress: Progress) -> ProcessSummary:
+        """The process with that id, or with that prefix of six characters or more. Raises ProcessNotFound."""
+
+        def read(db: Connection) -> ProcessSummary:
+            (summary,) = _summaries(db, (processes.find_by_prefix(db, process_id),), progress)
+            return summary
+
+        return self._store.read(read)
+
     def last_failure(self, table_id: int) -> str:
         """How the table's last process failed, with its code; "" when it did not fail."""
         for process in self._store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
@@ -150,13 +159,6 @@ def figures_of(held: Iterable[OptimizingTask], sums: Iterable[tasks.TaskSum], pr
         len({task.thread.optimizer_id for task in held if task.thread}),
         tuple(sorted({item.group for item in sums if item.status is TaskStatus.PLANNED})),
     )
-
-
-def figures_of_tasks(known: Iterable[OptimizingTask], progress: Progress) -> TaskFigures:
-    """The figures of a process all of whose tasks are at hand."""
-    known = tuple(known)
-    sums = [tasks.TaskSum(task.task_id.process_id, task.group, task.status, 1, task.input_bytes) for task in known]
-    return figures_of([task for task in known if task.thread], sums, progress)
 
 
 def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: Progress) -> list[ProcessSummary]:

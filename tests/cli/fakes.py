@@ -44,7 +44,7 @@ class FakeAdmin(AdminServiceServicer):
     """Answers each method from its script: the next answer, or what it gives for the request; the last one for ever."""
 
     def __init__(self) -> None:
-        self.scripts: dict[str, list[Any]] = {}
+        self.scripts: dict[str, list[Any]] = {"ListTasks": [admin_pb2.ListTasksResponse()]}
         self.requests: list[tuple[str, Any]] = []
 
     def script(self, method: str, *answers: Any) -> None:

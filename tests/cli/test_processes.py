@@ -40,7 +40,9 @@ def test_no_processes_are_said(cli: Cli, admin: FakeAdmin) -> None:
 
 def test_a_process_is_shown_with_its_tasks(cli: Cli, admin: FakeAdmin) -> None:
     tasks = [task(), task(task_id=2, status="failed", finished_ms=NOON + 2000, failure="out of memory", rows_total=0)]
-    admin.script("GetProcess", process("running", tasks_done=0, tasks=tasks))
+    owner = process("running", tasks_done=0)
+    admin.script("GetProcess", owner)
+    admin.script("ListTasks", listed(owner, *tasks))
     result = cli("process", "show", "01997a")
     assert (result.status, result.err) == (0, "")
     assert result.out == (

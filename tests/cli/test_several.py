@@ -111,7 +111,9 @@ def test_a_coordinator_has_all_tables_before_the_first_is_waited_for_and_busy_on
         ("OptimizeTable", "a.b.two"),
         ("OptimizeTable", "a.b.one"),
         ("GetProcess", ""),
+        ("ListTasks", ""),
         ("GetProcess", ""),
+        ("ListTasks", ""),
     ]
 
 

@@ -66,10 +66,19 @@ def test_status_and_a_list_of_processes_count_tasks_and_read_none(
 def test_a_process_says_the_same_figures_alone_and_in_a_list(coordinator: Coordinator, admin: AdminClient) -> None:
     fill(coordinator._store, known=1, running=1, each=5)
     (listed,) = admin.list_processes().items
-    alone = admin.get_process(listed.process_id)
-    assert len(alone.tasks) == 5
-    alone.ClearField("tasks")
-    assert alone == listed
+    assert admin.get_process(listed.process_id) == listed
+
+
+def test_a_process_comes_without_its_tasks_and_a_client_adds_them_page_by_page(
+    coordinator: Coordinator, admin: AdminClient, statements: list[str]
+) -> None:
+    fill(coordinator._store, known=1, running=1, each=2500)
+    statements.clear()
+    alone = admin.get_process("01990000-0001")
+    assert (alone.tasks_total, len(alone.tasks)) == (2500, 0)
+    rows = [sql for sql in statements if "SELECT * FROM task_runtime" in sql]
+    assert all("optimizer_id IS NOT NULL" in sql for sql in rows)
+    assert [task.task_id for task in admin.with_tasks(alone).tasks] == list(range(1, 2501))
 
 
 def test_pages_of_processes_meet_without_gap_or_repetition(coordinator: Coordinator, admin: AdminClient) -> None:

@@ -59,9 +59,6 @@ def test_a_commit_changes_files_and_no_rows(world: World, process: str) -> None:
     assert (receipt.rows_before, receipt.rows_after, receipt.equality_delete_files_after) == (7, 7, 0)
     runtime = world.table()
     assert (runtime.status, runtime.failures) == (OptimizingStatus.IDLE, 0)
-    assert world.optimizing.is_head(world.optimizing.find_process(process))
-    writer.append(world.catalog.load_table("db.t"), [row(50)])
-    assert not world.optimizing.is_head(world.optimizing.find_process(process))
 
 
 def test_committing_again_does_nothing(world: World, process: str) -> None:

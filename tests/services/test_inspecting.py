@@ -61,6 +61,17 @@ def test_health_is_that_of_the_head_now(catalog: SqlCatalog, inspection: Inspect
     assert 0 < evaluation.basis.weight < 0.001  # three tiny files
 
 
+def test_a_snapshot_is_the_head_until_the_next_one(catalog: SqlCatalog, inspection: InspectionService) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    first = catalog.load_table("db.t").current_snapshot().snapshot_id
+    assert inspection.is_head(TABLE, first)
+    writer.append(table, [row(2)])
+    assert not inspection.is_head(TABLE, first)
+    catalog.drop_table("db.t")
+    assert not inspection.is_head(TABLE, first)
+
+
 def test_files_are_listed_by_partition_up_to_a_limit(catalog: SqlCatalog, inspection: InspectionService) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
     assert inspection.files(TABLE, TEN).files.total == 0
