@@ -15,6 +15,7 @@ from amoro_core.changes import Changes
 from amoro_core.errors import GroupNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
@@ -42,6 +43,7 @@ from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
+from amoro_core.store import tables
 from amoro_core.store.database import Store
 from amoro_optimizer.rewrite.digesting import digest_rows
 
@@ -82,15 +84,15 @@ class Services:
         """`given_catalogs` are known beside those of the store and of pyiceberg."""
         self._around = around
         self.work, self.changes = Changes(), Changes()
-        tables_of = IcebergFormat()
+        formats = Formats([IcebergFormat()])
         self.actions = Actions()
         self.catalogs = CatalogService(
-            store, tables_of, lambda: [*pyiceberg_catalogs(), *given_catalogs], masked, settings.rules_of
+            store, formats, lambda: [*pyiceberg_catalogs(), *given_catalogs], masked, settings.rules_of
         )
-        find = self.catalogs.get
-        self.tables = TableService(store, tables_of, find, utc_now, around.joining)
+        tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
+        self.tables = TableService(store, tables_of, utc_now, around.joining)
         self.planning = PlanningService(
-            store, tables_of, find, self.actions.of, utc_now, work_planned=self.work.fire, changed=self.changes.fire
+            store, tables_of, self.actions.of, utc_now, work_planned=self.work.fire, changed=self.changes.fire
         )
         signals = Signals(
             work_planned=self.work.fire,
@@ -98,14 +100,14 @@ class Services:
             left_over=around.left_over,
             changed=self.changes.fire,
         )
-        self.optimizing = OptimizingService(store, tables_of, find, utc_now, signals)
+        self.optimizing = OptimizingService(store, tables_of, utc_now, signals)
         self.optimizers = OptimizerService(
             store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
         )
-        self.inspection = InspectionService(store, tables_of, find, utc_now)
+        self.inspection = InspectionService(store, tables_of, utc_now)
         self.overview = OverviewService(store)
         self.state = StateService(store)
-        self.verifying = VerifyingService(tables_of, find, _digest)
+        self.verifying = VerifyingService(tables_of, _digest)
         self.tokens = TokenService(store, utc_now, own_tokens)
         self.containers = ContainerService(
             store,
@@ -120,7 +122,7 @@ class Services:
         )
         self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
         self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
-        self.committing = CommittingService(store, tables_of, find, self.actions.of, utc_now, self.changes.fire)
+        self.committing = CommittingService(store, tables_of, self.actions.of, utc_now, self.changes.fire)
         self.history = HistoryService(store, utc_now, settings.history_keep)
         self.metering = MeteringService(store, utc_now, version("amoro"))
         self.program = Program(version("amoro"), utc_now(), settings.described(), around.address, around.explore)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.groups import Capacity
@@ -63,7 +63,7 @@ class Plan:
 #: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
 #: which never changes. Raises CommitConflict when nothing of it can be committed there, CheckFailed when what was
 #: made does not add up, and what reading and staging raise.
-Prepare = Callable[[OpenTable, Case, datetime], Change]
+Prepare = Callable[[AnyTable, Case, datetime], Change]
 
 
 class Action(Protocol):
@@ -77,7 +77,11 @@ class Action(Protocol):
     def lane(self) -> str:
         """Where its processes run: of each lane a table has one at a time (`state.lanes`)."""
 
-    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    @property
+    def roles(self) -> frozenset[Role]:
+        """What it needs of a table's format; a table that lacks any is refused for this action, and for no other."""
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
         """The verdict on the table with its reason, and what is to be done; None: nothing.
 
         Raises TableRefused, InvalidArgument for a request that can't be, and what reading the table raises.

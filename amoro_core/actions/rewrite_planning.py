@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amoro_core.actions.contract import Plan, PlannedTask, Request, Situation
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import Rewritable
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
@@ -27,7 +27,7 @@ from amoro_core.protocol import codec
 _NUMBER_BYTES = 8
 
 
-def plan_rewriting(table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+def plan_rewriting(table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
     """The verdict on the table, by its triggers or as somebody asked, and the plan; None: nothing to do.
 
     Raises as the action's `plan`.
@@ -68,7 +68,7 @@ def _inputs(made: OptimizingPlan) -> list[str]:
     return list(dict.fromkeys((*(file.data.path for file in files), *deletes)))
 
 
-def _tasks(table: OpenTable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
+def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) -> tuple[PlannedTask, ...]:
     contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
     tasks = []
     for task in made.tasks:

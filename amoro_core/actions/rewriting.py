@@ -9,7 +9,7 @@ from amoro_core.actions.rewrite_planning import plan_rewriting
 from amoro_core.errors import CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import Rewritable, Role
 from amoro_core.model.actions import Case, Change, TaskResult
 from amoro_core.model.commits import (
     PROCESS_ID,
@@ -39,8 +39,9 @@ class Rewriting:
 
     names = tuple(kind.value for kind in OptimizingType)
     lane = FILES
+    roles = frozenset(Role)  # to maintain: what a commit did not take is removed
 
-    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
         """What its triggers say, or what somebody asked for, and the tasks that do it."""
         return plan_rewriting(table, situation, request)
 
@@ -81,7 +82,7 @@ def _group(result: TaskResult) -> Group:
     return Group(result.number, work, codec.decode_output(pb.RewriteOutput.FromString(result.output)))
 
 
-def _change(table: OpenTable, case: Case, known: KnownFiles, now: datetime) -> Change:
+def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> Change:
     """Validate, check, stage."""
     record = record_of(case)
     head = table.head(record.snapshot_id, record.sequence_number)
@@ -110,7 +111,7 @@ def _change(table: OpenTable, case: Case, known: KnownFiles, now: datetime) -> C
 
 
 def _check(
-    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: OpenTable, known: KnownFiles
+    record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: KnownFiles
 ) -> None:
     """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
     kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))

@@ -12,6 +12,7 @@ from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.options import FORMAT_KEY
+from amoro_core.formats.port import Role
 from amoro_core.iceberg import choosing, commit, filters, staging
 from amoro_core.iceberg.caching import ManifestCache, ManifestReader
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted, load_table, open_catalog
@@ -41,7 +42,7 @@ from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 
 #: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
@@ -49,6 +50,8 @@ _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow
 
 class IcebergFormat:
     """Iceberg tables in pyiceberg's catalogs."""
+
+    name = ICEBERG
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
@@ -110,6 +113,8 @@ class IcebergTable:
     Loaded anew it has to be the same one: nothing is read, concluded or removed by the word of another of its name.
     """
 
+    roles = frozenset(Role)
+
     def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
         self._config = config
         self._identifier = identifier
@@ -123,16 +128,6 @@ class IcebergTable:
     def facts(self) -> TableFacts:
         """What loading the table said."""
         return table_facts(self._table, self._identifier)
-
-    @property
-    def schema_id(self) -> int:
-        """The current schema's id."""
-        return self._table.metadata.current_schema_id
-
-    @property
-    def last_column_id(self) -> int:
-        """The highest field id the table has ever given."""
-        return self._table.metadata.last_column_id
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, for what catalog and metadata alone say."""

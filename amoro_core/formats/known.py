@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import Rewritable
 from amoro_core.model.commits import FileFacts
 from amoro_core.model.files import DeleteFile, DeleteIdentity
 
@@ -19,13 +19,13 @@ class KnownFiles:
         self._facts: dict[str, FileFacts] = {}
         self._named: dict[DeleteIdentity, frozenset[str]] = {}
 
-    def facts(self, table: OpenTable, path: str) -> FileFacts:
+    def facts(self, table: Rewritable, path: str) -> FileFacts:
         """As the table's `file_facts`."""
         if path not in self._facts:
             self._facts[path] = table.file_facts(path)
         return self._facts[path]
 
-    def named(self, table: OpenTable, deletes: Iterable[DeleteFile]) -> dict[DeleteIdentity, frozenset[str]]:
+    def named(self, table: Rewritable, deletes: Iterable[DeleteFile]) -> dict[DeleteIdentity, frozenset[str]]:
         """What each of the position deletes names; without those that are too large or can't be read."""
         found: dict[DeleteIdentity, frozenset[str]] = {}
         for delete in deletes:

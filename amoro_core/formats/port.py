@@ -1,8 +1,14 @@
-"""The port through which services see catalogs and tables; one implementation for each table format."""
+"""The port through which actions and services see tables: one implementation for each table format, split by role.
+
+Whoever works on a table names the roles that it needs, and `with_roles` refuses a table whose format lacks one. So a
+format offers what it can, and what it lacks is refused for that work only.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from enum import StrEnum
+from typing import Protocol, cast
 
+from amoro_core.errors import TableRefused
 from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
@@ -12,21 +18,30 @@ from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
 
-class OpenTable(Protocol):
-    """One table as loaded at one moment; `head`, `stage`, `trace` and `delete_unreferenced` load it anew.
+class Role(StrEnum):
+    """What a format can do for whoever works on its tables."""
 
-    These raise TableNotFound when it is gone, and CommitConflict when its name is another table's by then. Every method
-    may raise CatalogUnavailable, DataFileMissing (a metadata file) or StorageFull.
+    READ = "read"  # `Readable`: snapshots and live files
+    REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
+    COMMIT = "commit"  # `Committable`: changes sent, each at most once
+    MAINTAIN = "maintain"  # `Maintainable`: what nothing refers to is removed
+
+
+class OpenTable(Protocol):
+    """One table as loaded at one moment: what every format offers.
+
+    `head`, `stage`, `trace` and `delete_unreferenced` load it anew: these raise TableNotFound when it is gone, and
+    CommitConflict when its name is another table's by then. Every method may raise CatalogUnavailable, DataFileMissing
+    (a metadata file) or StorageFull.
     """
 
     @property
-    def facts(self) -> TableFacts: ...
+    def facts(self) -> TableFacts:
+        """What loading the table said."""
 
     @property
-    def schema_id(self) -> int: ...
-
-    @property
-    def last_column_id(self) -> int: ...
+    def roles(self) -> frozenset[Role]:
+        """The roles that the table has; it has the methods of these."""
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         """Raise TableRefused, by name, when the table has a feature that is not handled.
@@ -36,6 +51,13 @@ class OpenTable(Protocol):
 
     def left_alone(self) -> str | None:
         """Why a table under write-audit-publish is not optimized now; None when it may be."""
+
+    def io_properties(self) -> Mapping[str, str]:
+        """Properties for reading and writing this table's files, to be vended to an executor."""
+
+
+class Readable(OpenTable, Protocol):
+    """A table whose snapshots and live files are known."""
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         """Every snapshot that the metadata knows, the newest first."""
@@ -72,17 +94,18 @@ class OpenTable(Protocol):
         Raises InvalidArgument for a condition that is malformed, or that partitions do not tell.
         """
 
+    def partition_path(self, key: PartitionKey) -> str:
+        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+
+
+class Rewritable(Readable, Protocol):
+    """A table whose files may be replaced by others that hold the same rows."""
+
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec."""
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
         """Raise TableRefused for planned files that are no regular ones ("file") or lie elsewhere ("location")."""
-
-    def partition_path(self, key: PartitionKey) -> str:
-        """The partition as Iceberg writes it in paths, "" when unpartitioned."""
-
-    def io_properties(self) -> Mapping[str, str]:
-        """Properties for reading and writing this table's files, to be vended to an executor."""
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
         """The table as it is now, seen from that snapshot. Raises TableRefused for what is not handled by now."""
@@ -91,19 +114,6 @@ class OpenTable(Protocol):
         """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
 
         Raises CommitConflict when the head is no longer the table's, or is not what was validated.
-        """
-
-    def send(self, payload: bytes) -> None:
-        """Send a staged commit.
-
-        Raises CommitConflict or CommitRefused when it is known not to be applied; CatalogUnavailable (AccessDenied) or
-        StorageFull when this sending is known not to be, and another may be; CommitUnknown otherwise.
-        """
-
-    def trace(self, evidence: Evidence) -> Trace:
-        """Whether a change that was sent landed, as the table loaded just now says.
-
-        Landed: what it leaves behind is there. Refuted only once it can't be applied any more.
         """
 
     def file_facts(self, path: str) -> FileFacts:
@@ -115,6 +125,27 @@ class OpenTable(Protocol):
         Raises DataFileMissing, UnreadableFile or TableRefused("format").
         """
 
+
+class Committable(OpenTable, Protocol):
+    """A table to which changes are committed, each at most once however often it is sent."""
+
+    def send(self, payload: bytes) -> None:
+        """Send a staged change; byte for byte the same may be sent again and applies at most once.
+
+        Raises CommitConflict or CommitRefused when it is known not to be applied; CatalogUnavailable (AccessDenied) or
+        StorageFull when this sending is known not to be, and another may be; CommitUnknown otherwise.
+        """
+
+    def trace(self, evidence: Evidence) -> Trace:
+        """Whether a change that was sent landed, as the table loaded just now says.
+
+        Landed: what it leaves behind is there. Refuted only once it can't be applied any more.
+        """
+
+
+class Maintainable(OpenTable, Protocol):
+    """A table from which is removed what nothing refers to."""
+
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches.
 
@@ -122,8 +153,32 @@ class OpenTable(Protocol):
         """
 
 
+class AnyTable(Rewritable, Committable, Maintainable, Protocol):
+    """A table with the roles that were asked for; whoever asked keeps to these."""
+
+
+def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
+    """The table, for work that needs those roles.
+
+    Raises TableRefused("format"), with the names of format, work and roles, when its format lacks any.
+    """
+    lacking = sorted(frozenset(needed) - table.roles)
+    if lacking:
+        raise TableRefused(
+            f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
+            f"{', '.join(lacking)}",
+            reason="format",
+            hint="Work that does without is done all the same.",
+        )
+    return cast(AnyTable, table)
+
+
 class TableFormat(Protocol):
     """A kind of tables and the catalogs that hold them."""
+
+    @property
+    def name(self) -> str:
+        """What `table-formats` of a catalog calls it, in lower case; stored with each of its tables."""
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
@@ -138,4 +193,8 @@ class TableFormat(Protocol):
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
-        """Raises TableNotFound only when the catalog said that the table does not exist."""
+        """The table as it is now.
+
+        Raises TableNotFound only when the catalog said that the table does not exist, and TableRefused("format") when
+        it is there and of another format.
+        """

@@ -47,7 +47,7 @@ from amoro_core.model.discovery import DATABASE_FILTER, TABLE_FILTER
 from amoro_core.model.grants import STRICT_LOCATIONS, Grant, grant_of
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import MASK, is_secret, without_secrets
-from amoro_core.model.tables import TableIdentifier
+from amoro_core.model.tables import TABLE_FORMATS, TableIdentifier
 
 _COMMITTING = frozenset({"sql", "in-memory", "rest", "hive", "glue"})
 _NO_COMMITS = {
@@ -73,7 +73,7 @@ _EXTRAS = {
 #: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
 #: What the keys of properties begin with that are none of pyiceberg's concern.
-_OURS = ("table.", DATABASE_FILTER, TABLE_FILTER, STRICT_LOCATIONS)
+_OURS = ("table.", TABLE_FORMATS, DATABASE_FILTER, TABLE_FILTER, STRICT_LOCATIONS)
 _URIS = {
     "sql": "Such as uri=sqlite:////absolute/path.db",
     "rest": "Such as uri=https://host/path",

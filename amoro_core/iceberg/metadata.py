@@ -35,6 +35,8 @@ def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
         sequence_number=0 if snapshot is None else snapshot.sequence_number or 0,
         properties=dict(metadata.properties),
         snapshot_summary={} if snapshot is None else _summary(snapshot),
+        schema_id=metadata.current_schema_id,
+        last_column_id=metadata.last_column_id,
     )
 
 

@@ -14,6 +14,10 @@ class Refusal:
 
 #: By word, in alphabetical order. A word that the code uses and this lacks is an error of a test.
 REFUSALS: Mapping[str, Refusal] = {
+    "another-format": Refusal(
+        "The table is known as one of another format, which it had under the same id; one of the two is wrong.",
+        "Give the catalog's `table-formats` the right order, or leave out the format that the table does not have.",
+    ),
     "catalog": Refusal(
         "Nothing can be committed safely through the catalog: like a directory of files, it cannot compare and set.",
         "Register the table in a SQL, REST, Hive or Glue catalog.",
@@ -54,7 +58,8 @@ REFUSALS: Mapping[str, Refusal] = {
     ),
     "format": Refusal(
         "The table is of another format, or a copy that one makes, and only looks like Iceberg; or it wants data files "
-        "of another format than Parquet written, or has files of an unknown one.",
+        "of another format than Parquet written, or has files of an unknown one. Or its format lacks what the action "
+        "needs, which is named; other actions on the table go on.",
         "Optimize tables of other formats with their own tools. Else set `self-optimizing.write-format` to `parquet`: "
         "Avro and ORC files are read, and rewritten as Parquet.",
     ),

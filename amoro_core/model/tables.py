@@ -8,6 +8,11 @@ from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
 
+#: A catalog's property with the formats of its tables, as in Amoro.
+TABLE_FORMATS = "table-formats"
+#: The format that a catalog's tables have unless it says otherwise.
+ICEBERG = "iceberg"
+
 _PART = re.compile(r"`((?:[^`]|``)+)`(?!`)|([^`.\s*?\[]+)")
 
 
@@ -148,6 +153,9 @@ class TableFacts:
     sequence_number: int  # of main's head, 0 when there is none
     properties: Mapping[str, str]  # the table's own
     snapshot_summary: Mapping[str, str] = field(default_factory=dict)  # what the writer of main's head says of it
+    format: str = ICEBERG
+    schema_id: int = 0  # the current schema's
+    last_column_id: int = 0  # the highest field id the table has ever given
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,5 +212,6 @@ class TableRuntime:
     retry_at: datetime | None = None  # back-off after failures
     last_optimized_at: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    format: str = ""  # the table keeps it; "": it was never looked at
     summary: FileSummary = FileSummary()
     health: HealthParts | None = None  # None: not evaluated yet

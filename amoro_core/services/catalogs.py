@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from amoro_core.errors import AlreadyExists, AmoroError, CatalogNotFound, Conflict, InvalidArgument, TableNotFound
 from amoro_core.events import get_logger
-from amoro_core.formats.port import TableFormat
+from amoro_core.formats.tables import Formats
 from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.grants import is_strict
@@ -50,13 +50,13 @@ class CatalogService:
     def __init__(
         self,
         store: Store,
-        tables: TableFormat,
+        formats: Formats,
         foreign: Callable[[], Sequence[CatalogConfig]],
         mask: Callable[[Mapping[str, str]], dict[str, str]],
         rules: Callable[[str], CatalogRules] = CatalogRules,
     ) -> None:
         self._store = store
-        self._format = tables
+        self._formats = formats
         self._foreign = foreign
         self._mask = mask
         self._rules = rules
@@ -125,12 +125,12 @@ class CatalogService:
         is_strict(whole)
         discovery_filter(dict(whole.properties))
         check_defaults(dict(whole.properties))
-        self._format.check(whole)
+        self._formats.check(whole)
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files in order of their names, those added in place of known ones. Raises InvalidArgument."""
         files = {file.name: file for file in known}
-        files |= {name: self._format.read_site(name, content) for name, content in added.items()}
+        files |= {name: self._formats.read_site(name, content) for name, content in added.items()}
         return tuple(files[name] for name in sorted(files))
 
     def remove(self, name: str) -> int:
@@ -164,7 +164,7 @@ class CatalogService:
 
     def commits_refused(self, config: CatalogConfig) -> str | None:
         """Why nothing can be committed there; None when it can."""
-        return self._format.commits_refused(config)
+        return self._formats.commits_refused(config)
 
     def shown(self, properties: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Properties of a catalog as they may be shown: secrets masked."""
@@ -214,7 +214,7 @@ class CatalogService:
         if catalog in listed or catalog in unlisted:
             return
         try:
-            listed[catalog] = self._format.list_tables(self.get(catalog))
+            listed[catalog] = self._formats.list_tables(self.get(catalog))
         except AmoroError as error:
             unlisted[catalog] = error
 

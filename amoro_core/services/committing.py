@@ -24,11 +24,11 @@ from amoro_core.errors import (
 )
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.formats.port import AnyTable, Committable, OpenTable, Role, with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import (
-    CatalogConfig,
     CommitAttempt,
     CommitOutcome,
     OptimizingProcess,
@@ -60,15 +60,13 @@ class CommittingService:
     def __init__(
         self,
         store: Store,
-        tables_of: TableFormat,
-        find_catalog: Callable[[str], CatalogConfig],
+        tables_of: Tables,
         find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         changed: Callable[[], None],
     ) -> None:
         self._store = store
-        self._format = tables_of
-        self._find_catalog = find_catalog
+        self._tables = tables_of
         self._find_action = find_action
         self._clock = clock
         self._changed = changed
@@ -95,7 +93,9 @@ class CommittingService:
     def _advance(self, case: Case) -> None:
         """Go on until the commit has ended or is unknown. Raises what keeps it from that, and why it failed."""
         process_id = case.process.process_id
-        table, prepare = self._load(case), self._action(case).preparing()
+        action = self._action(case)
+        table = with_roles(self._load(case), action.roles | {Role.COMMIT}, case.process.type)
+        prepare = action.preparing()
         if self._reconciled(case, table):
             return
         for _ in range(MAX_ATTEMPTS):
@@ -126,7 +126,7 @@ class CommittingService:
 
     # What is known of earlier attempts
 
-    def _reconciled(self, case: Case, table: OpenTable) -> bool:
+    def _reconciled(self, case: Case, table: Committable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
         for attempt in case.attempts:
             if attempt.outcome is CommitOutcome.DONE:
@@ -148,7 +148,7 @@ class CommittingService:
                 self._refuted(case, attempt)
         return False
 
-    def _send_again(self, case: Case, table: OpenTable, attempt: CommitAttempt) -> Trace:
+    def _send_again(self, case: Case, table: Committable, attempt: CommitAttempt) -> Trace:
         """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
         self._store.require_own()
@@ -156,12 +156,12 @@ class CommittingService:
             table.send(attempt.payload)
         except (CommitConflict, CommitUnknown, WorkFailed) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
-            return self._load(case).trace(attempt.evidence)
+            return with_roles(self._load(case), (Role.COMMIT,), case.process.type).trace(attempt.evidence)
         return Trace.LANDED
 
     # A new attempt
 
-    def _attempt(self, case: Case, table: OpenTable, prepare: Prepare) -> bool:
+    def _attempt(self, case: Case, table: AnyTable, prepare: Prepare) -> bool:
         """Prepare, write down, send. False: somebody else was first, and it may be tried again."""
         change = prepare(table, case, self._clock())
         attempt = attempt_of(case, change, self._clock())
@@ -178,7 +178,7 @@ class CommittingService:
                 log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
         return ended
 
-    def _sent(self, case: Case, table: OpenTable, attempt: CommitAttempt) -> bool:
+    def _sent(self, case: Case, table: Committable, attempt: CommitAttempt) -> bool:
         # The attempt may be written down where nobody will ever look for it.
         self._store.require_own()
         try:
@@ -314,7 +314,8 @@ class CommittingService:
             return ()
         try:
             # Nothing where another table has the name by now: its references say nothing about the planned one's files.
-            removed = self._load(case).delete_unreferenced(wanted)
+            table = with_roles(self._load(case), (Role.MAINTAIN,), "removing what is left over")
+            removed = table.delete_unreferenced(wanted)
         except AmoroError as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
             log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
@@ -327,7 +328,7 @@ class CommittingService:
     def _load(self, case: Case) -> OpenTable:
         """The planned table as it is now. Raises TableNotFound, CommitConflict when its name is another table's."""
         identifier = case.runtime.identifier
-        table = self._format.load(self._find_catalog(identifier.catalog), identifier)
+        table = self._tables.open(identifier)
         if table.facts.uuid != case.process.table_uuid:
             raise CommitConflict(
                 f"{identifier} is another table: UUID {table.facts.uuid}, planned on {case.process.table_uuid}",

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.formats.configurations import effective_config
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.formats.port import Readable, Role, with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.model.config import (
     EffectiveProperty,
     Enabled,
@@ -18,7 +19,6 @@ from amoro_core.model.config import (
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import SnapshotFacts, TableIdentifier
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.store import partitions, tables
@@ -54,13 +54,11 @@ class InspectionService:
     def __init__(
         self,
         store: Store,
-        tables_of: TableFormat,
-        find_catalog: Callable[[str], CatalogConfig],
+        tables_of: Tables,
         clock: Callable[[], datetime],
     ) -> None:
         self._store = store
-        self._format = tables_of
-        self._find_catalog = find_catalog
+        self._tables = tables_of
         self._clock = clock
 
     def is_head(self, identifier: TableIdentifier, snapshot_id: int) -> bool:
@@ -75,8 +73,8 @@ class InspectionService:
 
         Raises TableRefused("configuration") only for a malformed `self-optimizing.enabled`.
         """
-        catalog = self._find_catalog(identifier.catalog)
-        own = self._load(identifier).facts.properties
+        catalog = self._tables.catalog(identifier.catalog)
+        own = self._tables.open(identifier).facts.properties
         defaults = dict(catalog.properties)
         known = self._store.read(lambda db: tables.find(db, identifier))
         override = known.enabled_override if known else None
@@ -84,7 +82,7 @@ class InspectionService:
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
         """The evaluation of the table's head as it is now, where nothing can be committed, too."""
-        catalog = self._find_catalog(identifier.catalog)
+        catalog = self._tables.catalog(identifier.catalog)
         table = self._load(identifier)
         config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
         table.refuse_unsupported(for_commit=False)
@@ -120,8 +118,8 @@ class InspectionService:
         """
         return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
-    def _load(self, identifier: TableIdentifier) -> OpenTable:
-        return self._format.load(self._find_catalog(identifier.catalog), identifier)
+    def _load(self, identifier: TableIdentifier) -> Readable:
+        return with_roles(self._tables.open(identifier), (Role.READ,), "looking into it")
 
 
 def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:
@@ -131,12 +129,12 @@ def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item
         raise InvalidArgument(f"the table has no {what} {window.after!r}", hint="List them anew.") from error
 
 
-def _scanned(table: OpenTable) -> TableScan | None:
+def _scanned(table: Readable) -> TableScan | None:
     """The files of the head, those too for which the table is refused."""
     snapshot_id = table.facts.snapshot_id
     return None if snapshot_id is None else table.scan_of(snapshot_id)
 
 
-def _shown(table: OpenTable, file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ShownFile:
+def _shown(table: Readable, file: DataFile | DeleteFile, deletes: int = 0, *, is_dangling: bool = False) -> ShownFile:
     path = table.partition_path(PartitionKey(file.spec_id, file.partition))
     return ShownFile(file, path, deletes, is_dangling)

@@ -14,10 +14,9 @@ from amoro_core.errors import (
 )
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import TableFormat
+from amoro_core.formats.tables import Tables
 from amoro_core.model.processes import (
     Attempt,
-    CatalogConfig,
     OptimizingProcess,
     OptimizingTask,
     ProcessStatus,
@@ -90,14 +89,12 @@ class OptimizingService:
     def __init__(
         self,
         store: Store,
-        tables_of: TableFormat,
-        find_catalog: Callable[[str], CatalogConfig],
+        tables_of: Tables,
         clock: Callable[[], datetime],
         signals: Signals,
     ) -> None:
         self._store = store
-        self._format = tables_of
-        self._find_catalog = find_catalog
+        self._tables = tables_of
         self._clock = clock
         self._signals = signals
         self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
@@ -163,7 +160,7 @@ class OptimizingService:
         if known is not None and now - known[0] < timedelta(minutes=1):
             return known[1]
         try:
-            table = self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
+            table = self._tables.open(runtime.identifier)
         except AmoroError as error:
             # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
             log.warning("credentials.unavailable", table=key, error=error.message)

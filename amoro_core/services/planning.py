@@ -8,13 +8,13 @@ from amoro_core.actions.contract import Action, Plan, PlannedTask, Request, Situ
 from amoro_core.errors import GroupNotFound, IllegalState, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.formats.port import OpenTable, with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.ids import uuid7
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.processes import (
-    CatalogConfig,
     OptimizingProcess,
     OptimizingTask,
     ProcessStatus,
@@ -55,8 +55,7 @@ class PlanningService:
     def __init__(
         self,
         store: Store,
-        tables_of: TableFormat,
-        find_catalog: Callable[[str], CatalogConfig],
+        tables_of: Tables,
         find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         *,
@@ -64,8 +63,7 @@ class PlanningService:
         changed: Callable[[], None],
     ) -> None:
         self._store = store
-        self._format = tables_of
-        self._find_catalog = find_catalog
+        self._tables = tables_of
         self._find_action = find_action
         self._clock = clock
         self._work_planned = work_planned
@@ -112,14 +110,15 @@ class PlanningService:
         return begun
 
     def _plan_marked(self, runtime: TableRuntime, before: str, asked: Asked) -> Begun:
-        catalog = self._find_catalog(runtime.identifier.catalog)
-        table = self._format.load(catalog, runtime.identifier)
+        catalog = self._tables.catalog(runtime.identifier.catalog)
+        action = self._find_action(asked.request.name or OptimizingType.MINOR)
+        opened = self._tables.open(runtime.identifier)
+        table = with_roles(opened, action.roles, asked.request.name or "optimizing")
         table.refuse_unsupported()
         config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
         now, request = self._clock(), asked.request
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        action = self._find_action(request.name or OptimizingType.MINOR)
         evaluation, made = action.plan(table, Situation(config, last, capacity, now), request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
@@ -214,8 +213,8 @@ def _process(
         format_version=table.facts.format_version,
         snapshot_id=made.snapshot_id,
         sequence_number=made.sequence_number,
-        schema_id=table.schema_id,
-        last_column_id=table.last_column_id,
+        schema_id=table.facts.schema_id,
+        last_column_id=table.facts.last_column_id,
         created_at=now,
         max_retries=config.max_retries,
         allow_partial_commit=config.allow_partial_commit,

@@ -9,7 +9,8 @@ from types import MappingProxyType
 
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.events import get_logger
-from amoro_core.formats.port import TableFormat
+from amoro_core.formats.port import Role, with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.model.config import (
     OptimizingConfig,
     decide_enabled,
@@ -19,7 +20,6 @@ from amoro_core.model.config import (
 )
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.plans import Evaluation, OptimizingPlan
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -63,16 +63,14 @@ class TableService:
     def __init__(
         self,
         store: Store,
-        tables_of: TableFormat,
-        find_catalog: Callable[[str], CatalogConfig],
+        tables_of: Tables,
         clock: Callable[[], datetime],
         joining: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now."""
         self._store = store
         self._joining = joining
-        self._format = tables_of
-        self._find_catalog = find_catalog
+        self._tables = tables_of
         self._clock = clock
 
     # Finding
@@ -84,9 +82,9 @@ class TableService:
         filters leave out is forgotten, unless somebody enabled or disabled it by name.
         Raises CatalogNotFound, CatalogUnavailable; nothing is changed then.
         """
-        config = self._find_catalog(catalog)
+        config = self._tables.catalog(catalog)
         wanted = discovery_filter(dict(config.properties))
-        listed = set(self._format.list_tables(config))
+        listed = set(self._tables.formats.list_tables(config))
         known = {
             runtime.identifier: runtime for runtime in self._store.read(lambda db: tables.list_tables(db, catalog))
         }
@@ -110,7 +108,7 @@ class TableService:
         ]
         if not known:
             try:
-                known = self._format.list_tables(self._find_catalog(identifier.catalog))
+                known = self._tables.formats.list_tables(self._tables.catalog(identifier.catalog))
             except AmoroError:
                 return ""
         return next(iter(difflib.get_close_matches(str(identifier), map(str, known), n=1)), "")
@@ -123,7 +121,7 @@ class TableService:
         runtime = self._store.read(lambda db: tables.find(db, identifier))
         if runtime is not None:
             return runtime
-        self._format.load(self._find_catalog(identifier.catalog), identifier)
+        self._tables.open(identifier)
         return self._store.write(
             lambda db: tables.find(db, identifier) or tables.add(db, new_table(identifier, self._clock()))
         )
@@ -140,11 +138,11 @@ class TableService:
 
     def _dispose_if_gone(self, runtime: TableRuntime) -> bool:
         try:
-            self._format.load(self._find_catalog(runtime.identifier.catalog), runtime.identifier)
+            self._tables.open(runtime.identifier)
         except TableNotFound:
             return self._store.write(lambda db: dispose(db, runtime.table_id))
         except TableRefused as refusal:
-            # What is no Iceberg table any more is listed no more either.
+            # What has none of the catalog's formats any more is listed no more either.
             if refusal.reason == "format":
                 return self._store.write(lambda db: dispose(db, runtime.table_id))
             log.warning("table.unlisted", table=str(runtime.identifier), error=refusal.message)
@@ -230,11 +228,11 @@ class TableService:
         return Preview(runtime, evaluation, made, paths, len(seen.table.disputed_deletes(inputs)))
 
     def _look(self, runtime: TableRuntime) -> Seen:
-        catalog = self._find_catalog(runtime.identifier.catalog)
-        refusal = self._format.commits_refused(catalog)
+        catalog = self._tables.catalog(runtime.identifier.catalog)
+        refusal = self._tables.formats.commits_refused(catalog)
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
-        table = self._format.load(catalog, runtime.identifier)
+        table = with_roles(self._tables.open(runtime.identifier), Role, "optimizing")
         defaults = dict(catalog.properties)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
@@ -336,7 +334,7 @@ class TableService:
         """The table's id, 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
         known = self._known(identifier)
         if not known.table_id:
-            self._format.load(self._find_catalog(identifier.catalog), identifier)
+            self._tables.open(identifier)
         return known.table_id
 
     def min_plan_interval(self, runtime: TableRuntime) -> timedelta | None:
@@ -346,7 +344,7 @@ class TableService:
     def _config(self, runtime: TableRuntime) -> OptimizingConfig:
         """The table's configuration as last seen; Amoro's defaults while it is malformed or its catalog unknown."""
         try:
-            defaults = dict(self._find_catalog(runtime.identifier.catalog).properties)
+            defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
             return parse_config(effective_properties(defaults, runtime.properties))
         except (TableRefused, CatalogNotFound):
             return OptimizingConfig()

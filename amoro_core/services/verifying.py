@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
 from amoro_core.files.io import FileAccess
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.formats.port import Readable, Role, with_roles
+from amoro_core.formats.tables import Tables
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
@@ -27,9 +27,8 @@ _MAX_PROBLEMS = 100
 class VerifyingService:
     """Compares snapshots of tables."""
 
-    def __init__(self, tables_of: TableFormat, find_catalog: Callable[[str], CatalogConfig], digest: Digest) -> None:
-        self._format = tables_of
-        self._find_catalog = find_catalog
+    def __init__(self, tables_of: Tables, digest: Digest) -> None:
+        self._tables = tables_of
         self._digest = digest
 
     def verify(
@@ -41,7 +40,7 @@ class VerifyingService:
         read is a problem of the verification, no error. Raises TableNotFound, SnapshotNotFound, InvalidArgument,
         TableRefused, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest), AttemptAbandoned.
         """
-        table = self._format.load(self._find_catalog(identifier.catalog), identifier)
+        table = with_roles(self._tables.open(identifier), (Role.READ,), "verifying")
         table.refuse_unsupported(for_commit=False)
         head = table.facts.snapshot_id
         if head is None:
@@ -61,7 +60,7 @@ class VerifyingService:
         return Verification(selection, comparisons, len(files), len(scan.dangling), tuple(dict.fromkeys(problems)))
 
     def _compare(
-        self, table: OpenTable, span: Span, problems: list[str], is_cancelled: Callable[[], bool]
+        self, table: Readable, span: Span, problems: list[str], is_cancelled: Callable[[], bool]
     ) -> Comparison:
         scans = _scanned(table, span.before), _scanned(table, span.after)
         keys = [{_rows_of(file) for file in scan.files} for scan in scans]
@@ -92,7 +91,7 @@ class VerifyingService:
 
     def _read(
         self,
-        table: OpenTable,
+        table: Readable,
         context: TableContext,
         files: Sequence[ScannedFile],
         problems: list[str],
@@ -109,7 +108,7 @@ class VerifyingService:
         return digest
 
 
-def _scanned(table: OpenTable, snapshot_id: int) -> TableScan:
+def _scanned(table: Readable, snapshot_id: int) -> TableScan:
     found = table.scan_of(snapshot_id)
     if found is None:
         raise IllegalState(f"snapshot {snapshot_id} is no longer known", hint="Run it again.")

@@ -422,6 +422,12 @@ def name_roles_of_tokens(db: Connection) -> None:
     db.execute("ALTER TABLE access_token_with_role RENAME TO access_token")
 
 
+def keep_formats_of_tables(db: Connection) -> None:
+    """The format that a table was seen with; those of before were all Iceberg's."""
+    db.execute("ALTER TABLE table_runtime ADD COLUMN format TEXT NOT NULL DEFAULT ''")
+    db.execute("UPDATE table_runtime SET format = 'iceberg' WHERE table_uuid <> ''")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -439,4 +445,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_evidence,
     remember_who_ended_tasks,
     name_roles_of_tokens,
+    keep_formats_of_tables,
 )

@@ -60,6 +60,7 @@ _COLUMNS = (
     "refresh_at_ms",
     "health_json",
     "evaluated_config",
+    "format",
 )
 _INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json", "table_name"))
 _INSERT = insert_into("table_runtime", _COLUMNS)
@@ -309,6 +310,7 @@ def _to_row(runtime: TableRuntime) -> Row:
         "properties_json": to_json(dict(runtime.properties)),
         "summary_json": to_json(asdict(runtime.summary)),
         "evaluated_config": runtime.evaluated_config,
+        "format": runtime.format,
         "scanned_at_ms": to_ms_or_none(runtime.scanned_at),
         "refresh_at_ms": to_ms_or_none(runtime.refresh_at),
         "health_json": None if runtime.health is None else to_json(asdict(runtime.health)),
@@ -345,6 +347,7 @@ def _from_row(row: Row) -> TableRuntime:
         properties=json.loads(row["properties_json"]),
         summary=FileSummary(**json.loads(row["summary_json"])),
         evaluated_config=row["evaluated_config"],
+        format=row["format"],
         scanned_at=from_ms_or_none(row["scanned_at_ms"]),
         refresh_at=from_ms_or_none(row["refresh_at_ms"]),
         health=None if row["health_json"] is None else HealthParts(**json.loads(row["health_json"])),

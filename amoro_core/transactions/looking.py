@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import TableRefused
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import AnyTable
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
@@ -30,7 +30,7 @@ class Judged:
 class Seen:
     """What one look at a table said."""
 
-    table: OpenTable
+    table: AnyTable
     config: OptimizingConfig
     defaults: Mapping[str, str]  # of its catalog
     left_alone: str | None
@@ -56,6 +56,7 @@ def as_seen(before: TableRuntime, seen: Seen, found: Judged | None, now: datetim
         snapshot_id=facts.snapshot_id,
         metadata_location=facts.metadata_location,
         properties=dict(facts.properties),
+        format=facts.format,
         refreshed_at=now,
     )
     if found is not None and runtime.status not in BUSY:

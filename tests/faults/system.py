@@ -10,6 +10,7 @@ from typing import Self
 from amoro_core.actions.known import Actions
 from amoro_core.errors import AmoroError
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.tables import Formats, Tables
 from amoro_core.model.processes import (
     CatalogConfig,
     CommitAttempt,
@@ -44,21 +45,19 @@ class System:
         self._home, self._catalog = home, catalog
         self.store = Store.open(home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
-        tables_of, find, nothing = IcebergFormat(), self._find, lambda: None
+        tables_of, nothing = Tables(Formats([IcebergFormat()]), self._find), lambda: None
         self.commits_due: list[str] = []
-        self.tables = TableService(self.store, tables_of, find, now)
-        self.planning = PlanningService(
-            self.store, tables_of, find, Actions().of, now, work_planned=nothing, changed=nothing
-        )
+        self.tables = TableService(self.store, tables_of, now)
+        self.planning = PlanningService(self.store, tables_of, Actions().of, now, work_planned=nothing, changed=nothing)
         signals = Signals(
             work_planned=nothing,
             commit_due=lambda process_id, _: self.commits_due.append(process_id),
             left_over=lambda process_id, _: self._clean_up(process_id),
             changed=nothing,
         )
-        self.optimizing = OptimizingService(self.store, tables_of, find, now, signals)
+        self.optimizing = OptimizingService(self.store, tables_of, now, signals)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
-        self.committing = CommittingService(self.store, tables_of, find, Actions().of, now, nothing)
+        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)
         ).optimizer.optimizer_id

@@ -10,7 +10,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.port import OpenTable
+from amoro_core.formats.port import AnyTable
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -37,7 +37,7 @@ def filled(catalog: Catalog) -> Table:
     return table
 
 
-def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[OpenTable, StagedCommit]:
+def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[AnyTable, StagedCommit]:
     """The rewrite validated and staged through the port."""
     found = IcebergFormat().load(config, TABLE)
     head = found.head(plan.snapshot_id)
@@ -46,7 +46,7 @@ def staged(config: CatalogConfig, plan: PlanRecord) -> tuple[OpenTable, StagedCo
     return found, found.stage(head, content, {"amoro.process-id": plan.process_id})
 
 
-def traced(found: OpenTable, attempt: StagedCommit) -> Trace:
+def traced(found: AnyTable, attempt: StagedCommit) -> Trace:
     return found.trace(SnapshotAdded(attempt.snapshot_id, attempt.parent_snapshot_id, attempt.sequence_number))
 
 

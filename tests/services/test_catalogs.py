@@ -70,7 +70,7 @@ def test_settings_allow_locations_for_every_kind_of_catalog(world: World) -> Non
         return CatalogRules(name, (f"s3://{name}",), strict_locations=True)
 
     theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
-    catalogs = CatalogService(world.store, world.tables_of, lambda: [theirs], masked, rules)
+    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], masked, rules)
     own = world.catalogs.get("cat")
     assert catalogs.get("theirs") == replace(theirs, allowed_locations=("s3://theirs",), strict_locations=True)
     assert catalogs.get("cat") == replace(own, allowed_locations=("s3://cat",), strict_locations=True)
@@ -96,7 +96,7 @@ def test_an_unknown_catalog_can_neither_be_changed_nor_removed(world: World) -> 
 
 def test_a_catalog_of_pyiceberg_can_neither_be_changed_nor_removed(world: World) -> None:
     theirs = CatalogConfig("theirs", (("type", "rest"),), origin="pyiceberg")
-    catalogs = CatalogService(world.store, world.tables_of, lambda: [theirs], masked)
+    catalogs = CatalogService(world.store, world.formats, lambda: [theirs], masked)
     for call in (lambda: catalogs.update("theirs", CatalogChange({"a": "b"})), lambda: catalogs.remove("theirs")):
         with pytest.raises(InvalidArgument, match="'theirs' is defined in pyiceberg's own configuration"):
             call()

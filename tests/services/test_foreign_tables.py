@@ -47,7 +47,7 @@ def test_every_entry_refuses_a_change_store_and_looking_stays(world: World, cata
     runtime = world.tables.refresh(world.table().table_id)
     assert runtime is not None
     assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "format")
-    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.data_files == 3
     assert inspection.files(TABLE, Window(10)).files.total == 3
     assert inspection.snapshots(TABLE, ALL).total == 3
@@ -67,7 +67,7 @@ def test_every_entry_refuses_a_store_that_only_its_files_tell_of(
     [(reason, message)] = refusals(world)
     assert reason == "format"
     assert message.startswith("4 of 4 data files are named as those of Amoro's Mixed format, such as file://")
-    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.data_files == 4
     assert inspection.files(TABLE, Window(10)).files.total == 4
 

@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import InvalidArgument, TableNotFound, TableRefused
+from amoro_core.formats.tables import Tables
 from amoro_core.model.config import EffectiveProperty, Enabled, Origin
 from amoro_core.model.paging import Page, Window
 from amoro_core.model.processes import CatalogConfig, ProcessStatus
@@ -23,7 +24,7 @@ TEN = Window(10)
 
 @pytest.fixture
 def inspection(world: World) -> InspectionService:
-    return InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    return InspectionService(world.store, world.tables_of, lambda: world.now)
 
 
 def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspection: InspectionService) -> None:
@@ -98,7 +99,7 @@ def test_a_table_that_does_not_exist_is_not_found(inspection: InspectionService)
 
 def test_snapshots_are_listed_newest_first_with_the_process_that_made_them(world: World, catalog: SqlCatalog) -> None:
     table = writer.make_table(catalog, "db.t", SCHEMA)
-    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.snapshots(TABLE, TEN) == Page((), 0)
     for number in range(2):
         writer.append(table, [row(number)])
@@ -124,10 +125,10 @@ def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: Sq
         (("type", "hadoop"), ("warehouse", (tmp_path / "lake").as_uri())),
         allowed_locations=(table.location(),),
     )
-    inspection = InspectionService(world.store, world.tables_of, lambda _: config, lambda: world.now)
+    inspection = InspectionService(world.store, Tables(world.formats, lambda _: config), lambda: world.now)
     evaluation = inspection.health(parse_table("files.db.t"))
     assert (evaluation.summary.data_files, evaluation.health) == (3, inspection_of(world).health(TABLE).health)
 
 
 def inspection_of(world: World) -> InspectionService:
-    return InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    return InspectionService(world.store, world.tables_of, lambda: world.now)

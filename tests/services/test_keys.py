@@ -41,10 +41,10 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
         with pytest.raises(TableRefused, match="compares column ratio of the type double") as refused:
             enter()
         assert refused.value.reason == "equality-ids"
-    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.equality_delete_files == 1
     assert inspection.files(TABLE, Window(10)).files.total == 4
-    verified = VerifyingService(world.tables_of, world.catalogs.get, _digest).verify(TABLE, None, None, lambda: False)
+    verified = VerifyingService(world.tables_of, _digest).verify(TABLE, None, None, lambda: False)
     assert (verified.files, verified.problems) == (4, ())
 
 
@@ -104,7 +104,7 @@ def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_rece
     receipt = world.optimizing.find_process(process).process.receipt
     assert receipt is not None
     assert receipt.disputed_deletes == disputed
-    verified = VerifyingService(world.tables_of, world.catalogs.get, _digest).verify(TABLE, None, None, lambda: False)
+    verified = VerifyingService(world.tables_of, _digest).verify(TABLE, None, None, lambda: False)
     assert verified.is_sound
     assert [one.disputed_deletes for one in verified.comparisons] == [disputed]
 

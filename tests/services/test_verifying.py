@@ -25,7 +25,7 @@ TABLE = parse_table("cat.db.t")
 
 @pytest.fixture
 def verifying(world: World) -> VerifyingService:
-    return VerifyingService(world.tables_of, world.catalogs.get, _digest)
+    return VerifyingService(world.tables_of, _digest)
 
 
 def verify(service: VerifyingService, before: int | None = None, after: int | None = None) -> Verification:

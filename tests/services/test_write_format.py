@@ -69,7 +69,7 @@ def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
         "Set the table's property self-optimizing.write-format to parquet: its files are then rewritten as Parquet,"
         " while its writers go on as write.format.default says.",
     )
-    inspection = InspectionService(world.store, world.tables_of, world.catalogs.get, lambda: world.now)
+    inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.data_files == 3
 
 

@@ -10,6 +10,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.actions.known import Actions
 from amoro_core.files.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
 from amoro_core.model.rewrite import RewriteOutput
@@ -25,7 +26,7 @@ from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
-from amoro_core.store import tasks
+from amoro_core.store import tables, tasks
 from amoro_core.store.database import Store
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.work import as_result, rewrite_input
@@ -57,22 +58,23 @@ class World:
 
     def _open(self) -> None:
         self.store = Store.open(self.home / "amoro.db")
-        tables_of = self.tables_of = IcebergFormat()
+        formats = self.formats = Formats([IcebergFormat()])
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
-        self.catalogs = CatalogService(self.store, tables_of, list, masked)
-        find = self.catalogs.get
-        self.tables = TableService(self.store, tables_of, find, clock)
+        self.catalogs = CatalogService(self.store, formats, list, masked)
+        known = lambda name: self.store.read(lambda db: tables.find(db, name))  # noqa: E731
+        tables_of = self.tables_of = Tables(formats, self.catalogs.get, known)
+        self.tables = TableService(self.store, tables_of, clock)
         signals = Signals(self._work, self._commit_due, self._left_over, self._changed)
         self.planning = PlanningService(
-            self.store, tables_of, find, Actions().of, clock, work_planned=self._work, changed=self._changed
+            self.store, tables_of, Actions().of, clock, work_planned=self._work, changed=self._changed
         )
-        self.optimizing = OptimizingService(self.store, tables_of, find, clock, signals)
+        self.optimizing = OptimizingService(self.store, tables_of, clock, signals)
         self.optimizers = OptimizerService(
             self.store, clock, lambda: self.seconds, self.optimizing.adopt, timedelta(seconds=60)
         )
         self.groups = GroupService(self.store, clock)
         self.blockers = BlockerService(self.store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(self.store, tables_of, find, Actions().of, clock, self._changed)
+        self.committing = CommittingService(self.store, tables_of, Actions().of, clock, self._changed)
 
     def close(self) -> None:
         self.store.close()

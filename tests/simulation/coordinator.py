@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from amoro_core.actions.known import Actions
+from amoro_core.formats.tables import Formats, Tables
 from amoro_core.loops.coordinator import CoordinatorLoops
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.tables import TABLE_FORMATS
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
@@ -22,16 +24,16 @@ from amoro_core.services.optimizers import OptimizerService, Registered
 from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
-from amoro_core.store import groups
+from amoro_core.store import groups, tables
 from amoro_core.store.database import Connection, Store
-from tests.simulation.port import LakeFormat
+from tests.simulation.lake_format import LakeFormat
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)
 CLOSE = timedelta(minutes=10)
 HEARTBEAT = timedelta(seconds=60)
 GROUPS = ("default", "other")
-CATALOG = CatalogConfig("cat", ())
+CATALOG = CatalogConfig("cat", ((TABLE_FORMATS, LakeFormat.name),))
 
 
 class Died(BaseException):
@@ -109,8 +111,10 @@ class Coordinator:
         self.jobs: list[tuple[str, Callable[[], object]]] = []
         self.mortal = MortalStore(self.file, at)
         store: Store = self.mortal  # type: ignore[assignment]
-        self.catalogs = CatalogService(store, lake, lambda: [CATALOG], dict)
-        self.tables = TableService(store, lake, self._catalog, clock)
+        formats = Formats([lake])
+        self.catalogs = CatalogService(store, formats, lambda: [CATALOG], dict)
+        tables_of = Tables(formats, self._catalog, lambda name: store.read(lambda db: tables.find(db, name)))
+        self.tables = TableService(store, tables_of, clock)
         signals = Signals(
             work_planned=lambda: None,
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
@@ -118,13 +122,13 @@ class Coordinator:
             changed=lambda: None,
         )
         self.planning = PlanningService(
-            store, lake, self._catalog, Actions().of, clock, work_planned=lambda: None, changed=lambda: None
+            store, tables_of, Actions().of, clock, work_planned=lambda: None, changed=lambda: None
         )
-        self.optimizing = OptimizingService(store, lake, self._catalog, clock, signals)
+        self.optimizing = OptimizingService(store, tables_of, clock, signals)
         self.optimizers = OptimizerService(store, clock, monotonic, self.optimizing.adopt, HEARTBEAT)
         self.groups = GroupService(store, clock)
         self.blockers = BlockerService(store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(store, lake, self._catalog, Actions().of, clock, lambda: None)
+        self.committing = CommittingService(store, tables_of, Actions().of, clock, lambda: None)
         self.loops = CoordinatorLoops(
             self.catalogs,
             self.tables,

@@ -29,7 +29,7 @@ from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, 
 from tests.simulation.hands import Hand, Unanswered, Work
 from tests.simulation.invariants import Watch
 from tests.simulation.lake import Lake, LakeTable
-from tests.simulation.port import LakeFormat, unavailable
+from tests.simulation.lake_format import LakeFormat, unavailable
 
 T = TypeVar("T")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)

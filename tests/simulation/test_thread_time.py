@@ -17,7 +17,7 @@ from amoro_core.store import processes, tables, tasks
 from tests.model.conftest import quick_directory
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.lake import Lake
-from tests.simulation.port import LakeFormat
+from tests.simulation.lake_format import LakeFormat
 from tests.simulation.simulation import START
 from tests.store import builders
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
+from amoro_core.formats.port import Role
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload
@@ -23,6 +24,8 @@ At = Callable[[str], None]
 class LakeFormat:
     """A kind of tables that live in memory."""
 
+    name = "lake"
+
     def __init__(self, lake: Lake, at: At) -> None:
         self._lake = lake
         self._at = at
@@ -32,6 +35,9 @@ class LakeFormat:
 
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
         return None
+
+    def read_site(self, name: str, content: str) -> SiteFile:
+        raise NotImplementedError("nobody here configures a catalog by files")
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         self._at("list")
@@ -54,6 +60,8 @@ class LakeFormat:
 class LakeTableAtOnce:
     """One table as loaded at one moment; `head` and `trace` look anew."""
 
+    roles = frozenset(Role)
+
     def __init__(self, lake: Lake, at: At, table: LakeTable) -> None:
         self._lake = lake
         self._at = at
@@ -73,15 +81,9 @@ class LakeTableAtOnce:
             snapshot_id=head.snapshot_id if head else None,
             sequence_number=head.sequence_number if head else 0,
             properties=self._properties,
+            format=LakeFormat.name,
+            last_column_id=1,
         )
-
-    @property
-    def schema_id(self) -> int:
-        return 0
-
-    @property
-    def last_column_id(self) -> int:
-        return 1
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
         return None

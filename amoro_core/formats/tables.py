@@ -1,0 +1,113 @@
+"""From a name to an open table: its catalog is found, and the one of the catalog's formats that it has."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from amoro_core.errors import CatalogMisconfigured, TableNotFound, TableRefused
+from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
+
+
+class Formats:
+    """The installed formats; of each catalog those that its property `table-formats` names, Iceberg without it."""
+
+    def __init__(self, formats: Iterable[TableFormat]) -> None:
+        self._known: Mapping[str, TableFormat] = {format.name: format for format in formats}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the installed formats are called."""
+        return tuple(self._known)
+
+    def check(self, catalog: CatalogConfig) -> None:
+        """Raise CatalogUnavailable when the catalog does not work as configured for any of its formats."""
+        for format in self._of(catalog):
+            format.check(catalog)
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        """Why nothing can be committed through the catalog, in no format; None when it can."""
+        refusals = [format.commits_refused(catalog) for format in self._of(catalog)]
+        return None if None in refusals else refusals[0]
+
+    def read_site(self, name: str, content: str) -> SiteFile:
+        """A configuration file of Hive or Hadoop with the catalog's properties that it stands for.
+
+        Raises InvalidArgument.
+        """
+        return self._known[ICEBERG].read_site(name, content)
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
+        return sorted({found for format in self._of(catalog) for found in format.list_tables(catalog)})
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
+        """The table, of the first format that knows it; `first` is tried before the others.
+
+        Raises TableNotFound only when every format of the catalog said that the table does not exist, and
+        TableRefused("format") when it is there and of none of them.
+        """
+        foreign: TableRefused | None = None
+        missing: TableNotFound | None = None
+        for format in sorted(self._of(catalog), key=lambda format: format.name != first):
+            try:
+                return format.load(catalog, identifier)
+            except TableRefused as error:
+                if error.reason != "format":
+                    raise
+                foreign = foreign or error
+            except TableNotFound as error:
+                missing = missing or error
+        raise foreign or missing or _misconfigured(catalog, "names no format")
+
+    def _of(self, catalog: CatalogConfig) -> list[TableFormat]:
+        """The catalog's formats, in its order. Raises CatalogMisconfigured for one that is not installed."""
+        said = dict(catalog.properties).get(TABLE_FORMATS, ICEBERG)
+        names = list(dict.fromkeys(name for part in said.split(",") if (name := part.strip().lower())))
+        if not names:
+            raise _misconfigured(catalog, "names no format")
+        for name in names:
+            if name not in self._known:
+                raise _misconfigured(catalog, f"names {name!r}, which is not installed; known: {', '.join(self.names)}")
+        return [self._known[name] for name in names]
+
+
+class Tables:
+    """Every table of every catalog, by its name alone."""
+
+    def __init__(
+        self,
+        formats: Formats,
+        find_catalog: Callable[[str], CatalogConfig],
+        find_known: Callable[[TableIdentifier], TableRuntime | None] = lambda identifier: None,
+    ) -> None:
+        """`find_known` gives what is kept about a table: it keeps the format that stands there."""
+        self.formats = formats
+        self.catalog = find_catalog
+        self._find_known = find_known
+
+    def open(self, identifier: TableIdentifier) -> OpenTable:
+        """The table as it is now.
+
+        Raises CatalogNotFound, CatalogUnavailable; TableNotFound only when the catalog said that it does not exist;
+        TableRefused("format") when the catalog has it in no format that it names, and TableRefused("another-format")
+        when the table that is known turns up in another format than its own.
+        """
+        known = self._find_known(identifier)
+        kept = known.format if known else ""
+        table = self.formats.load(self.catalog(identifier.catalog), identifier, kept)
+        facts = table.facts
+        if known and kept and facts.format != kept and facts.uuid == known.uuid:
+            raise TableRefused(
+                f"{identifier} is known as a table of the format {kept} and turns up as one of the format "
+                f"{facts.format}, under the same id {facts.uuid}",
+                reason="another-format",
+                hint=f"Check {TABLE_FORMATS} of catalog {identifier.catalog}, and who else writes the table.",
+            )
+        return table
+
+
+def _misconfigured(catalog: CatalogConfig, what: str) -> CatalogMisconfigured:
+    return CatalogMisconfigured(
+        f"catalog {catalog.name}: {TABLE_FORMATS} {what}",
+        hint="Name installed formats, with commas between them; a package plugs another one in where this runs.",
+    )

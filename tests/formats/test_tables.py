@@ -1,0 +1,152 @@
+"""From names to open tables: which of a catalog's formats has a table, and what a table keeps."""
+
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from amoro_core.errors import AmoroError, CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
+from amoro_core.formats.port import OpenTable, Role, TableFormat, with_roles
+from amoro_core.formats.tables import Formats, Tables
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableFacts, TableIdentifier, TableRuntime
+from amoro_core.transactions.listing import new_table
+
+TABLE = TableIdentifier("cat", ("db",), "t")
+ELSEWHERE = TableRefused("it is a view", reason="format")
+MISSING = TableNotFound("there is none")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    facts: TableFacts
+    roles: frozenset[Role] = frozenset({Role.READ})
+
+
+@dataclass
+class Fake:
+    """A format of which each table answers as the test says."""
+
+    name: str
+    answer: AmoroError | str = field(default_factory=lambda: MISSING)  # the uuid of its table
+    listed: tuple[TableIdentifier, ...] = ()
+    refusal: str | None = None
+    asked: int = 0
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
+        self.asked += 1
+        if isinstance(self.answer, AmoroError):
+            raise self.answer
+        facts = TableFacts(identifier, self.answer, 1, "", "", None, 0, {}, format=self.name)
+        return cast(OpenTable, Loaded(facts))
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        return list(self.listed)
+
+    def commits_refused(self, catalog: CatalogConfig) -> str | None:
+        return self.refusal
+
+
+def formats(*fakes: Fake) -> Formats:
+    return Formats([cast(TableFormat, fake) for fake in fakes])
+
+
+def catalog(said: str | None = None) -> CatalogConfig:
+    return CatalogConfig("cat", () if said is None else (("table-formats", said),))
+
+
+def known(format: str, uuid: str) -> TableRuntime:
+    return replace(new_table(TABLE, datetime(2026, 1, 1, tzinfo=UTC)), format=format, uuid=uuid)
+
+
+def test_a_catalog_that_says_nothing_has_tables_of_iceberg_alone() -> None:
+    ours, other = Fake("iceberg", "u1"), Fake("paimon", "u2")
+    assert formats(other, ours).load(catalog(), TABLE).facts.format == "iceberg"
+    assert (ours.asked, other.asked) == (1, 0)
+
+
+def test_formats_are_tried_in_the_order_of_the_catalog_until_one_has_the_table() -> None:
+    first, second, third = Fake("mixed", ELSEWHERE), Fake("iceberg", MISSING), Fake("paimon", "u")
+    found = formats(second, third, first).load(catalog("MIXED, iceberg,paimon, mixed"), TABLE)
+    assert (found.facts.format, first.asked, second.asked) == ("paimon", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "raised"),
+    [
+        (MISSING, MISSING, TableNotFound),
+        (MISSING, ELSEWHERE, TableRefused),  # there is something of the name: its runtime must not be disposed
+        (ELSEWHERE, MISSING, TableRefused),
+        (MISSING, CatalogUnavailable("no answer"), CatalogUnavailable),
+        (CatalogUnavailable("no answer"), MISSING, CatalogUnavailable),
+        (TableRefused("it is encrypted", reason="encryption"), "u", TableRefused),
+    ],
+)
+def test_a_table_is_not_found_only_when_every_format_says_so(
+    first: AmoroError, second: AmoroError | str, raised: type[AmoroError]
+) -> None:
+    both = formats(Fake("a", first), Fake("b", second))
+    with pytest.raises(raised) as error:
+        both.load(catalog("a,b"), TABLE)
+    assert error.type is raised
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("iceberg,hudi", r"table-formats names 'hudi', which is not installed; known: iceberg"),
+        (" , ", r"table-formats names no format"),
+    ],
+)
+def test_a_catalog_with_a_format_that_is_not_installed_is_not_listed_at_all(said: str, message: str) -> None:
+    ours = formats(Fake("iceberg", MISSING))
+    for ask in (ours.list_tables, ours.commits_refused, lambda catalog: ours.load(catalog, TABLE)):
+        with pytest.raises(CatalogMisconfigured, match=message):
+            ask(catalog(said))
+
+
+def test_the_tables_of_all_formats_are_listed_in_order_each_once() -> None:
+    names = [replace(TABLE, name=name) for name in "abc"]
+    both = formats(Fake("x", listed=(names[0], names[2])), Fake("y", listed=(names[0], names[1])))
+    assert both.list_tables(catalog("x,y")) == names
+
+
+def test_a_catalog_takes_commits_when_one_of_its_formats_does() -> None:
+    one, other = Fake("x", refusal="no compare and set"), Fake("y", refusal="read only")
+    assert formats(one, other).commits_refused(catalog("x,y")) == "no compare and set"
+    other.refusal = None
+    assert formats(one, other).commits_refused(catalog("x,y")) is None
+
+
+def test_a_known_table_is_asked_for_in_its_own_format_first() -> None:
+    first, own = Fake("x", "u"), Fake("y", "u")
+    tables = Tables(formats(first, own), lambda name: catalog("x,y"), lambda identifier: known("y", "u"))
+    assert tables.open(TABLE).facts.format == "y"
+    assert (first.asked, own.asked) == (0, 1)
+
+
+def test_a_known_table_that_turns_up_in_another_format_under_its_id_is_refused_by_name() -> None:
+    tables = Tables(formats(Fake("x", "u"), Fake("y")), lambda name: catalog("x,y"), lambda identifier: known("y", "u"))
+    with pytest.raises(
+        TableRefused, match=r"cat\.db\.t is known as a table of the format y .* format x, under"
+    ) as told:
+        tables.open(TABLE)
+    assert told.value.reason == "another-format"
+
+
+@pytest.mark.parametrize("before", [known("y", "another table"), known("", ""), known("", "u"), None])
+def test_another_table_of_the_name_may_have_another_format(before: TableRuntime | None) -> None:
+    tables = Tables(formats(Fake("x", "u")), lambda name: catalog("x"), lambda identifier: before)
+    assert tables.open(TABLE).facts.format == "x"
+
+
+def test_work_that_needs_what_a_format_lacks_is_refused_with_all_names() -> None:
+    table = formats(Fake("paimon", "u")).load(catalog("paimon"), TABLE)
+    assert with_roles(table, (Role.READ,), "reading") is table
+    with pytest.raises(TableRefused) as told:
+        with_roles(table, Role, "the action minor")
+    assert told.value.reason == "format"
+    assert told.value.message == (
+        "cat.db.t has the format paimon, which lacks what the action minor needs: commit, maintain, rewrite"
+    )
