@@ -24,7 +24,7 @@ from amoro_cli.commands import (
 )
 from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
 from amoro_cli.launcher import Launcher
-from amoro_cli.mistakes import as_ours, refuse_undecodable
+from amoro_cli.mistakes import as_ours, refuse_empty, refuse_undecodable
 from amoro_cli.session import (
     AddressOption,
     CaFileOption,
@@ -41,13 +41,11 @@ from amoro_cli.session import (
 from amoro_cli.streams import Streams, tell
 from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable
 from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import cut, printable
+from amoro_core.model.texts import LONGEST_MESSAGE, cut, printable
 
 #: What typer raises for wrong arguments; it exports only this child of it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
-#: Of a message and of a hint, in bytes: what a coordinator says was cut by itself.
-_LONGEST = 4_000
 
 
 def _register_table(app: typer.Typer) -> None:
@@ -124,6 +122,7 @@ def _ended(launcher: Launcher, arguments: list[str]) -> int:
     """The exit status of the command, whose error was told. Raises what writing to stdout does."""
     try:
         refuse_undecodable(arguments)
+        refuse_empty(arguments)
         status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
         if status == _INTERRUPTED:  # typer's own way of telling of Ctrl-C
             raise KeyboardInterrupt
@@ -182,7 +181,7 @@ def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _explain(error: AmoroError) -> None:
-    message, hint = cut(error.message, _LONGEST), cut(error.hint or error.remedy, _LONGEST)
+    message, hint = cut(error.message, LONGEST_MESSAGE), cut(error.hint or error.remedy, LONGEST_MESSAGE)
     lines = [f"Error: {message} [{error.code}]", f"Hint: {hint}"]
     tell("\n".join(map(printable, lines)))
 

@@ -17,6 +17,18 @@ def refuse_undecodable(arguments: Sequence[str]) -> None:
             raise InvalidArgument(f"{argument!r} is not UTF-8", hint="Write names and paths in UTF-8.")
 
 
+def refuse_empty(arguments: Sequence[str]) -> None:
+    """Raise InvalidArgument for an argument without text, as an unset variable in quotes leaves it: what is given
+    counts, and nothing would."""
+    for before, argument in zip(("", *arguments), arguments, strict=False):
+        name, equals, value = argument.partition("=")
+        if not argument:
+            what = f"the value of {before}" if before.startswith("-") and "=" not in before else "an argument"
+            raise InvalidArgument(f"{what} is empty", hint="Give it a value, or leave it out.")
+        if name.startswith("--") and equals and not value:
+            raise InvalidArgument(f"the value of {name} is empty", hint="Give it a value, or leave it out.")
+
+
 def as_ours(error: Exception) -> AmoroError:
     """The error as one of ours: what the system says about a file is ordinary, anything else is a fault of ours."""
     if isinstance(error, OSError) and error.strerror:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from amoro_cli.output import is_live
-from amoro_cli.quantities import format_bytes, format_count, format_duration
+from amoro_cli.quantities import format_bytes, format_duration, many
 from amoro_cli.streams import tell
 from amoro_core.model.texts import printable
 
@@ -156,4 +156,4 @@ def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) ->
     if process.input_bytes and sizes:
         words += f", {format_bytes(process.input_bytes_done)} of {format_bytes(process.input_bytes)}"
     hands = process.busy_optimizers
-    return f"{words}, {format_count(hands)} optimizer{'' if hands == 1 else 's'}" if busy and hands else words
+    return f"{words}, {many(hands, 'optimizer')}" if busy and hands else words

@@ -28,6 +28,11 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def many(count: int, noun: str) -> str:
+    """So many of them, as "1 file" or "1,054 files"."""
+    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
+
+
 def from_ms(milliseconds: int) -> datetime | None:
     """The time so many milliseconds after the epoch; 0 means never."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None

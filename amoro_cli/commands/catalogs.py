@@ -160,8 +160,12 @@ def read_sites(paths: Sequence[Path]) -> dict[str, str]:
             raise InvalidArgument(f"Two files are named {path.name}", hint="A catalog keeps one file of each name.")
         try:
             files[path.name] = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"{path} can't be read: {error}") from error
+        except OSError as error:
+            raise InvalidArgument(
+                f"{path} can't be read: {error.strerror}", hint="Check its name and rights."
+            ) from error
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"{path} is not UTF-8", hint="Name a file of text.") from error
     return files
 
 

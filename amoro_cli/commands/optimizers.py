@@ -223,7 +223,7 @@ def list_optimizers(
 
     def ask(client: "AdminClient") -> Look:
         found = client.list_optimizers(group, window(limit, after))
-        return Look(optimizer_list(found, Arrangement(sort_by, columns)))
+        return Look(optimizer_list(found, Arrangement(sort_by, columns), group))
 
     show_watched(session, ask, output, watch, interval)
 

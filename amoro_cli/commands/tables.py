@@ -67,7 +67,8 @@ def list_tables(
 
     def ask(client: "AdminClient") -> Look:
         found = client.list_tables(catalog, status or "", group, window(limit, after))
-        return Look(table_list(found, Arrangement(sort_by, columns)))
+        some = bool(catalog or status or group or after)
+        return Look(table_list(found, Arrangement(sort_by, columns), of_some=some))
 
     show_watched(session, ask, output, watch, interval)
 

@@ -8,7 +8,7 @@ from amoro_cli.encoding import encode
 from amoro_cli.outcomes import Outcome, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_duration
+from amoro_cli.quantities import format_bytes, format_count, format_duration, many
 from amoro_cli.ranking import cost_of, gain_of
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import table_detail, table_list
@@ -154,8 +154,8 @@ def _why(outcome: Outcome[Any]) -> str:
 
 def _count(outcomes: Sequence[Outcome[Any]]) -> str:
     kinds = Counter(_words(outcome.word) for outcome in outcomes)
-    many = f"{format_count(len(outcomes))} table{'' if len(outcomes) == 1 else 's'}"
-    return f"{many}: {', '.join(f'{format_count(count)} {word}' for word, count in kinds.most_common())}"
+    told = ", ".join(f"{format_count(count)} {word}" for word, count in kinds.most_common())
+    return f"{many(len(outcomes), 'table')}: {told}"
 
 
 def _words(word: str) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.tables import health
 
 if TYPE_CHECKING:
@@ -65,10 +65,10 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
         blocks.append(Grid(_HEADER, rows, _NUMBERS, indent=2, spare=("DELETES", "SIZE"), elastic="WHY"))
     if skipped and not explain:
         reasons = Counter(partition.reason for partition in skipped).most_common()
-        blocks.extend(f"  skipped {_partitions(count)}: {reason}" for reason, count in reasons[:3])
+        blocks.extend(f"  skipped {many(count, 'partition')}: {reason}" for reason, count in reasons[:3])
         if len(reasons) > 3:
             blocks.append(
-                f"  and {_partitions(sum(count for _, count in reasons[3:]))} for other reasons: see --explain"
+                f"  and {many(sum(count for _, count in reasons[3:]), 'partition')} for other reasons: see --explain"
             )
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
@@ -83,9 +83,9 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
 
 def _title(plan: "pb.Plan", chosen: int) -> list[str]:
     snapshot = f"main@{plan.snapshot_id}" if plan.snapshot_id else "no snapshot"
-    work = f"{chosen} of {_partitions(len(plan.partitions))} to be rewritten"
+    work = f"{chosen} of {many(len(plan.partitions), 'partition')} to be rewritten"
     kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
-    tasks = f"  {format_count(plan.tasks)} task{'s' if plan.tasks != 1 else ''}" if plan.type else ""
+    tasks = f"  {many(plan.tasks, 'task')}" if plan.type else ""
     title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
     return [title, f"  {kind}"] if kind else [title]
 
@@ -105,7 +105,3 @@ def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:
 def _deletes(partition: "pb.PlannedPartition") -> str:
     kinds = ((partition.equality_delete_files, "eq"), (partition.position_delete_files, "pos"))
     return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"
-
-
-def _partitions(count: int) -> str:
-    return f"{format_count(count)} partition{'' if count == 1 else 's'}"

@@ -8,7 +8,7 @@ from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time
+from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
@@ -106,8 +106,7 @@ def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | N
 
 
 def planned_line(plan: "pb.Plan", process_id: str) -> str:
-    tasks = f"{format_count(plan.tasks)} task{'' if plan.tasks == 1 else 's'}"
-    return f"{process_id}  planned {plan.type} optimizing of {plan.table}, {tasks}: {plan.reason}"
+    return f"{process_id}  planned {plan.type} optimizing of {plan.table}, {many(plan.tasks, 'task')}: {plan.reason}"
 
 
 def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
@@ -136,7 +135,8 @@ def undo(process: "pb.Process") -> str:
     """How the commit can be taken back, while it can."""
     receipt = process.receipt
     if not receipt.revertible:
-        return f"not by a rollback: snapshot {receipt.snapshot_id} is no longer the table's head"
+        why = "is no longer the table's head, or the catalog does not answer"
+        return f"not by a rollback: snapshot {receipt.snapshot_id} {why}"
     table = parse_table(process.table)
     catalog = table.catalog if re.fullmatch(r"[A-Za-z_]\w*", table.catalog) else f"`{table.catalog}`"
     name = str(replace(table, catalog="c")).removeprefix("c.")

@@ -8,7 +8,7 @@ from amoro_cli.launcher import Finding, Package
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Grid, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.lists import list_document
 
 if TYPE_CHECKING:
@@ -85,14 +85,16 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
 
 def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
     """Schema amoro.removed/v1: `name`, `tables` that are forgotten with it."""
-    tables = f"{format_count(removed.tables)} table{'' if removed.tables == 1 else 's'}"
-    text = f"Catalog {removed.name} is removed; {tables} forgotten, none touched."
+    text = f"Catalog {removed.name} is removed; {many(removed.tables, 'table')} forgotten, none touched."
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
-def optimizer_list(part: "Part[pb.Optimizer]", arrangement: Arrangement = AS_EVER) -> Document:
-    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`."""
-    nothing = "No optimizers are registered. Start one with: amoro optimizer run"
+def optimizer_list(part: "Part[pb.Optimizer]", arrangement: Arrangement = AS_EVER, group: str = "") -> Document:
+    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of that group only, where it is named."""
+    of_group = f" --group {group}" if group else ""
+    nothing = (
+        f"No optimizers are registered{' in the group' if group else ''}. Start one with: amoro optimizer run{of_group}"
+    )
     return list_document("amoro.optimizers/v1", OPTIMIZERS, part, arrangement, lambda item: item.optimizer_id, nothing)
 
 
@@ -113,8 +115,7 @@ def optimizer_detail(optimizer: "pb.Optimizer") -> Document:
 
 def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
     """Schema amoro.released/v1: `optimizer_id`, `tasks` that it held."""
-    tasks = f"{format_count(released.tasks)} task{'' if released.tasks == 1 else 's'}"
-    text = f"Optimizer {released.optimizer_id} is released; {tasks} planned again."
+    text = f"Optimizer {released.optimizer_id} is released; {many(released.tasks, 'task')} planned again."
     return Document("amoro.released/v1", encode(released), (released.optimizer_id,), (text,))
 
 

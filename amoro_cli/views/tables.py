@@ -6,7 +6,7 @@ from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_time
+from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.blockers import blocked
 from amoro_cli.views.lists import list_document
 from amoro_core.model.commits import PROCESS_ID
@@ -100,18 +100,19 @@ SNAPSHOTS: "Listing[pb.Snapshot]" = Listing(
 )
 
 
-def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER) -> Document:
-    """Schema amoro.tables/v1: `tables`, `total`, `next`."""
+def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
+    """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: of tables that are asked for."""
     nothing = (
-        "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
-        "`amoro catalog add` adds one."
+        "None of the tables that are known is such a one."
+        if of_some
+        else "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
+        "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one."
     )
     return list_document("amoro.tables/v1", TABLES, part, arrangement, lambda table: table.table, nothing)
 
 
 def table_detail(table: "pb.Table") -> Document:
     """Schema amoro.table/v1: the fields of the table."""
-    files = table.files
     status = f"{table.status} since {format_time(table.status_since_ms)}" if table.status_since_ms else table.status
     pairs = (
         ("table", table.table),
@@ -120,11 +121,7 @@ def table_detail(table: "pb.Table") -> Document:
         *blocked(table.blockers),
         ("health", health(table.health_score)),
         *_health_parts(table),
-        ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
-        ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
-        ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
-        ("deletes", _deletes(table)),
-        ("records", f"{format_count(files.records)}, deletes not subtracted"),
+        *(_figures(table) if table.health_score >= 0 else ()),
         ("group", table.group),
         *((("optimizers", f"none: {table.no_optimizer}"),) if table.no_optimizer else ()),
         ("last optimized", format_time(table.last_optimized_ms)),
@@ -132,9 +129,9 @@ def table_detail(table: "pb.Table") -> Document:
         *((("next try", format_time(table.retry_at_ms)),) if table.retry_at_ms else ()),
         *((("process", table.process_id),) if table.process_id else ()),
         ("evaluated", format_time(table.evaluated_ms)),
-        ("format", f"Iceberg, version {table.format_version}"),
-        ("location", table.location),
-        ("uuid", table.table_uuid),
+        ("format", f"Iceberg, version {table.format_version}" if table.format_version else "not known"),
+        ("location", table.location or "-"),
+        ("uuid", table.table_uuid or "-"),
     )
     return Document("amoro.table/v1", encode(table), (table.table,), (Pairs(pairs),))
 
@@ -142,15 +139,15 @@ def table_detail(table: "pb.Table") -> Document:
 def table_health(answer: "pb.TableHealth") -> Document:
     """Schema amoro.health/v1: `table`, `health_score`, the points of its three parts, `files`, `reason`."""
     files = answer.files
-    small = f"{format_count(files.fragment_files)} fragments, {format_count(files.undersized_files)} undersized"
+    small = f"{many(files.fragment_files, 'fragment')}, {format_count(files.undersized_files)} undersized"
     share, largest = f"{answer.fragmentation:.0%}", format_bytes(answer.fragment_bytes)
     pairs = (
         ("table", answer.table),
         ("health", f"{health(answer.health_score)}, as Amoro scores it"),
         ("fragmentation", f"{share} by count: {fragments(files)}, {largest} or less"),
-        ("small files", f"{answer.small_files}/40: {small} of {format_count(files.data_files)} files"),
-        ("equality deletes", f"{answer.equality_deletes}/40: {format_count(files.equality_delete_files)} files"),
-        ("position deletes", f"{answer.position_deletes}/20: {format_count(files.position_delete_files)} files"),
+        ("small files", f"{answer.small_files}/40: {small} of {many(files.data_files, 'file')}"),
+        ("equality deletes", f"{answer.equality_deletes}/40: {many(files.equality_delete_files, 'file')}"),
+        ("position deletes", f"{answer.position_deletes}/20: {many(files.position_delete_files, 'file')}"),
         ("weight", f"{_weight(answer.weight)}: {_charged(answer)}"),
         ("evaluation", answer.reason),
     )
@@ -159,7 +156,8 @@ def table_health(answer: "pb.TableHealth") -> Document:
 
 
 def fragments(files: "pb.FileSummary") -> str:
-    return f"{format_count(files.fragment_files)} of {format_count(files.data_files)} data files are fragments"
+    verb = "is a fragment" if files.fragment_files == 1 else "are fragments"
+    return f"{format_count(files.fragment_files)} of {many(files.data_files, 'data file')} {verb}"
 
 
 def _charged(answer: "pb.TableHealth") -> str:
@@ -174,7 +172,8 @@ def _weight(weight: float) -> str:
 
 
 def _is_many_in_little(answer: "pb.TableHealth") -> bool:
-    return answer.fragmentation > 0.5 and answer.health_score > 80 and answer.weight < 0.5
+    several = answer.files.fragment_files > 1
+    return several and answer.fragmentation > 0.5 and answer.health_score > 80 and answer.weight < 0.5
 
 
 def table_files(
@@ -195,6 +194,18 @@ def table_snapshots(table: str, part: "Part[pb.Snapshot]", arrangement: Arrangem
         lambda snapshot: str(snapshot.snapshot_id),
         "No snapshots.",
         before={"table": table},
+    )
+
+
+def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
+    """What is known of a table that was evaluated."""
+    files = table.files
+    return (
+        ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
+        ("files", f"{format_count(files.data_files)}, {format_bytes(files.data_bytes)}"),
+        ("small", f"{fragments(files)}, {format_count(files.undersized_files)} undersized"),
+        ("deletes", _deletes(table)),
+        ("records", f"{format_count(files.records)}, deletes not subtracted"),
     )
 
 

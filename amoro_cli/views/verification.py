@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.quantities import format_count
+from amoro_cli.quantities import format_count, many
 from amoro_cli.views.plans import disputed_deletes
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ def verification_document(found: "pb.Verification") -> Document:
     if found.other_snapshots:
         listed = ", ".join(map(str, found.other_snapshots))
         blocks.append(
-            f"Not compared, since others changed rows there: {_many(len(found.other_snapshots), 'snapshot')} {listed}"
+            f"Not compared, since others changed rows there: {many(len(found.other_snapshots), 'snapshot')} {listed}"
         )
     blocks += [f"✗ {problem}" for problem in found.problems]
     if not found.problems:
         blocks.append(
             f"files  all {format_count(found.files)} of snapshot {found.snapshot_id} exist with their sizes, "
-            f"{_many(found.dangling_deletes, 'dangling delete')}"
+            f"{many(found.dangling_deletes, 'dangling delete')}"
         )
     if found.comparisons:
         blocks.append(_verdict(found))
@@ -48,11 +48,12 @@ def _comparison(item: "pb.Comparison") -> "list[Block]":
         rows = tuple(_row(partition) for partition in shown)
         blocks.append(Grid(_HEADER, rows, _NUMBERS, indent=2, spare=_SPARE, elastic="PARTITION"))
     if len(equal) > _SHOWN:
-        blocks.append(f"  and {_many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
+        blocks.append(f"  and {many(len(equal) - _SHOWN, 'equal partition')}: see -o json")
     if item.disputed_deletes:
         blocks.append(f"  {disputed_deletes(item.disputed_deletes, 'show')}")
     if item.files_in_both:
-        blocks.append(f"  {format_count(item.files_in_both)} more data files are in both, with the same deletes")
+        verb = "is" if item.files_in_both == 1 else "are"
+        blocks.append(f"  {many(item.files_in_both, 'more data file')} {verb} in both, with the same deletes")
     return blocks
 
 
@@ -74,7 +75,3 @@ def _verdict(found: "pb.Verification") -> str:
     if all(item.equal for item in found.comparisons):
         return f"rows   {format_count(before)} = {format_count(after)} ✓ none was lost, added or changed"
     return f"rows   {format_count(before)} before, {format_count(after)} after ✗ they differ"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"

@@ -24,6 +24,7 @@ def printable(text: str) -> str:
     return "".join(repr(char)[1:-1] if category(char) in _UNSEEN else char for char in text)
 
 
+LONGEST_MESSAGE = 4096  # bytes of an error's sentence, on the wire and on a terminal: it is cut once
 LONGEST_NAME = 255  # characters: what databases of catalogs hold, too
 NAMES = f"Use letters, digits, _ and -, at most {LONGEST_NAME} characters."
 

@@ -8,12 +8,11 @@ from amoro_core import errors
 from amoro_core.errors import AmoroError
 from amoro_core.events import get_logger
 from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import cut
+from amoro_core.model.texts import LONGEST_MESSAGE, cut
 
 log = get_logger("amoro.rpc")
 
 #: Bytes on the wire. Clients take 8 kB of trailing metadata in all, and hear of nothing but that where there is more.
-_LONGEST_MESSAGE = 4096
 _LONGEST_HINT = 1024
 
 #: The status of an error is that of its nearest class in this table.
@@ -54,7 +53,7 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseExceptio
         )
     await context.abort(
         status_of(error),
-        cut(error.message, _LONGEST_MESSAGE),
+        cut(error.message, LONGEST_MESSAGE),
         (
             ("amoro-code", error.code),
             ("amoro-exit", str(error.exit_status)),

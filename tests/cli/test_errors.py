@@ -93,7 +93,7 @@ def test_an_interrupt_ends_with_130(bare_cli: Cli, launcher: FakeLauncher) -> No
     assert bare_cli("up").status == 130
 
 
-@pytest.mark.parametrize("name", ["orders", "a..b", "a.b.c.", "", "a b.c.d", "a.`b.c"])
+@pytest.mark.parametrize("name", ["orders", "a..b", "a.b.c.", "a b.c.d", "a.`b.c"])
 def test_a_name_that_no_table_has_is_wrong_usage(cli: Cli, admin: FakeAdmin, name: str) -> None:
     result = cli("optimize", name)
     assert (result.status, result.out) == (2, "")
@@ -232,6 +232,25 @@ def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launc
     )
     launcher.error = OSError(28, "No space left on device")
     assert bare_cli("up").err.startswith("Error: No space left on device [AMORO-1003]\nHint: Free some space")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (("plan", "a.b.c", "--where", ""), "the value of --where is empty"),
+        (("plan", "a.b.c", "--where="), "the value of --where is empty"),
+        (("--home", "", "table", "list"), "the value of --home is empty"),
+        (("table", "list", "-o", ""), "the value of -o is empty"),
+        (("table", "show", ""), "an argument is empty"),
+        (("table", "show", "--address=here:1", ""), "an argument is empty"),
+    ],
+)
+def test_an_argument_without_text_does_not_count_as_none_given(
+    cli: Cli, admin: FakeAdmin, arguments: tuple[str, ...], what: str
+) -> None:
+    told = cli(*arguments)
+    assert (told.status, told.err) == (2, f"Error: {what} [AMORO-2001]\nHint: Give it a value, or leave it out.\n")
+    assert admin.requests == []
 
 
 def test_an_argument_that_is_not_utf_8_is_wrong_usage(cli: Cli, admin: FakeAdmin) -> None:

@@ -7,6 +7,7 @@ from amoro_cli.quantities import (
     format_duration,
     format_time,
     iso_time,
+    many,
 )
 from amoro_core.model.quantities import parse_duration, parse_memory
 
@@ -72,6 +73,10 @@ def test_sizes_are_written_in_the_unit_that_suits_them(size: int, text: str) -> 
 )
 def test_durations_are_written_for_people(milliseconds: int, text: str) -> None:
     assert format_duration(milliseconds) == text
+
+
+def test_one_thing_is_not_several() -> None:
+    assert [many(count, "file") for count in (0, 1, 2, 1054)] == ["0 files", "1 file", "2 files", "1,054 files"]
 
 
 def test_times_are_in_utc_and_zero_is_never() -> None:

@@ -195,6 +195,9 @@ def test_optimizers_are_listed(cli: Cli, admin: FakeAdmin) -> None:
 def test_no_optimizers_are_said_with_the_way_to_one_and_yaml_has_an_empty_list(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListOptimizers", pb.ListOptimizersResponse())
     assert cli("optimizer", "list").out == "No optimizers are registered. Start one with: amoro optimizer run\n"
+    assert cli("optimizer", "list", "--group", "night").out == (
+        "No optimizers are registered in the group. Start one with: amoro optimizer run --group night\n"
+    )
     assert (
         cli("optimizer", "list", "-o", "yaml").out
         == "schema: amoro.optimizers/v1\noptimizers: []\ntotal: 0\nnext: null\n"
@@ -258,7 +261,11 @@ def test_configuration_files_are_uploaded_replaced_and_removed(cli: Cli, admin: 
 
 def test_a_file_that_cannot_be_read_or_stands_twice_is_wrong_usage(cli: Cli, tmp_path: Path) -> None:
     result = cli("catalog", "add", "sales", "--site", str(tmp_path / "none.xml"))
-    assert (result.status, "none.xml can't be read" in result.err) == (2, True)
+    said = f"Error: {tmp_path / 'none.xml'} can't be read: No such file or directory [AMORO-2001]\n"
+    assert (result.status, result.err.partition("Hint")[0]) == (2, said)
+    (tmp_path / "latin.xml").write_bytes(b"\xe9")
+    result = cli("catalog", "add", "sales", "--site", str(tmp_path / "latin.xml"))
+    assert (result.status, "latin.xml is not UTF-8" in result.err) == (2, True)
     for directory in ("a", "b"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "x.xml").write_text("<configuration/>")

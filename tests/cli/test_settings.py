@@ -77,6 +77,22 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
     assert (body["fragmentation"], body["weight"], body["full_weight_files"]) == (48 / 1054, 1.0, 12)
 
 
+def test_a_table_of_one_small_file_is_told_as_that(cli: Cli, admin: FakeAdmin) -> None:
+    answer = pb.TableHealth(
+        table="sales.db.orders", health_score=100, small_files=40, equality_deletes=40, position_deletes=20,
+        files=pb.FileSummary(data_files=1, fragment_files=1, equality_delete_files=1), reason="nothing to do",
+        fragmentation=1, fragment_bytes=16 * 2**20, target_bytes=96 * 2**20, full_weight_files=12,
+    )  # fmt: skip
+    admin.script("GetTableHealth", answer)
+    lines = cli("table", "health", "sales.db.orders").out.splitlines()
+    assert lines[2:5] == [
+        "fragmentation     100% by count: 1 of 1 data file is a fragment, 16 MB or less",
+        "small files       40/40: 1 fragment, 0 undersized of 1 file",
+        "equality deletes  40/40: 1 file",
+    ]
+    assert lines[-1] == "evaluation        nothing to do"
+
+
 def test_a_high_score_of_a_table_of_fragments_is_explained(cli: Cli, admin: FakeAdmin) -> None:
     answer = pb.TableHealth(
         table="sales.db.orders", health_score=100, small_files=40, equality_deletes=40, position_deletes=20,

@@ -87,9 +87,10 @@ def test_names_only_are_one_on_a_line(cli: Cli, admin: FakeAdmin) -> None:
 def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("ListTables", pb.ListTablesResponse())
     assert cli("table", "list").out == (
-        "No tables are known. `amoro up` finds those of all catalogs; `amoro catalog list` shows these, "
-        "`amoro catalog add` adds one.\n"
+        "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
+        "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one.\n"
     )
+    assert cli("table", "list", "--status", "refused").out == "None of the tables that are known is such a one.\n"
     assert cli("table", "list", "-o", "name").out == ""
     assert json.loads(cli("table", "list", "-o", "json").out) == EMPTY
 
@@ -122,6 +123,23 @@ def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeA
     result = cli("table", "show", "db.orders")
     assert (result.status, result.out, result.err) == (0, TABLE_TEXT, "")
     assert admin.asked("GetTable") == [pb.GetTableRequest(table="db.orders")]
+
+
+def test_of_a_table_that_could_not_be_evaluated_no_figures_are_told(cli: Cli, admin: FakeAdmin) -> None:
+    unseen = pb.Table(table="sales.db.orders", status="refused", status_reason="format: no", health_score=-1)
+    admin.script("GetTable", unseen)
+    assert cli("table", "show", "db.orders").out == (
+        "table           sales.db.orders\n"
+        "status          refused: format: no\n"
+        "optimized       no\n"
+        "health          not evaluated yet\n"
+        "group\n"
+        "last optimized  never\n"
+        "evaluated       never\n"
+        "format          not known\n"
+        "location        -\n"
+        "uuid            -\n"
+    )
 
 
 def test_a_property_that_is_not_known_is_said_with_what_may_have_been_meant(cli: Cli, admin: FakeAdmin) -> None:

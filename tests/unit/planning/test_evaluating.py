@@ -288,6 +288,11 @@ def test_request_that_finds_equality_deletes_never_says_that_there_are_none() ->
     assert said(evaluated(scan, config, requested=MINOR))[1] == (
         "nothing to do: no two fragments that fit together, no equality deletes"
     )
+    file = data("a", 110 * MIB)
+    carried = scan_of([file], [equality_delete("e", sequence_number=3), own_delete(file, sequence_number=3)])
+    assert said(evaluated(carried, requested=MINOR))[1] == (
+        "nothing to do: fewer than two fragments, 1 equality delete held by position deletes"
+    )
 
 
 def test_request_tells_deletes_that_dangle_from_none() -> None:
