@@ -14,7 +14,7 @@ from amoro_core.errors import AmoroError, Fenced, InvalidSettings, StoreFailed
 from amoro_core.events import get_logger
 from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests
-from amoro_core.loops.coordinator import CoordinatorLoops
+from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.loops.loop import Loop
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tokens import Role, hash_token
@@ -156,24 +156,14 @@ class Coordinator:
         self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.tokens, self.blockers, self.verifying = made.tokens, made.blockers, made.verifying
-        self._loops = CoordinatorLoops(
-            made.catalogs,
-            made.tables,
-            made.planning,
-            made.optimizing,
-            made.committing,
-            made.optimizers,
-            made.groups,
-            made.history,
-            made.blockers,
-            made.containers,
-            ack_timeout=settings.schedule_to_ack,
-            start_to_close=settings.start_to_close,
-            explore_interval=settings.explore_interval,
-            explore_threads=settings.explore_threads,
-            explore_queue=settings.explore_queue,
-            watch=watch,
+        limits = Limits(
+            settings.schedule_to_ack,
+            settings.start_to_close,
+            settings.explore_interval,
+            settings.explore_threads,
+            settings.explore_queue,
         )
+        self._loops = CoordinatorLoops(made, limits, watch=watch)
         self._metrics = self._open_metrics() if settings.metrics_port else None
         self._server = Server(
             settings.host,

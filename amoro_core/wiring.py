@@ -24,12 +24,12 @@ from amoro_core.model.secrets import Secret, masked
 from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
 from amoro_core.plugins import containers, scheduling_policies
-from amoro_core.scheduling.scaling import Hand
+from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.scheduling.staffing import Member, nobody_works
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.containers import ContainerService
+from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
@@ -113,12 +113,8 @@ class Services:
             store,
             utc_now,
             containers(home),
-            address=around.local_address,
-            token_file=home.absolute() / "enrolment.token",
-            heartbeat_interval=settings.heartbeat_interval,
-            hands=self._hands,
-            drain=self.optimizers.drain,
-            dismiss=self._dismiss,
+            Joining(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
+            Registrations(self._live, self.optimizers.drain, self._dismiss),
         )
         self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
         self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
@@ -148,10 +144,10 @@ class Services:
             return f"{error.message}: create it with amoro group create {group}"
         return nobody_works(group, container, members, kept)
 
-    def _hands(self) -> list[Hand]:
+    def _live(self) -> list[LiveOptimizer]:
         """Registered optimizers that were started as a resource."""
         return [
-            Hand(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
+            LiveOptimizer(optimizer.optimizer_id, resource_id, len(life.progress), optimizer.draining)
             for optimizer, life in self.optimizers.list_optimizers()
             if (resource_id := dict(optimizer.labels).get(RESOURCE_LABEL, ""))
         ]

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 from amoro_core.events import get_logger
 from amoro_core.loops.loop import Loop
@@ -34,58 +36,63 @@ SCALE_INTERVAL_S = 1.0
 SCALE_THREADS = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long the loops wait for others, and how much they do at a time."""
+
+    ack_timeout: timedelta
+    start_to_close: timedelta
+    explore_interval: timedelta
+    explore_threads: int
+    explore_queue: int  # tables of a catalog that wait for a refresh, at most
+
+
+class Services(Protocol):
+    """The services that the loops drive, by subject."""
+
+    catalogs: CatalogService
+    tables: TableService
+    planning: PlanningService
+    optimizing: OptimizingService
+    committing: CommittingService
+    optimizers: OptimizerService
+    groups: GroupService
+    history: HistoryService
+    blockers: BlockerService
+    containers: ContainerService
+
+
 class CoordinatorLoops:
     """All loops of a coordinator. `watch` False: only what was asked for explicitly is carried through."""
 
     def __init__(
         self,
-        catalogs: CatalogService,
-        tables: TableService,
-        planning: PlanningService,
-        optimizing: OptimizingService,
-        committing: CommittingService,
-        optimizers: OptimizerService,
-        groups: GroupService,
-        history: HistoryService,
-        blockers: BlockerService,
-        containers: ContainerService,
+        services: Services,
+        limits: Limits,
         *,
-        ack_timeout: timedelta,
-        start_to_close: timedelta,
-        explore_interval: timedelta,
-        explore_threads: int,
-        explore_queue: int,
         watch: bool,
         monotonic: Callable[[], float] = time.monotonic,
         workers: Workers = threads_of,
     ) -> None:
-        self._catalogs = catalogs
-        self._tables = tables
-        self._plans = planning
-        self._optimizing = optimizing
-        self._committing = committing
-        self._optimizers = optimizers
-        self._groups = groups
-        self._history = history
-        self._blockers = blockers
-        self._containers = containers
-        self._ack_timeout = ack_timeout
-        self._start_to_close = start_to_close
+        self._services = services
+        self._limits = limits
         self._monotonic = monotonic
-        self._exploring: KeyedPool[str] = KeyedPool("explore", explore_threads, self._explore_one, workers=workers)
+        self._exploring: KeyedPool[str] = KeyedPool(
+            "explore", limits.explore_threads, self._explore_one, workers=workers
+        )
         # Each catalog has threads of its own: one that is slow holds up no other.
         self._refreshing: LanedPool[int, str] = LanedPool(
-            "refresh", REFRESH_THREADS, self._refresh_one, explore_queue, workers
+            "refresh", REFRESH_THREADS, self._refresh_one, limits.explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
-        self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, committing.clean_up, workers=workers)
+        self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.committing.clean_up, workers=workers)
         # A container that is slow, such as spark-submit, holds up its group only.
-        self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, containers.keep, workers=workers)
+        self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, services.containers.keep, workers=workers)
         self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
-        self._explore = Loop("explore", self._explore_step, explore_interval.total_seconds())
+        self._explore = Loop("explore", self._explore_step, limits.explore_interval.total_seconds())
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
@@ -124,68 +131,68 @@ class CoordinatorLoops:
         self._cleaners.submit(process_id, catalog)
 
     def _explore_step(self) -> None:
-        for config in self._catalogs.list_catalogs():
+        for config in self._services.catalogs.list_catalogs():
             self._exploring.submit(config.name)
 
     def _explore_one(self, catalog: str) -> None:
-        if self._tables.explore(catalog).added:
+        if self._services.tables.explore(catalog).added:
             self._refresh.wake()
 
     def _refresh_step(self) -> None:
-        for table_id, catalog in self._tables.list_due():
+        for table_id, catalog in self._services.tables.list_due():
             self._refreshing.submit(table_id, catalog)
-        self._plan_pending(self._tables.list_pending())
+        self._plan_pending(self._services.tables.list_pending())
 
     def _refresh_one(self, table_id: int) -> None:
-        runtime = self._tables.refresh(table_id)
+        runtime = self._services.tables.refresh(table_id)
         if runtime is None:
             return
         if runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
         elif runtime.status in OPTIMIZING:
-            self._optimizing.cancel_unwanted(table_id)
+            self._services.optimizing.cancel_unwanted(table_id)
 
     def _plan_pending(self, pending: list[TableRuntime]) -> None:
         """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
-        blocked = self._blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
+        blocked = self._services.blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
         waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item)]
-        turns = self._groups.in_turn(waiting)
+        turns = self._services.groups.in_turn(waiting)
         self._planning.offer([(runtime.table_id, runtime.identifier.catalog) for runtime in turns])
 
     def _plan_one(self, table_id: int) -> None:
         self._planned_at_s[table_id] = self._monotonic()
-        self._plans.begin(table_id, trigger=EVALUATION)
+        self._services.planning.begin(table_id, trigger=EVALUATION)
 
     def _may_plan(self, runtime: TableRuntime) -> bool:
         """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""
         last_s = self._planned_at_s.get(runtime.table_id)
         if not runtime.enabled or last_s is None:
             return runtime.enabled
-        interval = self._tables.min_plan_interval(runtime)
+        interval = self._services.tables.min_plan_interval(runtime)
         return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
     def _commit_one(self, process_id: str) -> None:
         """Commit; where no refresh follows by the clock, the table is looked at, so that it is shown as it is now."""
-        status = self._committing.commit(process_id)
+        status = self._services.committing.commit(process_id)
         if not self._watch and status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
-            self._refresh_one(self._optimizing.find_process(process_id).process.table_id)
+            self._refresh_one(self._services.optimizing.find_process(process_id).process.table_id)
 
     def _commit_step(self) -> None:
-        for process_id, catalog in self._optimizing.list_committing():
+        for process_id, catalog in self._services.optimizing.list_committing():
             self.commit_due(process_id, catalog)
 
     def _trim_step(self) -> None:
-        self._history.trim()
-        self._blockers.trim()
+        self._services.history.trim()
+        self._services.blockers.trim()
 
     def _scale_step(self) -> None:
-        self._containers.close_orphans()
-        for group in self._containers.list_kept():
+        self._services.containers.close_orphans()
+        for group in self._services.containers.list_kept():
             self._scaling.submit(group)
 
     def _keep_step(self) -> None:
-        for optimizer_id in self._optimizers.silent():
+        for optimizer_id in self._services.optimizers.silent():
             log.warning("optimizer.lost", optimizer=optimizer_id)
-            self._optimizing.dismiss(optimizer_id, "its optimizer has not reported for too long", lost=True)
-            self._optimizers.forget(optimizer_id)
-        self._optimizing.sweep(self._monotonic(), self._ack_timeout, self._start_to_close)
+            self._services.optimizing.dismiss(optimizer_id, "its optimizer has not reported for too long", lost=True)
+            self._services.optimizers.forget(optimizer_id)
+        self._services.optimizing.sweep(self._monotonic(), self._limits.ack_timeout, self._limits.start_to_close)

@@ -16,7 +16,7 @@ LAST_WAIT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Target:
     """What a group is to have."""
 
     container: str
@@ -34,7 +34,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Hand:
+class LiveOptimizer:
     """A registered optimizer that says what resource it was started as."""
 
     optimizer_id: str
@@ -91,47 +91,47 @@ Action = Start | Note | Drain | Stop | Forget | Settle
 
 
 def decide(
-    wish: Wish | None,
+    target: Target | None,
     resources: Sequence[Resource],
-    hands: Iterable[Hand],
+    live: Iterable[LiveOptimizer],
     observed: Mapping[str, Observation],
     now: datetime,
 ) -> list[Action]:
-    """What is to be done about a group's instances now, in this order; `wish` None: the group is gone."""
-    by_resource = {hand.resource_id: hand for hand in hands}
+    """What is to be done about a group's instances now, in this order; `target` None: the group is gone."""
+    by_resource = {optimizer.resource_id: optimizer for optimizer in live}
     actions: list[Action] = []
     staying: list[Resource] = []
     for resource in resources:
-        hand = by_resource.get(resource.resource_id)
-        action = _each(resource, hand, observed.get(resource.resource_id), wish, now)
+        optimizer = by_resource.get(resource.resource_id)
+        action = _each(resource, optimizer, observed.get(resource.resource_id), target, now)
         if action is not None:
             actions.append(action)
         if not isinstance(action, Forget | Stop | Drain) and resource.state in _STAYING:
             staying.append(resource)
-    wanted = 0 if wish is None else wish.instances
-    fitting = [resource for resource in staying if wish is not None and resource.container == wish.container]
+    wanted = 0 if target is None else target.instances
+    fitting = [resource for resource in staying if target is not None and resource.container == target.container]
     actions += [_leave(item, by_resource.get(item.resource_id)) for item in staying if item not in fitting]
     surplus = max(0, len(fitting) - wanted)
     newest_first = sorted(fitting, key=lambda item: (item.started_at, item.resource_id), reverse=True)
     chosen = sorted(newest_first, key=lambda item: _cost(by_resource.get(item.resource_id)))[:surplus]
     actions += [_leave(item, by_resource.get(item.resource_id)) for item in chosen]
-    if wish is None:
+    if target is None:
         return actions
-    if wish.scaling.failed_starts and any(_is_settled(item, by_resource, now) for item in fitting):
+    if target.scaling.failed_starts and any(_is_settled(item, by_resource, now) for item in fitting):
         actions.append(Settle())
     failed = any(isinstance(action, Stop | Forget) and action.failure for action in actions)
-    return [*actions, *([] if failed else _starts(wish, fitting, by_resource, now))]
+    return [*actions, *([] if failed else _starts(target, fitting, by_resource, now))]
 
 
-def orphans(known: Collection[str], hands: Iterable[Hand]) -> list[Drain]:
+def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
     """Optimizers that were started as a resource that nobody knows, as after a restored backup: they are to leave.
 
     Only ids as ours are: who starts optimizers by hand may give them any other.
     """
     return [
-        Drain(hand.optimizer_id, hand.resource_id)
-        for hand in hands
-        if not hand.is_draining and hand.resource_id not in known and is_resource_id(hand.resource_id)
+        Drain(optimizer.optimizer_id, optimizer.resource_id)
+        for optimizer in live
+        if not optimizer.is_draining and optimizer.resource_id not in known and is_resource_id(optimizer.resource_id)
     ]
 
 
@@ -145,64 +145,74 @@ _STAYING = (ResourceState.STARTING, ResourceState.RUNNING)
 
 
 def _each(
-    resource: Resource, hand: Hand | None, observed: Observation | None, wish: Wish | None, now: datetime
+    resource: Resource,
+    optimizer: LiveOptimizer | None,
+    observed: Observation | None,
+    target: Target | None,
+    now: datetime,
 ) -> Action | None:
     """What an instance's own state asks for, whatever the others do."""
-    config = ScalingConfig() if wish is None else wish.config
+    config = ScalingConfig() if target is None else target.config
     age = now - resource.since
     if observed is not None and observed.liveness is Liveness.ENDED:
-        return Forget(resource.resource_id, hand.optimizer_id if hand else "", _failure(resource, observed, now))
+        return Forget(
+            resource.resource_id, optimizer.optimizer_id if optimizer else "", _failure(resource, observed, now)
+        )
     match resource.state:
-        case ResourceState.STARTING | ResourceState.RUNNING if hand is not None and hand.is_draining:
+        case ResourceState.STARTING | ResourceState.RUNNING if optimizer is not None and optimizer.is_draining:
             # Somebody drained it by hand.
-            return Drain(hand.optimizer_id, resource.resource_id)
-        case ResourceState.STARTING if hand is not None:
+            return Drain(optimizer.optimizer_id, resource.resource_id)
+        case ResourceState.STARTING if optimizer is not None:
             return Note(resource.resource_id, ResourceState.RUNNING)
         case ResourceState.STARTING if age > config.start_timeout:
             said = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
             return Stop(resource.resource_id, True, said)
-        case ResourceState.RUNNING if hand is None:
+        case ResourceState.RUNNING if optimizer is None:
             # It is not heard of any more: it has the time of a start to register anew.
             return Note(resource.resource_id, ResourceState.STARTING)
         case ResourceState.DRAINING if age > config.drain_timeout:
             return Stop(resource.resource_id, True)
-        case ResourceState.DRAINING if hand is not None and not hand.is_draining:
+        case ResourceState.DRAINING if optimizer is not None and not optimizer.is_draining:
             # It has registered anew, or only after it was told to leave.
-            return Drain(hand.optimizer_id, resource.resource_id)
+            return Drain(optimizer.optimizer_id, resource.resource_id)
         case ResourceState.STOPPING if age > STOP_AGAIN:
             return Stop(resource.resource_id, True)
     return None
 
 
 def _failure(resource: Resource, observed: Observation, now: datetime) -> str:
-    """Why the end of the instance is a failed start; empty when it was wished, or came after a while of work."""
+    """Why the end of the instance is a failed start; empty when it was wanted, or came after a while of work."""
     has_begun = resource.state is ResourceState.STARTING
     is_short = resource.state is ResourceState.RUNNING and now - resource.since < SETTLED
     return (observed.detail or "it has ended") if has_begun or is_short else ""
 
 
-def _leave(resource: Resource, hand: Hand | None) -> Drain | Stop:
-    return Stop(resource.resource_id, False) if hand is None else Drain(hand.optimizer_id, resource.resource_id)
+def _leave(resource: Resource, optimizer: LiveOptimizer | None) -> Drain | Stop:
+    return (
+        Stop(resource.resource_id, False) if optimizer is None else Drain(optimizer.optimizer_id, resource.resource_id)
+    )
 
 
-def _cost(hand: Hand | None) -> int:
+def _cost(optimizer: LiveOptimizer | None) -> int:
     """What is lost with the instance: nothing before it is registered, else what it runs."""
-    return -1 if hand is None else hand.running
+    return -1 if optimizer is None else optimizer.running
 
 
-def _is_settled(resource: Resource, hands: Mapping[str, Hand], now: datetime) -> bool:
-    is_running = resource.state is ResourceState.RUNNING and resource.resource_id in hands
+def _is_settled(resource: Resource, live: Mapping[str, LiveOptimizer], now: datetime) -> bool:
+    is_running = resource.state is ResourceState.RUNNING and resource.resource_id in live
     return is_running and now - resource.since >= SETTLED
 
 
-def _starts(wish: Wish, fitting: Sequence[Resource], hands: Mapping[str, Hand], now: datetime) -> list[Start]:
-    missing = max(0, wish.instances - len(fitting))
-    if not wish.scaling.failed_starts:
+def _starts(
+    target: Target, fitting: Sequence[Resource], live: Mapping[str, LiveOptimizer], now: datetime
+) -> list[Start]:
+    missing = max(0, target.instances - len(fitting))
+    if not target.scaling.failed_starts:
         return [Start()] * missing
-    is_early = wish.scaling.retry_at is not None and now < wish.scaling.retry_at
-    is_trying = any(item.resource_id not in hands for item in fitting)
+    is_early = target.scaling.retry_at is not None and now < target.scaling.retry_at
+    is_trying = any(item.resource_id not in live for item in fitting)
     # After a failure one is tried at a time.
-    return [] if wish.has_given_up or is_early or is_trying else [Start()] * min(1, missing)
+    return [] if target.has_given_up or is_early or is_trying else [Start()] * min(1, missing)
 
 
 def is_resource_id(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -36,12 +36,12 @@ from amoro_core.scheduling.scaling import (
     Action,
     Drain,
     Forget,
-    Hand,
+    LiveOptimizer,
     Note,
     Settle,
     Start,
     Stop,
-    Wish,
+    Target,
     decide,
     failed,
     is_resource_id,
@@ -60,36 +60,41 @@ DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
 MAX_LOG_LINES = 10_000
 
 
-class ContainerService:
-    """Keeps the instances of each group.
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What an instance is told so that its optimizer joins the coordinator."""
 
-    `hands` tells the registered optimizers that were started as a resource; `drain` tells one of them to leave;
-    `dismiss` ends the registration of one whose process has ended.
-    """
+    address: Callable[[], str]
+    token_file: Path
+    heartbeat_interval: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Registrations:
+    """The registered optimizers that were started as a resource, and what is done with one of them."""
+
+    live: Callable[[], Iterable[LiveOptimizer]]
+    drain: Callable[[str], object]  # tells it to leave
+    dismiss: Callable[[str], object]  # ends the registration of one whose process has ended
+
+
+class ContainerService:
+    """Keeps the instances of each group."""
 
     def __init__(
         self,
         store: Store,
         clock: Callable[[], datetime],
         containers: Mapping[str, Container],
-        *,
-        address: Callable[[], str],
-        token_file: Path,
-        heartbeat_interval: timedelta,
-        hands: Callable[[], Iterable[Hand]],
-        drain: Callable[[str], object],
-        dismiss: Callable[[str], object],
+        joining: Joining,
+        registrations: Registrations,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._clock = clock
         self._containers = containers
-        self._address = address
-        self._token_file = token_file
-        self._heartbeat_interval = heartbeat_interval
-        self._hands = hands
-        self._drain = drain
-        self._dismiss = dismiss
+        self._joining = joining
+        self._registrations = registrations
         self._monotonic = monotonic
         self._observed: dict[str, tuple[float, Observation]] = {}
 
@@ -132,17 +137,17 @@ class ContainerService:
 
     def find(self, name: str) -> InstancesView:
         """Raises GroupNotFound."""
-        hands = {hand.resource_id: hand.optimizer_id for hand in self._hands()}
+        live = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._registrations.live()}
 
         def look(db: Connection) -> InstancesView:
-            wish = _wish(groups.get(db, name), resources.get_scaling(db, name))
+            target = _target(groups.get(db, name), resources.get_scaling(db, name))
             return InstancesView(
-                wish.instances,
-                tuple(Instance(item, hands.get(item.resource_id, "")) for item in resources.list_resources(db, name)),
-                wish.scaling.failed_starts,
-                wish.scaling.retry_at,
-                wish.scaling.failure,
-                wish.has_given_up,
+                target.instances,
+                tuple(Instance(item, live.get(item.resource_id, "")) for item in resources.list_resources(db, name)),
+                target.scaling.failed_starts,
+                target.scaling.retry_at,
+                target.scaling.failure,
+                target.has_given_up,
             )
 
         return self._store.read(look)
@@ -189,7 +194,7 @@ class ContainerService:
             wanting = {
                 group.name
                 for group in groups.list_groups(db)
-                if group.container != EXTERNAL and _wish(group, resources.get_scaling(db, group.name)).instances
+                if group.container != EXTERNAL and _target(group, resources.get_scaling(db, group.name)).instances
             }
             return wanting | {item.group for item in resources.list_resources(db)}
 
@@ -197,20 +202,20 @@ class ContainerService:
 
     def close_orphans(self) -> None:
         """Let optimizers leave that were started as a resource which the store does not know."""
-        hands = list(self._hands())  # before the resources: each is written down before it is started
-        if not hands:
+        live = list(self._registrations.live())  # before the resources: each is written down before it is started
+        if not live:
             return
         known = {item.resource_id for item in self._store.read(resources.list_resources)}
-        for orphan in orphans(known, hands):
+        for orphan in orphans(known, live):
             log.warning("optimizer.orphaned", optimizer=orphan.optimizer_id, resource=orphan.resource_id)
-            self._drain(orphan.optimizer_id)
+            self._registrations.drain(orphan.optimizer_id)
 
     def keep(self, name: str) -> None:
         """Look at the group's instances, and do what is to be done; an action that fails holds up no other."""
         owned = self._store.read(lambda db: resources.list_resources(db, name))
         observed = {item.resource_id: self._observe(item) for item in owned}
-        wish, owned = self._store.read(lambda db: (_find_wish(db, name), resources.list_resources(db, name)))
-        for action in decide(wish, owned, self._hands(), observed, self._clock()):
+        target, owned = self._store.read(lambda db: (_find_target(db, name), resources.list_resources(db, name)))
+        for action in decide(target, owned, self._registrations.live(), observed, self._clock()):
             try:
                 self._carry_out(name, action)
             except AmoroError as error:
@@ -224,14 +229,14 @@ class ContainerService:
                 self._enter(resource_id, state)
             case Drain(optimizer_id, resource_id):
                 log.info("resource.draining", group=group, resource=resource_id, optimizer=optimizer_id)
-                self._drain(optimizer_id)
+                self._registrations.drain(optimizer_id)
                 self._enter(resource_id, ResourceState.DRAINING)
             case Stop(resource_id, by_force, failure):
                 self._stop(group, resource_id, by_force, failure)
             case Forget(resource_id, optimizer_id, failure):
                 log.info("resource.ended", group=group, resource=resource_id, failure=failure)
                 if optimizer_id:
-                    self._dismiss(optimizer_id)
+                    self._registrations.dismiss(optimizer_id)
                 self._forget(group, resource_id, _with_log(failure, resource_id))
             case Settle():
                 self._store.write(lambda db: _scaled(db, group, failed_starts=0, retry_at=None, failure=""))
@@ -240,7 +245,7 @@ class ContainerService:
         """Raises OptimizerNotFound, InvalidArgument."""
         if len(wanted) < PREFIX_LENGTH:
             raise InvalidArgument(f"{wanted!r} is too short for an optimizer: give {PREFIX_LENGTH} characters or more")
-        optimizers = {hand.resource_id: hand.optimizer_id for hand in self._hands()}
+        optimizers = {optimizer.resource_id: optimizer.optimizer_id for optimizer in self._registrations.live()}
         found = [
             Instance(item, optimizers.get(item.resource_id, ""))
             for item in self._store.read(resources.list_resources)
@@ -305,11 +310,11 @@ class ContainerService:
         return Launch(
             resource_id=resource_id,
             group=group.name,
-            address=known.get(ADDRESS) or self._address(),
-            token_file=self._token_file,
+            address=known.get(ADDRESS) or self._joining.address(),
+            token_file=self._joining.token_file,
             threads=parse_scaling(group.properties).threads,
             memory_bytes=parse_group(group.properties).memory_per_thread or DEFAULT_MEMORY_BYTES,
-            heartbeat_interval=self._heartbeat_interval,
+            heartbeat_interval=self._joining.heartbeat_interval,
             properties=group.properties,
         )
 
@@ -376,13 +381,13 @@ def _with_log(failure: str, resource_id: str) -> str:
     return f"{failure} (amoro optimizer logs {resource_id})" if failure else ""
 
 
-def _find_wish(db: Connection, name: str) -> Wish | None:
+def _find_target(db: Connection, name: str) -> Target | None:
     group = groups.find(db, name)
-    return None if group is None else _wish(group, resources.get_scaling(db, name))
+    return None if group is None else _target(group, resources.get_scaling(db, name))
 
 
-def _wish(group: ResourceGroup, scaling: Scaling) -> Wish:
-    return Wish(group.container, scaling, parse_scaling(group.properties))
+def _target(group: ResourceGroup, scaling: Scaling) -> Target:
+    return Target(group.container, scaling, parse_scaling(group.properties))
 
 
 def _scaled(db: Connection, group: str, *, failed_starts: int, retry_at: datetime | None, failure: str) -> None:

@@ -13,8 +13,8 @@ from amoro_core.containers.external import ExternalContainer
 from amoro_core.errors import AmoroError, GroupNotFound, InvalidArgument, OptimizerNotFound
 from amoro_core.model.containers import Launch, Liveness, Observation, Resource, ResourceState
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.scheduling.scaling import Hand
-from amoro_core.services.containers import ContainerService
+from amoro_core.scheduling.scaling import LiveOptimizer
+from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.store import resources
 from tests.services.world import World
 
@@ -29,7 +29,7 @@ class Yard:
     launches = True
     status_interval_s = 5.0
     alive: dict[str, Launch] = field(default_factory=dict)
-    hands: list[Hand] = field(default_factory=list)
+    live: list[LiveOptimizer] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     broken: str = ""
 
@@ -60,7 +60,7 @@ class Yard:
 
     def dismiss(self, optimizer_id: str) -> None:
         self.done.append(f"dismiss {optimizer_id}")
-        self.hands = [hand for hand in self.hands if hand.optimizer_id != optimizer_id]
+        self.live = [optimizer for optimizer in self.live if optimizer.optimizer_id != optimizer_id]
 
     def asked(self) -> list[str]:
         """What was asked since the last time, without questions."""
@@ -73,12 +73,8 @@ def service(world: World, yard: Yard) -> ContainerService:
         world.store,
         lambda: world.now,
         {"external": ExternalContainer(world.home), "yard": yard},
-        address=lambda: "here:1",
-        token_file=Path("/token"),
-        heartbeat_interval=timedelta(seconds=10),
-        hands=lambda: yard.hands,
-        drain=yard.drain,
-        dismiss=yard.dismiss,
+        Joining(lambda: "here:1", Path("/token"), timedelta(seconds=10)),
+        Registrations(lambda: yard.live, yard.drain, yard.dismiss),
         monotonic=lambda: world.seconds,
     )
 
@@ -99,7 +95,7 @@ def states(containers: ContainerService) -> list[str]:
 
 
 def register(yard: Yard) -> None:
-    yard.hands = [Hand(f"o-{resource_id[-3:]}", resource_id) for resource_id in yard.alive]
+    yard.live = [LiveOptimizer(f"o-{resource_id[-3:]}", resource_id) for resource_id in yard.alive]
 
 
 def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: ContainerService) -> None:
@@ -113,16 +109,18 @@ def test_a_group_is_scaled_out_and_in(world: World, yard: Yard, containers: Cont
     register(yard)
     containers.keep("g")
     assert states(containers) == ["running", "running"]
-    assert {item.optimizer_id for item in containers.find("g").instances} == {hand.optimizer_id for hand in yard.hands}
+    assert {item.optimizer_id for item in containers.find("g").instances} == {
+        optimizer.optimizer_id for optimizer in yard.live
+    }
 
     containers.scale("g", 1)
     containers.keep("g")
     (drained,) = yard.asked()
-    assert drained in {f"drain {hand.optimizer_id}" for hand in yard.hands}
+    assert drained in {f"drain {optimizer.optimizer_id}" for optimizer in yard.live}
     assert sorted(states(containers)) == ["draining", "running"]
-    gone = next(hand for hand in yard.hands if f"drain {hand.optimizer_id}" == drained)
+    gone = next(optimizer for optimizer in yard.live if f"drain {optimizer.optimizer_id}" == drained)
     del yard.alive[gone.resource_id]
-    yard.hands.remove(gone)
+    yard.live.remove(gone)
     world.later(5)
     containers.keep("g")
     assert states(containers) == ["running"]
@@ -136,7 +134,7 @@ def test_an_instance_that_died_is_replaced_and_what_it_held_given_up(
     containers.keep("g")
     register(yard)
     containers.keep("g")
-    (held,) = yard.hands
+    (held,) = yard.live
     yard.alive.clear()
     world.later(60)
     containers.keep("g")
@@ -208,15 +206,15 @@ def test_instances_of_a_removed_group_are_closed_and_orphans_drained(
     containers.scale("g", 1)
     containers.keep("g")
     register(yard)
-    yard.hands.append(Hand("orphan", "01997a4c-0000-7000-8000-000000000001"))
+    yard.live.append(LiveOptimizer("orphan", "01997a4c-0000-7000-8000-000000000001"))
     containers.close_orphans()
     assert yard.asked() == ["drain orphan"]
     world.groups.remove("g")
     assert containers.list_kept() == ["g"]
     containers.keep("g")
-    assert yard.asked() == [f"drain {yard.hands[0].optimizer_id}"]
+    assert yard.asked() == [f"drain {yard.live[0].optimizer_id}"]
     yard.alive.clear()
-    yard.hands.clear()
+    yard.live.clear()
     world.later(5)
     containers.keep("g")
     assert containers.list_kept() == []
@@ -270,7 +268,7 @@ def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_aske
     containers.scale("g", 1)
     containers.keep("g")
     (resource_id,) = yard.alive
-    yard.hands = [Hand("optimizer-1", resource_id)]
+    yard.live = [LiveOptimizer("optimizer-1", resource_id)]
     yard.asked()
     for wanted in (resource_id, resource_id[:8], "optimizer-1", "optimi"):
         found = containers.find_instance(wanted)
@@ -283,7 +281,7 @@ def test_an_instance_is_found_by_its_id_or_its_optimizers_and_its_container_aske
         containers.find_instance("optimizer-2")
     containers.scale("g", 2)
     containers.keep("g")
-    yard.hands += [Hand("optimizer-2", other) for other in yard.alive if other != resource_id]
+    yard.live += [LiveOptimizer("optimizer-2", other) for other in yard.alive if other != resource_id]
     with pytest.raises(InvalidArgument, match="more than one optimizer begins with 'optimizer'"):
         containers.kill("optimizer")
     assert yard.asked() == []
@@ -296,14 +294,14 @@ def test_a_killed_instance_is_ended_by_force_and_replaced_and_what_it_held_given
     containers.keep("g")
     register(yard)
     containers.keep("g")
-    (hand,) = yard.hands
-    killed = containers.kill(hand.resource_id)
+    (optimizer,) = yard.live
+    killed = containers.kill(optimizer.resource_id)
     assert killed.instance.resource.state is ResourceState.STOPPING
     assert yard.asked() == ["stop handle-1 True"]
     yard.alive.clear()
     world.later(1)
     containers.keep("g")
-    assert yard.asked() == [f"dismiss {hand.optimizer_id}"]
+    assert yard.asked() == [f"dismiss {optimizer.optimizer_id}"]
     assert (states(containers), containers.find("g").failed_starts) == (["starting"], 0)
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from amoro_core.actions.known import Actions
 from amoro_core.formats.tables import Formats, Tables
-from amoro_core.loops.coordinator import CoordinatorLoops
+from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import TABLE_FORMATS
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.containers import ContainerService
+from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.optimizers import OptimizerService, Registered
@@ -87,12 +87,8 @@ def without_containers(store: Store, clock: Callable[[], datetime]) -> Container
         store,
         clock,
         {},
-        address=lambda: "",
-        token_file=Path(),
-        heartbeat_interval=HEARTBEAT,
-        hands=list,
-        drain=lambda optimizer_id: None,
-        dismiss=lambda optimizer_id: None,
+        Joining(str, Path(), HEARTBEAT),
+        Registrations(list, lambda optimizer_id: None, lambda optimizer_id: None),
     )
 
 
@@ -129,22 +125,11 @@ class Coordinator:
         self.groups = GroupService(store, clock)
         self.blockers = BlockerService(store, clock, timedelta(minutes=1))
         self.committing = CommittingService(store, tables_of, Actions().of, clock, lambda: None)
+        self.history = HistoryService(store, clock, timedelta(hours=1))
+        self.containers = without_containers(store, clock)
         self.loops = CoordinatorLoops(
-            self.catalogs,
-            self.tables,
-            self.planning,
-            self.optimizing,
-            self.committing,
-            self.optimizers,
-            self.groups,
-            HistoryService(store, clock, timedelta(hours=1)),
-            self.blockers,
-            without_containers(store, clock),
-            ack_timeout=ACK,
-            start_to_close=CLOSE,
-            explore_interval=timedelta(minutes=3),
-            explore_threads=2,
-            explore_queue=100,
+            self,
+            Limits(ACK, CLOSE, timedelta(minutes=3), explore_threads=2, explore_queue=100),
             watch=True,
             monotonic=monotonic,
             workers=lambda name, threads: Queue(self.jobs, name),
