@@ -13,7 +13,6 @@ from amoro_core.formats.tables import Formats, Tables
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.tables import TABLE_FORMATS
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.committing import CommittingService
@@ -33,7 +32,7 @@ ACK = timedelta(seconds=30)
 CLOSE = timedelta(minutes=10)
 HEARTBEAT = timedelta(seconds=60)
 GROUPS = ("default", "other")
-CATALOG = CatalogConfig("cat", ((TABLE_FORMATS, LakeFormat.name),))
+CATALOG = CatalogConfig("cat", ())
 
 
 class Died(BaseException):

@@ -13,7 +13,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteK
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig, SiteFile
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
@@ -22,9 +22,9 @@ At = Callable[[str], None]
 
 
 class LakeFormat:
-    """A kind of tables that live in memory."""
+    """A kind of tables that live in memory, in the place of Iceberg's."""
 
-    name = "lake"
+    name = ICEBERG
 
     def __init__(self, lake: Lake, at: At) -> None:
         self._lake = lake
@@ -81,7 +81,7 @@ class LakeTableAtOnce:
             snapshot_id=head.snapshot_id if head else None,
             sequence_number=head.sequence_number if head else 0,
             properties=self._properties,
-            format=LakeFormat.name,
+            format=ICEBERG,
             last_column_id=1,
         )
 
