@@ -17,12 +17,13 @@ from pathlib import Path
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import Place, running_endpoint
 from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.tables import Formats
 from amoro_core.health import coordinator_health
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests, limits
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.plugins import table_formats
 from amoro_core.rpc.tls import valid_until
 from amoro_core.settings import Settings
 from amoro_core.settings_sources import load_settings
@@ -160,13 +161,13 @@ def _name(item: CatalogConfig) -> str:
 
 
 def _catalog(item: CatalogConfig) -> Diagnosis:
-    tables = IcebergFormat()
+    formats = Formats(table_formats())
     name = _name(item)
     try:
-        tables.check(item)
+        formats.check(item)
     except AmoroError as error:
         return Diagnosis(name, False, error.message, error.hint or "Check its properties.")
-    refusal = tables.commits_refused(item)
+    refusal = formats.commits_refused(item)
     if refusal is not None:
         return Diagnosis(name, False, refusal, "Tables are shown, but not optimized there.")
     return Diagnosis(name, True, f"answers ({item.origin})")

@@ -1,16 +1,21 @@
 """What installed packages plug in, by entry point."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from amoro_core.actions.contract import Action
+from amoro_core.actions.known import GROUP as ACTION_GROUP
+from amoro_core.actions.known import Actions
 from amoro_core.containers.contract import Container, ContainerFactory
 from amoro_core.containers.external import ExternalContainer
 from amoro_core.containers.local import LocalContainer
 from amoro_core.containers.spark import SparkContainer
 from amoro_core.events import get_logger
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.formats.port import TableFormat
 from amoro_core.model.containers import EXTERNAL
 from amoro_core.scheduling.policy import POLICIES, Policy
 
@@ -18,6 +23,8 @@ from amoro_core.scheduling.policy import POLICIES, Policy
 POLICY_GROUP = "amoro.scheduling_policies"
 #: One of this group names a container: a function as `amoro_core.containers.contract.ContainerFactory` says.
 CONTAINER_GROUP = "amoro.containers"
+#: One of this group names a table format: a function without arguments that makes one.
+FORMAT_GROUP = "amoro.table_formats"
 
 #: The containers that are always there.
 CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
@@ -48,6 +55,44 @@ def containers(home: Path) -> Mapping[str, Container]:
         except Exception as error:
             log.exception("plugin.failed", group=CONTAINER_GROUP, name=name, why=str(error))
     return made
+
+
+def table_formats() -> tuple[TableFormat, ...]:
+    """All table formats: Iceberg, which nobody replaces, and those of installed packages.
+
+    One that can't be loaded or made, or has the name of another one, is logged and left out.
+    """
+    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat()}
+    for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
+        found[made.name] = made
+    return tuple(found.values())
+
+
+def more_actions() -> tuple[Action, ...]:
+    """The actions of installed packages.
+
+    One that can't be loaded or made, or has a process's name of another one, is logged and left out.
+    """
+    found: list[Action] = []
+    for made in _made(ACTION_GROUP, lambda action: Actions((*found, action))):
+        found.append(made)
+    return tuple(found)
+
+
+def _require_new(name: str, known: Mapping[str, object]) -> None:
+    if name in known:
+        raise ValueError(f"there is one of the name {name!r} already")
+
+
+def _made(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
+    """What the functions of a group make and a check, which may raise, lets pass."""
+    for name, make in _plugged_in(group).items():
+        try:
+            check(made := make())
+        except Exception as error:
+            log.exception("plugin.failed", group=group, name=name, why=str(error))
+        else:
+            yield made
 
 
 def _plugged_in(group: str) -> dict[str, Callable[..., Any]]:

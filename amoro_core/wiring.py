@@ -14,7 +14,6 @@ from amoro_core.admin.services import Program
 from amoro_core.changes import Changes
 from amoro_core.errors import GroupNotFound
 from amoro_core.files.io import FileAccess
-from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.model.containers import RESOURCE_LABEL
@@ -23,7 +22,7 @@ from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.secrets import Secret, masked
 from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
-from amoro_core.plugins import containers, scheduling_policies
+from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.scheduling.staffing import Member, nobody_works
 from amoro_core.services.blockers import BlockerService
@@ -84,8 +83,8 @@ class Services:
         """`given_catalogs` are known beside those of the store and of pyiceberg."""
         self._around = around
         self.work, self.changes = Changes(), Changes()
-        formats = Formats([IcebergFormat()])
-        self.actions = Actions()
+        formats = Formats(table_formats())
+        self.actions = Actions(more_actions())
         self.catalogs = CatalogService(
             store, formats, lambda: [*pyiceberg_catalogs(), *given_catalogs], masked, settings.rules_of
         )

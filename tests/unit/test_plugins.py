@@ -1,4 +1,4 @@
-"""Policies and containers of installed packages: a distribution on the path, as pip would leave it there."""
+"""What installed packages plug in, from a distribution on the path, as pip would leave it there."""
 
 import sys
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from amoro_core.containers.local import LocalContainer
-from amoro_core.plugins import containers, scheduling_policies
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.scheduling.policy import POLICIES
 
 MODULE = """
@@ -19,8 +20,22 @@ class Nomad:
     def __init__(self, home):
         self.home = home
 
-def unwilling(home):
+def unwilling(*home):
     raise OSError("no")
+
+class Delta:
+    name = "delta"
+
+class Iceberg:
+    name = "iceberg"
+
+class Counting:
+    name = "counting"
+    names = ("count",)
+
+class Heavier:
+    name = "heavier"
+    names = ("heavier", "full")
 """
 ENTRY_POINTS = """
 [amoro.scheduling_policies]
@@ -32,6 +47,17 @@ quota = some_policies:by_size
 nomad = some_policies:Nomad
 unwilling = some_policies:unwilling
 local = some_policies:Nomad
+[amoro.table_formats]
+b = some_policies:Delta
+again = some_policies:Delta
+ours = some_policies:Iceberg
+unwilling = some_policies:unwilling
+[amoro.actions]
+count = some_policies:Counting
+twice = some_policies:Counting
+heavier = some_policies:Heavier
+unwilling = some_policies:unwilling
+nameless = some_policies:Delta
 """
 
 
@@ -66,3 +92,20 @@ def test_a_container_is_plugged_in_for_a_state_directory_and_what_is_broken_or_o
     assert list(found) == ["external", "local", "spark", "nomad"]
     assert isinstance(found["local"], LocalContainer)
     assert found["nomad"].home == tmp_path  # type: ignore[attr-defined]
+
+
+def test_without_plug_ins_there_is_iceberg_and_no_other_action() -> None:
+    assert [type(found) for found in table_formats()] == [IcebergFormat]
+    assert more_actions() == ()
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_format_is_plugged_in_by_entry_point_once_and_iceberg_is_ours() -> None:
+    found = table_formats()
+    assert [format.name for format in found] == ["iceberg", "delta"]
+    assert isinstance(found[0], IcebergFormat)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_action_is_plugged_in_by_entry_point_unless_another_has_a_name_of_its_processes() -> None:
+    assert [action.names for action in more_actions()] == [("count",)]
