@@ -164,6 +164,11 @@ def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
     return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
 
 
+def default(text: str) -> Any:
+    """The default of an option that a parser reads, as somebody would write it."""
+    return text
+
+
 def memory_option(*names: str, help_: str) -> Any:
     return typer.Option(*names, metavar="SIZE", parser=option_parser(_memory), help=help_)
 
@@ -174,6 +179,9 @@ def _memory(text: str) -> int:
     if size < LEAST_MEMORY:
         raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
     return size
+
+
+MEMORY = default("512MB")  # of a thread
 
 
 def with_example(text: str, example: str) -> str:
@@ -262,7 +270,7 @@ def command(
         own = list(signature.parameters.values())[1:]
         shared = [_parameter(option) for option in options]
         parameters = [context, *(each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *shared))]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        vars(run)["__signature__"] = inspect.Signature(parameters)
         run.__annotations__ = {each.name: each.annotation for each in parameters}
         app.command(name, cls=HelpfulCommand, help=with_example(inspect.getdoc(function) or "", example))(run)
 

@@ -11,7 +11,7 @@ import typer
 
 from amoro_cli.output import Document, OutputFormat, is_live, write
 from amoro_cli.progress import Bars
-from amoro_cli.session import Session, duration_option
+from amoro_cli.session import Session, default, duration_option
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 IntervalOption = Annotated[timedelta, duration_option("--interval", help_="How often --watch looks.")]
+INTERVAL = default("2s")
 
 _FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)
 _CLEAR = "\x1b[H\x1b[2J"  # the screen, not what was scrolled off it

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from typing import IO
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -183,8 +184,8 @@ def _add_launcher(archive: tarfile.TarFile, with_interpreter: bool) -> None:
         _add_entry(archive, name, BytesIO(text), len(text), 0o755)
 
 
-def _add_entry(archive: tarfile.TarFile, name: str, content: object, size: int, mode: int) -> None:
+def _add_entry(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int, mode: int) -> None:
     """An entry without owner and time, so that they don't make two archives differ."""
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = size, mode
-    archive.addfile(entry, content)  # type: ignore[arg-type]
+    archive.addfile(entry, content)

@@ -11,7 +11,7 @@ from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
 from amoro_cli.views.blockers import BLOCKERS, blocker_detail, blocker_list, blocker_released
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.blockers import BlockedOperation
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def blockers(
     sort_by: Annotated[str, sort_option(BLOCKERS)] = "",
     columns: Annotated[str, columns_option(BLOCKERS)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the blockers that hold now."""

@@ -13,7 +13,7 @@ from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command, memory_option
 from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_removed
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.groups import MEMORY
 
@@ -75,7 +75,7 @@ def list_groups(
     sort_by: Annotated[str, sort_option(GROUPS)] = "",
     columns: Annotated[str, columns_option(GROUPS)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizer groups with their threads and tables."""
@@ -92,7 +92,7 @@ def show(
     session: Session,
     name: NameArgument,
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one group, and how much of their quota its tables used within the last hour."""

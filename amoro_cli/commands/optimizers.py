@@ -17,12 +17,14 @@ from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import (
     LOCAL,
+    MEMORY,
     MOST_THREADS,
     TRUST,
     OutputOption,
     Session,
     available_cores,
     command,
+    default,
     memory_option,
     option_parser,
 )
@@ -35,7 +37,7 @@ from amoro_cli.views.services import (
     optimizer_released,
     package_detail,
 )
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.quantities import parse_duration
 
@@ -70,6 +72,9 @@ class Backend(StrEnum):
 
     STANDALONE = "standalone"
     SPARK = "spark"
+
+
+_INTERVAL = default("10s")
 
 
 def register(app: typer.Typer) -> None:
@@ -134,7 +139,7 @@ def run(
             show_default=False,
         ),
     ] = None,
-    memory: Annotated[int, memory_option("--memory", help_="Memory of each thread.")] = "512MB",  # type: ignore[assignment]
+    memory: Annotated[int, memory_option("--memory", help_="Memory of each thread.")] = MEMORY,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -154,7 +159,7 @@ def run(
             parser=option_parser(_heartbeat),
             help="How often it reports; a bare number means milliseconds.",
         ),
-    ] = "10s",  # type: ignore[assignment]
+    ] = _INTERVAL,
     resource_id: Annotated[
         str | None,
         typer.Option(
@@ -216,7 +221,7 @@ def list_optimizers(
     sort_by: Annotated[str, sort_option(OPTIMIZERS)] = "",
     columns: Annotated[str, columns_option(OPTIMIZERS)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the optimizers that are registered with the coordinator."""

@@ -17,6 +17,7 @@ from amoro_cli.session import (
     Session,
     TablesArgument,
     command,
+    default,
     duration_option,
 )
 from amoro_cli.several import Several, plan_each
@@ -48,6 +49,7 @@ WhereOption = Annotated[
         show_default=False,
     ),
 ]
+_TIMEOUT = default("10m")
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
 
 
@@ -102,7 +104,7 @@ def optimize(
         duration_option(
             "--timeout", help_="How long to wait at most, for the lock, a busy table and the end together."
         ),
-    ] = "10m",  # type: ignore[assignment]
+    ] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Optimize a table, or each of several, once.

@@ -12,7 +12,7 @@ from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import after_option, window
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import PROCESSES, is_active, process_detail, process_list
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
 
@@ -48,7 +48,7 @@ def list_processes(
     sort_by: Annotated[str, sort_option(PROCESSES)] = "",
     columns: Annotated[str, columns_option(PROCESSES)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List optimizing processes, the newest first."""
@@ -77,7 +77,7 @@ def show(
     session: Session,
     process_id: ProcessArgument,
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one process with its tasks, and the receipt of its commit."""

@@ -8,7 +8,7 @@ import typer
 
 from amoro_cli.launcher import DemoOptions, UpOptions
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.session import LOCAL, MOST_THREADS, OutputOption, Session, command, memory_option
+from amoro_cli.session import LOCAL, MEMORY, MOST_THREADS, OutputOption, Session, command, memory_option
 from amoro_cli.views.services import findings_document
 
 
@@ -35,7 +35,7 @@ def up(
             help="Threads of the optimizer [default: one for each core].", min=1, max=MOST_THREADS, show_default=False
         ),
     ] = None,
-    memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = "512MB",  # type: ignore[assignment]
+    memory: Annotated[int, memory_option("--memory", help_="Memory of each optimizer thread.")] = MEMORY,
     without_optimizer: Annotated[
         bool, typer.Option("--without-optimizer", help="Run the coordinator alone; optimizers are started elsewhere.")
     ] = False,

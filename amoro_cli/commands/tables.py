@@ -25,7 +25,7 @@ from amoro_cli.views.tables import (
     table_list,
     table_snapshots,
 )
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def list_tables(
     sort_by: Annotated[str, sort_option(TABLES)] = "",
     columns: Annotated[str, columns_option(TABLES)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables with their status and health."""
@@ -77,7 +77,7 @@ def show(
     session: Session,
     tables: TablesArgument,
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show tables: status, health, files, and who decides whether they are optimized."""

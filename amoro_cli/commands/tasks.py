@@ -12,7 +12,7 @@ from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command
 from amoro_cli.views.processes import is_active
 from amoro_cli.views.tasks import TASKS, task_detail, task_list
-from amoro_cli.watching import IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument, TaskNotFound
 from amoro_core.model.processes import TaskStatus
 
@@ -37,7 +37,7 @@ def list_tasks(
     sort_by: Annotated[str, sort_option(TASKS)] = "",
     columns: Annotated[str, columns_option(TASKS)] = "",
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tasks of a process, by number."""
@@ -61,7 +61,7 @@ def show(
         ),
     ],
     watch: WatchOption = False,
-    interval: IntervalOption = "2s",  # type: ignore[assignment]
+    interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show one task: its attempts, who runs it, and how it failed last."""

@@ -6,9 +6,11 @@ from typing import Annotated
 import typer
 
 from amoro_cli.output import OutputFormat, write
-from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option, option_parser
+from amoro_cli.session import OutputOption, Session, TableArgument, command, default, duration_option, option_parser
 from amoro_cli.views.verification import verification_document
 from amoro_core.errors import VerificationFailed
+
+_TIMEOUT = default("1h")
 
 
 def register(app: typer.Typer) -> None:
@@ -44,7 +46,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = "1h",  # type: ignore[assignment]
+    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Prove that optimizing lost, added and changed no row: read both sides of a rewrite and compare them.

@@ -62,7 +62,7 @@ class BoundedDecoder(BinaryDecoder):
     def skip_int(self) -> None:
         self.read_int()
 
-    def read_ints(self, n: int) -> list[int]:  # type: ignore[override]  # pyiceberg only iterates
+    def read_ints(self, n: int) -> tuple[int, ...]:
         # Numbers that are not there take no room: each takes a byte at least, and ends the reading beyond the last one.
         data, at = self._data, self._at
         found = []
@@ -70,7 +70,7 @@ class BoundedDecoder(BinaryDecoder):
             value, at = _number(data, at)
             found.append(value)
         self._at = at
-        return found
+        return tuple(found)
 
     def read_int_bytes_dict(self, n: int, dest: dict[int, bytes]) -> None:
         # Bounds of columns are most of a manifest.

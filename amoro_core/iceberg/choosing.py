@@ -51,7 +51,7 @@ def _tells(spec: PartitionSpec, schema: Schema, leaf: UnboundPredicate) -> bool:
 
 
 def _column(schema: Schema, leaf: UnboundPredicate) -> int:
-    return schema.find_field(leaf.term.name).field_id  # type: ignore[attr-defined]
+    return leaf.term.bind(schema).ref().field.field_id
 
 
 def _untold(text: str, metadata: TableMetadata, leaves: list[UnboundPredicate]) -> InvalidArgument:

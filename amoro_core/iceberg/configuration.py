@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import strictyaml  # type: ignore[import-untyped]
+import strictyaml
 from pyiceberg.utils.config import Config
 
 from amoro_core.errors import InvalidSettings
@@ -23,7 +23,7 @@ def confine_pyiceberg() -> None:
     It reads one when it is loaded, too, and takes the current directory's where there is no other: with this a
     malformed file is told by its name. To be called before more of pyiceberg is imported, in programs of our own.
     """
-    Config._from_configuration_files = staticmethod(  # type: ignore[method-assign]
+    Config._from_configuration_files = staticmethod(  # type: ignore[method-assign]  # pyiceberg has no other way in
         lambda: configuration_file() or None
     )
 

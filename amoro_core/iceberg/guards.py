@@ -56,7 +56,7 @@ def install_guards() -> None:
         LOCATION_PROVIDERS, pyiceberg_locations._import_location_provider, "location provider"
     )
     create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
-    AuthManagerFactory.create = create  # type: ignore[method-assign]
+    AuthManagerFactory.create = create  # type: ignore[method-assign]  # pyiceberg has no other way in
     vars(pyiceberg_rest)["Session"] = TimedSession
     vars(pyiceberg_auth)["requests"] = TimedRequests
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import urlsplit
 from xml.etree.ElementTree import Element, ParseError
 
-import strictyaml  # type: ignore[import-untyped]
+import strictyaml
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 

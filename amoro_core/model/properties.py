@@ -5,9 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from math import inf, nan
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from amoro_core.errors import TableRefused
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -17,7 +20,7 @@ _CENTURY = timedelta(days=36525)
 EACH_COLUMN = "*"
 
 T = TypeVar("T")
-C = TypeVar("C")
+C = TypeVar("C", bound="DataclassInstance")
 Parse = Callable[[str], T]
 
 
@@ -45,7 +48,7 @@ def parse_into(configuration: type[C], properties: Mapping[str, str], **more: An
     """The configuration that the properties say; what they lack has its default. `more` are fields that no property
     declares. Unknown keys are left alone. Raises TableRefused("configuration") that names key and value."""
     values: dict[str, Any] = {}
-    for item in fields(configuration):  # type: ignore[arg-type]
+    for item in fields(configuration):
         known: Property | None = item.metadata.get("property")
         if known is not None and known.key in properties:
             values[item.name] = parse_value(known.key, properties[known.key], known.parse)

@@ -77,7 +77,8 @@ class Connection:
         """Run an INSERT of one row; the number that the database gave it. Raises Duplicate, Referenced."""
         with _named():
             number = self.raw.execute(sql, _by_name(parameters)).lastrowid
-        assert number is not None  # noqa: S101 - of an INSERT into a table with numbered rows
+        if number is None:
+            raise ValueError(f"no INSERT of one row: {sql}")
         return number
 
     def close(self) -> None:

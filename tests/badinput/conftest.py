@@ -8,7 +8,7 @@ import pytest
 
 from amoro_cli.main import run
 from amoro_core.command import LazyLauncher
-from tests.acceptance.processes import Installation, install
+from tests.acceptance.processes import Installation, Process, install
 from tests.badinput.oracle import Ended
 
 Call = Callable[[Sequence[str]], Ended]
@@ -20,6 +20,12 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation
     made = install(tmp_path_factory.mktemp("bad"))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def coordinator(installed: Installation) -> Process:
+    """One that runs on it, with an optimizer."""
+    return installed.up("--threads", "1")
 
 
 @pytest.fixture

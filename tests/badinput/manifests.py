@@ -100,9 +100,9 @@ def _said_wrong(chance: Chance, path: Path) -> str:
         try:
             _said_anew(path, change)
             return told[0]
-        except Exception:  # noqa: S110 - the schema does not hold this value: another one
-            pass
-    raise AssertionError("no value was found that the schema holds")
+        except Exception as error:  # the schema does not hold this value: another one
+            told.append(f"{type(error).__name__}: {error}")
+    raise AssertionError(f"no value was found that the schema holds; at last: {told}")
 
 
 def _said_anew(path: Path, change: Callable[[Records], None]) -> None:

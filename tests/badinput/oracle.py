@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from amoro_core import errors
 from amoro_core.errors import AmoroError
 
 #: How long one command may take on a busy machine.
 LIMIT_S = 120
+#: Of every module: what a library leaves open over a bad input is not the point.
+MARKS = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(LIMIT_S)]
 
 #: Exit status by documented code, but for the one that stands for errors of ours.
 CODES: Mapping[str, int] = {

@@ -10,10 +10,10 @@ from tests.acceptance.tables import name_of, small_table
 from tests.badinput.arguments import bad_arguments, commands
 from tests.badinput.chance import COUNTS, chance, numbers
 from tests.badinput.conftest import Call
-from tests.badinput.oracle import LIMIT_S, assert_ended_as_documented, files_of, state_of
+from tests.badinput.oracle import MARKS, assert_ended_as_documented, files_of, state_of
 from tests.engine import writer
 
-pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(LIMIT_S)]
+pytestmark = MARKS
 
 COMMANDS = commands()
 

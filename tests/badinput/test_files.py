@@ -10,14 +10,9 @@ from tests.badinput.chance import chance, numbers
 from tests.badinput.conftest import Call
 from tests.badinput.files import break_files
 from tests.badinput.manifests import break_manifests
-from tests.badinput.oracle import LIMIT_S
+from tests.badinput.oracle import MARKS
 
-pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(LIMIT_S)]
-
-
-@pytest.fixture(scope="module")
-def coordinator(installed: Installation) -> Process:
-    return installed.up("--threads", "1")
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize("number", numbers("manifests"))

@@ -9,10 +9,10 @@ from tests.acceptance.processes import Installation, Process
 from tests.acceptance.tables import name_of, small_table
 from tests.badinput.chance import chance, numbers
 from tests.badinput.conftest import Call
-from tests.badinput.oracle import LIMIT_S, assert_ended_as_documented, files_of, state_of
+from tests.badinput.oracle import MARKS, assert_ended_as_documented, files_of, state_of
 from tests.badinput.settings import bad_catalogs, bad_connection, bad_environment, bad_file, bad_site
 
-pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(LIMIT_S)]
+pytestmark = MARKS
 
 
 @pytest.fixture(scope="module")

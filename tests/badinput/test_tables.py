@@ -9,15 +9,10 @@ from tests.badinput.broken import check
 from tests.badinput.chance import chance, numbers
 from tests.badinput.conftest import Call
 from tests.badinput.metadata import break_metadata
-from tests.badinput.oracle import LIMIT_S
+from tests.badinput.oracle import MARKS
 from tests.badinput.properties import break_properties
 
-pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(LIMIT_S)]
-
-
-@pytest.fixture(scope="module")
-def coordinator(installed: Installation) -> Process:
-    return installed.up("--threads", "1")
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize("number", numbers("properties"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Chance = random.Random
 
@@ -55,33 +55,30 @@ def integer(chance: Chance) -> str:
     )()
 
 
-def duration(chance: Chance) -> str:
-    """No duration, or none that may be waited for."""
+def _quantity(chance: Chance, unit: str, foreign: str, odd: Sequence[str]) -> str:
+    """Nothing, another unit, less than nothing, more than there can be, or one of the odd ones."""
     return chance.choice(
         (
             lambda: "",
             lambda: word(chance) + "y",
-            lambda: f"-{chance.randint(1, 100)}s",
-            lambda: f"{chance.randint(1, 100)} fortnights",
-            lambda: "9" * chance.choice((20, 400)) + chance.choice("smhd"),
-            lambda: f"{chance.randint(1, 9)}:{chance.randint(10, 59)}",
-            lambda: chance.choice(("soon", "s", "1s-", "+-1s", "nan s", "infs", "1e999s", "10m10", "㎳")),
+            lambda: f"-{chance.randint(1, 100)}{unit}",
+            lambda: f"{chance.randint(1, 100)}{foreign}",
+            lambda: "9" * chance.choice((20, 400)) + unit,
+            lambda: chance.choice(odd),
         )
     )()
+
+
+def duration(chance: Chance) -> str:
+    """No duration, or none that may be waited for."""
+    odd = ("soon", "s", "1s-", "+-1s", "nan s", "infs", "1e999s", "10m10", "㎳", "1:30", "9:59")
+    return _quantity(chance, chance.choice("smhd"), " fortnights", odd)
 
 
 def size(chance: Chance) -> str:
     """No size in bytes, or none that memory may have."""
-    return chance.choice(
-        (
-            lambda: "",
-            lambda: word(chance) + "y",
-            lambda: f"-{chance.randint(1, 100)}MB",
-            lambda: f"{chance.randint(1, 100)}QB",
-            lambda: "9" * chance.choice((20, 400)) + "GB",
-            lambda: chance.choice(("lots", "MB", "0MB", "1.2.3GB", "nanMB", "infGB", "1e999MB", "512", "0")),
-        )
-    )()
+    odd = ("lots", "MB", "0MB", "1.2.3GB", "nanMB", "infGB", "1e999MB", "512", "0")
+    return _quantity(chance, chance.choice(("MB", "GB")), "QB", odd)
 
 
 def choice(chance: Chance) -> str:

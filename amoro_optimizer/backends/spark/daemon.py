@@ -23,7 +23,7 @@ def _keep(importer: zipimporter) -> None:
 if __name__ == "__main__":
     # Before each task a worker has caches of importers invalidated; up to Python 3.12 those of archives, of which
     # Spark's path has several, then read their whole directory again: that alone takes longer than a small rewrite.
-    zipimporter.invalidate_caches = _keep  # type: ignore[method-assign, assignment]
+    zipimporter.invalidate_caches = _keep  # type: ignore[method-assign, assignment]  # a class of the interpreter's
     # After each task it collects garbage: all that is loaded here need not be looked at.
     gc.freeze()
     _manage()
