@@ -27,7 +27,7 @@ from amoro_core.store import groups, tokens
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.lock import StateLock
 from amoro_core.tokens import ensure_token
-from amoro_core.wiring import Around, Services
+from amoro_core.wiring import Around, Services, installed
 from amoro_optimizer.backends.standalone import InProcess
 from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
@@ -152,7 +152,8 @@ class Coordinator:
             local_address=lambda: self.local_address,
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
-        made = self.services = Services(self._store, self.home, settings, own_tokens, self._given_catalogs, around)
+        parts = installed(self.home, self._given_catalogs)
+        made = self.services = Services(self._store, self.home, settings, own_tokens, around, parts)
         self.catalogs, self.tables, self.planning = made.catalogs, made.tables, made.planning
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.tokens, self.blockers, self.verifying = made.tokens, made.blockers, made.verifying

@@ -16,7 +16,7 @@ from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.server import Server
 from amoro_core.settings import Settings
 from amoro_core.store.reading import ReadingStore
-from amoro_core.wiring import Around, Services
+from amoro_core.wiring import Around, Services, installed
 
 RPC_THREADS = 4
 
@@ -44,7 +44,7 @@ class Reader:
             joining={settings.groups[0]: os.cpu_count() or 1},
         )
         try:
-            services = Services(self._store, home, settings, own_tokens, catalogs, around)
+            services = Services(self._store, home, settings, own_tokens, around, installed(home, catalogs))
         except BaseException:
             self._store.close()
             raise

@@ -12,6 +12,7 @@ from amoro_core.actions.known import Actions
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.services import Program
 from amoro_core.changes import Changes
+from amoro_core.containers.contract import Container
 from amoro_core.errors import GroupNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables
@@ -23,6 +24,7 @@ from amoro_core.model.secrets import Secret, masked
 from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
 from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
+from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.scheduling.staffing import Member, nobody_works
 from amoro_core.services.blockers import BlockerService
@@ -68,6 +70,32 @@ class Around:
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the services are made from; tests have other ones than a coordinator."""
+
+    formats: Formats
+    containers: Mapping[str, Container]
+    policies: Mapping[str, Policy]
+    catalogs: Callable[[], Sequence[CatalogConfig]]  # known beside those of the store
+    actions: Actions = field(default_factory=Actions)
+    clock: Callable[[], datetime] = utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    work: Changes = field(default_factory=Changes)  # there are tasks to be handed out
+    changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
+
+
+def installed(home: Path, given_catalogs: Sequence[CatalogConfig]) -> Parts:
+    """What is installed, for that state directory; `given_catalogs` are known beside pyiceberg's."""
+    return Parts(
+        Formats(table_formats()),
+        containers(home),
+        scheduling_policies(),
+        lambda: [*pyiceberg_catalogs(), *given_catalogs],
+        Actions(more_actions()),
+    )
+
+
 class Services:
     """Every service, by its subject."""
 
@@ -77,21 +105,18 @@ class Services:
         home: Path,
         settings: Settings,
         own_tokens: Mapping[Role, Secret],
-        given_catalogs: Sequence[CatalogConfig],
         around: Around,
+        parts: Parts,
     ) -> None:
-        """`given_catalogs` are known beside those of the store and of pyiceberg."""
         self._around = around
-        self.work, self.changes = Changes(), Changes()
-        formats = Formats(table_formats())
-        self.actions = Actions(more_actions())
-        self.catalogs = CatalogService(
-            store, formats, lambda: [*pyiceberg_catalogs(), *given_catalogs], masked, settings.rules_of
-        )
+        self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
+        formats, clock = parts.formats, parts.clock
+        self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
         tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
-        self.tables = TableService(store, tables_of, utc_now, around.joining)
+        self.tables_of = tables_of
+        self.tables = TableService(store, tables_of, clock, around.joining)
         self.planning = PlanningService(
-            store, tables_of, self.actions.of, utc_now, work_planned=self.work.fire, changed=self.changes.fire
+            store, tables_of, self.actions.of, clock, work_planned=self.work.fire, changed=self.changes.fire
         )
         signals = Signals(
             work_planned=self.work.fire,
@@ -99,28 +124,29 @@ class Services:
             left_over=around.left_over,
             changed=self.changes.fire,
         )
-        self.optimizing = OptimizingService(store, tables_of, utc_now, signals)
+        self.optimizing = OptimizingService(store, tables_of, clock, signals)
         self.optimizers = OptimizerService(
-            store, utc_now, time.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
+            store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
         )
-        self.inspection = InspectionService(store, tables_of, utc_now)
+        self.inspection = InspectionService(store, tables_of, clock)
         self.overview = OverviewService(store)
         self.state = StateService(store)
         self.verifying = VerifyingService(tables_of, _digest)
-        self.tokens = TokenService(store, utc_now, own_tokens)
+        self.tokens = TokenService(store, clock, own_tokens)
         self.containers = ContainerService(
             store,
-            utc_now,
-            containers(home),
+            clock,
+            parts.containers,
             Joining(around.local_address, home.absolute() / "enrolment.token", settings.heartbeat_interval),
             Registrations(self._live, self.optimizers.drain, self._dismiss),
+            parts.monotonic,
         )
-        self.groups = GroupService(store, utc_now, scheduling_policies(), self.containers.check)
-        self.blockers = BlockerService(store, utc_now, settings.blocker_timeout)
-        self.committing = CommittingService(store, tables_of, self.actions.of, utc_now, self.changes.fire)
-        self.history = HistoryService(store, utc_now, settings.history_keep)
-        self.metering = MeteringService(store, utc_now, version("amoro"))
-        self.program = Program(version("amoro"), utc_now(), settings.described(), around.address, around.explore)
+        self.groups = GroupService(store, clock, parts.policies, self.containers.check)
+        self.blockers = BlockerService(store, clock, settings.blocker_timeout)
+        self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire)
+        self.history = HistoryService(store, clock, settings.history_keep)
+        self.metering = MeteringService(store, clock, version("amoro"))
+        self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)
 
     def operations(self, pool: Executor) -> Operations:
         """What people and their tools can do with these services, in threads of the pool."""

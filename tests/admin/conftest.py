@@ -7,7 +7,7 @@ from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import Role
 from amoro_core.settings import Settings
 from amoro_core.store.database import Store
-from amoro_core.wiring import Around, Services
+from amoro_core.wiring import Around, Services, installed
 
 ADMIN_TOKEN = "amo_admin"
 
@@ -25,5 +25,5 @@ def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servic
         address=lambda: "nowhere",
         local_address=lambda: "nowhere",
     )
-    yield Services(store, tmp_path, Settings(), own_tokens, (), around)
+    yield Services(store, tmp_path, Settings(), own_tokens, around, installed(tmp_path, ()))
     store.close()

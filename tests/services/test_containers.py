@@ -86,6 +86,7 @@ def yard() -> Iterator[Yard]:
 
 @pytest.fixture
 def containers(world: World, yard: Yard) -> ContainerService:
+    world.containers["yard"] = yard
     world.groups.create(ResourceGroup("g", properties=(("threads", "3"), ("memory", "64")), container="yard"))
     return service(world, yard)
 

@@ -1,36 +1,35 @@
 """A coordinator's services over a real store and real tables, without threads, and with a clock that is set by hand."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.known import Actions
+from amoro_core.changes import Changes
+from amoro_core.containers.contract import Container
+from amoro_core.containers.external import ExternalContainer
 from amoro_core.files.io import open_access
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.tables import Formats, Tables
+from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.containers import EXTERNAL
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.model.secrets import masked
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.committing import CommittingService
-from amoro_core.services.groups import GroupService
-from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
-from amoro_core.services.planning import PlanningService
-from amoro_core.services.tables import TableService
-from amoro_core.store import tables, tasks
+from amoro_core.scheduling.policy import POLICIES
+from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.settings import Settings
+from amoro_core.store import tasks
 from amoro_core.store.database import Store
+from amoro_core.wiring import Around, Parts, Services
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.work import as_result, rewrite_input
 
+SETTINGS = replace(Settings(), heartbeat_timeout=timedelta(seconds=60), blocker_timeout=timedelta(minutes=1))
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -44,6 +43,17 @@ class Heard:
     changes: int = 0
 
 
+class Counted(Changes):
+    """Changes that somebody hears of."""
+
+    def __init__(self, heard: Callable[[], None]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def fire(self) -> None:
+        self._heard()
+
+
 class World:
     """Services on one state directory; `restart` makes them anew on the same store's file."""
 
@@ -53,28 +63,30 @@ class World:
         self.now = START
         self.seconds = 1000.0
         self.heard = Heard()
+        self.containers: dict[str, Container] = {EXTERNAL: ExternalContainer(home)}
         self._open()
         self.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
 
     def _open(self) -> None:
         self.store = Store.open(self.home / "amoro.db")
-        formats = self.formats = Formats([IcebergFormat()])
-        clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
-        self.catalogs = CatalogService(self.store, formats, list, masked)
-        known = lambda name: self.store.read(lambda db: tables.find(db, name))  # noqa: E731
-        tables_of = self.tables_of = Tables(formats, self.catalogs.get, known)
-        self.tables = TableService(self.store, tables_of, clock)
-        signals = Signals(self._work, self._commit_due, self._left_over, self._changed)
-        self.planning = PlanningService(
-            self.store, tables_of, Actions().of, clock, work_planned=self._work, changed=self._changed
+        self.formats = Formats([IcebergFormat()])
+        parts = Parts(
+            self.formats,
+            self.containers,
+            POLICIES,
+            list,
+            clock=lambda: self.now,
+            monotonic=lambda: self.seconds,
+            work=Counted(self._work),
+            changes=Counted(self._changed),
         )
-        self.optimizing = OptimizingService(self.store, tables_of, clock, signals)
-        self.optimizers = OptimizerService(
-            self.store, clock, lambda: self.seconds, self.optimizing.adopt, timedelta(seconds=60)
-        )
-        self.groups = GroupService(self.store, clock)
-        self.blockers = BlockerService(self.store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(self.store, tables_of, Actions().of, clock, self._changed)
+        around = Around(self._commit_due, self._left_over, lambda: None, lambda: "here:1", lambda: "here:1")
+        made = Services(self.store, self.home, SETTINGS, {}, around, parts)
+        self.catalogs, self.tables, self.planning, self.tables_of = (
+            made.catalogs, made.tables, made.planning, made.tables_of,
+        )  # fmt: skip
+        self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
+        self.blockers, self.committing = made.blockers, made.committing
 
     def close(self) -> None:
         self.store.close()

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from amoro_core.actions.known import Actions
-from amoro_core.formats.tables import Formats, Tables
+from amoro_core.containers.external import ExternalContainer
+from amoro_core.formats.tables import Formats
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
+from amoro_core.model.containers import EXTERNAL
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
-from amoro_core.services.blockers import BlockerService
-from amoro_core.services.catalogs import CatalogService
-from amoro_core.services.committing import CommittingService
-from amoro_core.services.containers import ContainerService, Joining, Registrations
-from amoro_core.services.groups import GroupService
-from amoro_core.services.history import HistoryService
-from amoro_core.services.optimizers import OptimizerService, Registered
-from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
-from amoro_core.services.planning import PlanningService
-from amoro_core.services.tables import TableService
-from amoro_core.store import groups, tables
+from amoro_core.scheduling.policy import POLICIES
+from amoro_core.services.optimizers import Registered
+from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.settings import Settings
+from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
+from amoro_core.wiring import Around, Parts, Services
 from tests.simulation.lake_format import LakeFormat
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)
 CLOSE = timedelta(minutes=10)
 HEARTBEAT = timedelta(seconds=60)
+SETTINGS = replace(
+    Settings(), heartbeat_timeout=HEARTBEAT, blocker_timeout=timedelta(minutes=1), history_keep=timedelta(hours=1)
+)
 GROUPS = ("default", "other")
 CATALOG = CatalogConfig("cat", ())
 
@@ -80,17 +80,6 @@ class Queue(Executor):
         return Future()
 
 
-def without_containers(store: Store, clock: Callable[[], datetime]) -> ContainerService:
-    """A service that has nothing to keep: here optimizers come and go by themselves."""
-    return ContainerService(
-        store,
-        clock,
-        {},
-        Joining(str, Path(), HEARTBEAT),
-        Registrations(list, lambda optimizer_id: None, lambda optimizer_id: None),
-    )
-
-
 class Coordinator:
     """All services and loops' steps on one state file, as `app` wires them."""
 
@@ -106,28 +95,21 @@ class Coordinator:
         self.jobs: list[tuple[str, Callable[[], object]]] = []
         self.mortal = MortalStore(self.file, at)
         store: Store = self.mortal  # type: ignore[assignment]
-        formats = Formats([lake])
-        self.catalogs = CatalogService(store, formats, lambda: [CATALOG], dict)
-        tables_of = Tables(formats, self._catalog, lambda name: store.read(lambda db: tables.find(db, name)))
-        self.tables = TableService(store, tables_of, clock)
-        signals = Signals(
-            work_planned=lambda: None,
+        around = Around(
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self.loops.left_over(process_id, catalog),
-            changed=lambda: None,
+            explore=lambda: None,
+            address=str,
+            local_address=str,
         )
-        self.planning = PlanningService(
-            store, tables_of, Actions().of, clock, work_planned=lambda: None, changed=lambda: None
-        )
-        self.optimizing = OptimizingService(store, tables_of, clock, signals)
-        self.optimizers = OptimizerService(store, clock, monotonic, self.optimizing.adopt, HEARTBEAT)
-        self.groups = GroupService(store, clock)
-        self.blockers = BlockerService(store, clock, timedelta(minutes=1))
-        self.committing = CommittingService(store, tables_of, Actions().of, clock, lambda: None)
-        self.history = HistoryService(store, clock, timedelta(hours=1))
-        self.containers = without_containers(store, clock)
+        external = {EXTERNAL: ExternalContainer(path.parent)}
+        parts = Parts(Formats([lake]), external, POLICIES, lambda: [CATALOG], clock=clock, monotonic=monotonic)
+        made = Services(store, path.parent, SETTINGS, {}, around, parts)
+        self.tables, self.planning, self.optimizing = made.tables, made.planning, made.optimizing
+        self.optimizers, self.committing, self.blockers = made.optimizers, made.committing, made.blockers
+        self.catalogs, self.groups = made.catalogs, made.groups
         self.loops = CoordinatorLoops(
-            self,
+            made,
             Limits(ACK, CLOSE, timedelta(minutes=3), explore_threads=2, explore_queue=100),
             watch=True,
             monotonic=monotonic,
@@ -146,10 +128,6 @@ class Coordinator:
         """Nothing of it has an effect any more; its file can be opened by another."""
         self.mortal.dead = True
         self.jobs.clear()
-
-    def _catalog(self, name: str) -> CatalogConfig:
-        assert name == CATALOG.name
-        return CATALOG
 
     # What optimizers call, as the servicer does it
 
