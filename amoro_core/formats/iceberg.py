@@ -33,14 +33,13 @@ from amoro_core.iceberg.metadata import (
     write_locations,
 )
 from amoro_core.iceberg.scan import scan
-from amoro_core.iceberg.sites import read_site
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 
@@ -62,10 +61,6 @@ class IcebergFormat:
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
         """Why nothing can be committed through this kind of catalog; None when it can."""
         return commits_refused(catalog)
-
-    def read_site(self, name: str, content: str) -> SiteFile:
-        """A configuration file with the catalog's properties that it stands for. Raises InvalidArgument."""
-        return read_site(name, content)
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""

@@ -13,7 +13,7 @@ from amoro_core.files.io import FileAccess
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
 
@@ -113,7 +113,8 @@ class Rewritable(Readable, Protocol):
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
         """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
 
-        Raises CommitConflict when the head is no longer the table's, or is not what was validated.
+        Raises CommitConflict when the head is known to be the table's no more; what is staged all the same conflicts
+        when it is sent.
         """
 
     def file_facts(self, path: str) -> FileFacts:
@@ -185,9 +186,6 @@ class TableFormat(Protocol):
 
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
         """Why nothing can be committed through this kind of catalog; None when it can."""
-
-    def read_site(self, name: str, content: str) -> SiteFile:
-        """A configuration file with the catalog's properties that it stands for. Raises InvalidArgument."""
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from amoro_core.errors import CatalogMisconfigured, TableNotFound, TableRefused
 from amoro_core.formats.port import OpenTable, TableFormat
-from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 
 
@@ -28,13 +28,6 @@ class Formats:
         """Why nothing can be committed through the catalog, in no format; None when it can."""
         refusals = [format.commits_refused(catalog) for format in self._of(catalog)]
         return None if None in refusals else refusals[0]
-
-    def read_site(self, name: str, content: str) -> SiteFile:
-        """A configuration file of Hive or Hadoop with the catalog's properties that it stands for.
-
-        Raises InvalidArgument.
-        """
-        return self._known[ICEBERG].read_site(name, content)
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""

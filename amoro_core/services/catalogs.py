@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from amoro_core.errors import AlreadyExists, AmoroError, CatalogNotFound, Conflict, InvalidArgument, TableNotFound
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Formats
+from amoro_core.iceberg.sites import read_site
 from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.grants import is_strict
@@ -130,7 +131,7 @@ class CatalogService:
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
         """The files in order of their names, those added in place of known ones. Raises InvalidArgument."""
         files = {file.name: file for file in known}
-        files |= {name: self._formats.read_site(name, content) for name, content in added.items()}
+        files |= {name: read_site(name, content) for name, content in added.items()}
         return tuple(files[name] for name in sorted(files))
 
     def remove(self, name: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
@@ -11,12 +12,13 @@ from amoro_core.formats.port import Role
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CatalogConfig, SiteFile
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
+_BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 #: Called before each call of the catalog, by its name; may let others act, raise, or end the coordinator.
 At = Callable[[str], None]
 
@@ -35,9 +37,6 @@ class LakeFormat:
 
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
         return None
-
-    def read_site(self, name: str, content: str) -> SiteFile:
-        raise NotImplementedError("nobody here configures a catalog by files")
 
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         self._at("list")
@@ -92,14 +91,19 @@ class LakeTableAtOnce:
         return None
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
-        raise NotImplementedError("the core does not ask")
+        known = sorted(self._now().snapshots.values(), key=lambda one: -one.sequence_number)
+        return tuple(
+            SnapshotFacts(one.snapshot_id, one.parent_id, one.sequence_number, _BEFORE, "append", {}, ())
+            for one in known
+        )
 
     def scan(self) -> TableScan | None:
         self._at("scan")
         return None if self._head is None else self._lake.scan(self._now(), self._head)
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
-        raise NotImplementedError("the core does not ask")
+        found = self._now().snapshots.get(snapshot_id)
+        return None if found is None else self._lake.scan(self._now(), found)
 
     def reading(self, spec_id: int, scans: Sequence[TableScan]) -> TableContext:
         raise NotImplementedError("the core does not ask")

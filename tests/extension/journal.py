@@ -1,0 +1,149 @@
+"""A table format: a table is a directory of text files with a journal, each record of which is one file.
+
+The record with number N is made by linking a finished file to its name, which fails when there is one: so of two
+writers that append to the same journal one wins, and what was appended once is never appended again.
+"""
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from amoro_core.errors import CatalogMisconfigured, CommitConflict, CommitUnknown, TableNotFound
+from amoro_core.formats.port import Role
+from amoro_core.model.commits import Evidence, SnapshotAdded, Trace
+from amoro_core.model.discovery import discovery_filter
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableFacts, TableIdentifier
+
+Record = dict[str, Any]
+
+
+class JournalFormat:
+    """Journals below the directory that a catalog's `warehouse` names."""
+
+    name = "journal"
+
+    def check(self, catalog: CatalogConfig) -> None:
+        """Raise CatalogMisconfigured when there is no warehouse."""
+        _warehouse(catalog)
+
+    def commits_refused(self, catalog: CatalogConfig) -> None:
+        """Nothing is refused: a link that exists is an error wherever directories have links."""
+
+    def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
+        """Every directory with a description, as far as the catalog's filters admit it."""
+        root = _warehouse(catalog)
+        names = (found.parent.relative_to(root).parts for found in root.rglob("journal.json"))
+        tables = (TableIdentifier(catalog.name, parts[:-1], parts[-1]) for parts in names if len(parts) > 1)
+        return sorted(filter(discovery_filter(dict(catalog.properties)).admits, tables))
+
+    def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "JournalTable":
+        """The table as it is now."""
+        return JournalTable(identifier, _warehouse(catalog).joinpath(*identifier.in_catalog))
+
+
+class JournalTable:
+    """A journal, with its records as they were when it was loaded."""
+
+    roles = frozenset({Role.COMMIT})
+
+    def __init__(self, identifier: TableIdentifier, place: Path) -> None:
+        """Raises TableNotFound."""
+        self.place = place
+        self._identifier = identifier
+        try:
+            self._about = json.loads((place / "journal.json").read_text())
+        except FileNotFoundError as error:
+            raise TableNotFound(f"table {identifier} does not exist", table=identifier) from error
+        self.records: list[Record] = [json.loads(found.read_text()) for found in sorted(place.glob("log/*.json"))]
+
+    @property
+    def facts(self) -> TableFacts:
+        """What the description and the last record say."""
+        return TableFacts(
+            identifier=self._identifier,
+            uuid=self._about["uuid"],
+            format_version=1,
+            location=self.place.as_uri(),
+            metadata_location=self._record(len(self.records)).as_uri(),
+            snapshot_id=self.records[-1]["id"] if self.records else None,
+            sequence_number=len(self.records),
+            properties=self._about["properties"],
+            format=JournalFormat.name,
+        )
+
+    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
+        """Every journal is handled."""
+
+    def left_alone(self) -> None:
+        """No journal is."""
+
+    def io_properties(self) -> Mapping[str, str]:
+        """None: the files are local."""
+        return {}
+
+    def stage(self, content: Record) -> tuple[bytes, SnapshotAdded]:
+        """What adds a record after the last one, to be sent; and by what it will be known."""
+        record_id = uuid.uuid4().int >> 65  # as the ids of snapshots: 63 bits
+        number, parent = len(self.records) + 1, self.facts.snapshot_id or 0
+        payload = {"table": self.facts.uuid, "number": number, "record": {**content, "id": record_id, "parent": parent}}
+        return json.dumps(payload).encode(), SnapshotAdded(record_id, parent, number)
+
+    def send(self, payload: bytes) -> None:
+        """Append a staged record; again it is found and left as it is. Raises CommitConflict."""
+        asked, now = json.loads(payload), self._now()
+        number, record = asked["number"], asked["record"]
+        if asked["table"] == now.facts.uuid and now.records[number - 1 : number] == [record]:
+            return
+        if asked["table"] != now.facts.uuid or number != len(now.records) + 1:
+            raise CommitConflict(f"the journal of {self._identifier} went on to record {len(now.records)}")
+        draft = self.place / "log" / f".{record['id']}"
+        draft.write_text(json.dumps(record))
+        try:
+            os.link(draft, self._record(number))
+        except FileExistsError as error:
+            raise CommitConflict(f"somebody else appended record {number} to {self._identifier}") from error
+        except OSError as error:
+            raise CommitUnknown(f"record {number} of {self._identifier}: {error}") from error
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def trace(self, evidence: Evidence) -> Trace:
+        """Landed when the record is there, refuted when another one has its number."""
+        assert isinstance(evidence, SnapshotAdded)
+        records = self._now().records
+        if evidence.snapshot_id in (record["id"] for record in records):
+            return Trace.LANDED
+        return Trace.REFUTED if len(records) >= evidence.sequence_number else Trace.OPEN
+
+    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Delete files of the table that no record names."""
+        named = {name for record in self._now().records for name in record.get("files", ())}
+        ours = {path: self.place / path.removeprefix(f"{self.place.as_uri()}/") for path in paths}
+        unnamed = {path: file for path, file in ours.items() if file.name not in named and file.parent == self.place}
+        gone = {path: file for path, file in unnamed.items() if file.name != "journal.json" and file.exists()}
+        for file in gone.values():
+            file.unlink()
+        return tuple(gone)
+
+    def _now(self) -> "JournalTable":
+        """Loaded anew. Raises TableNotFound, CommitConflict when another table has the name."""
+        now = JournalTable(self._identifier, self.place)
+        if now.facts.uuid != self.facts.uuid:
+            raise CommitConflict(f"{self._identifier} is another table: UUID {now.facts.uuid}")
+        return now
+
+    def _record(self, number: int) -> Path:
+        return self.place / "log" / f"{number:08}.json"
+
+
+def _warehouse(catalog: CatalogConfig) -> Path:
+    named = dict(catalog.properties).get("warehouse", "")
+    if not Path(named).is_dir() or not Path(named).is_absolute():
+        raise CatalogMisconfigured(
+            f"catalog {catalog.name}: there is no directory {named!r}", hint="Name it by its path: warehouse=/data"
+        )
+    return Path(named)

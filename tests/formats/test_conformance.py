@@ -1,0 +1,296 @@
+"""What every format promises, role by role: Iceberg, the simulation's lake, and the format of the extension."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFileMissing, TableNotFound
+from amoro_core.formats.port import Committable, Maintainable, Readable, Rewritable, Role
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.commits import CommitContent, Trace
+from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened
+
+OF_ROLE = {
+    Role.READ: Readable,
+    Role.REWRITE: Rewritable,
+    Role.COMMIT: Committable,
+    Role.MAINTAIN: Maintainable,
+}
+committing = pytest.mark.parametrize("subject", having(Role.COMMIT), indirect=True)
+reading = pytest.mark.parametrize("subject", having(Role.READ), indirect=True)
+rewriting = pytest.mark.parametrize("subject", having(Role.REWRITE), indirect=True)
+
+
+@pytest.fixture(params=SUBJECTS)
+def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Subject]:
+    make, _ = SUBJECTS[request.param]
+    made = make(tmp_path)
+    made.create()
+    made.append()
+    yield made
+    close_catalogs()
+
+
+# Every format
+
+
+def test_a_catalog_lists_its_table_and_loads_it_with_equal_facts_each_time(subject: Subject) -> None:
+    subject.format.check(subject.catalog)
+    assert subject.format.commits_refused(subject.catalog) is None
+    assert subject.format.list_tables(subject.catalog) == [TABLE]
+    table = opened(subject)
+    table.refuse_unsupported()
+    assert table.left_alone() is None
+    assert table.facts == table.facts == opened(subject).facts
+    assert (table.facts.identifier, table.facts.format) == (TABLE, subject.format.name)
+
+
+def test_a_table_has_the_methods_of_its_roles(subject: Subject, request: pytest.FixtureRequest) -> None:
+    table = opened(subject)
+    assert table.roles == SUBJECTS[request.node.callspec.params["subject"]][1]
+    promised = {name for role in table.roles for name in vars(OF_ROLE[role]) if not name.startswith("_")}
+    assert {name for name in promised if not callable(getattr(table, name, None))} == set()
+
+
+def test_a_table_that_is_gone_is_not_found(subject: Subject) -> None:
+    subject.drop()
+    assert subject.format.list_tables(subject.catalog) == []
+    with pytest.raises(TableNotFound):
+        opened(subject)
+
+
+def test_another_table_of_the_name_has_another_id(subject: Subject) -> None:
+    before = opened(subject).facts.uuid
+    subject.drop()
+    subject.create()
+    assert opened(subject).facts.uuid != before
+
+
+def test_a_change_by_another_writer_is_seen_by_who_loads_anew(subject: Subject) -> None:
+    before = opened(subject)
+    facts = before.facts
+    subject.append()
+    assert before.facts == facts
+    assert opened(subject).facts.sequence_number == facts.sequence_number + 1
+
+
+# Commit
+
+
+@committing
+def test_a_change_lands_once_however_often_it_is_sent(subject: Subject) -> None:
+    before = subject.state()
+    change = subject.stage(opened(subject))
+    assert (subject.state(), change.table.trace(change.evidence)) == (before, Trace.OPEN)
+    change.table.send(change.payload)
+    after = subject.state()
+    assert (after != before, change.table.trace(change.evidence)) == (True, Trace.LANDED)
+    for table in (change.table, opened(subject)):
+        with suppress(CommitConflict):
+            table.send(change.payload)
+        assert (subject.state(), table.trace(change.evidence)) == (after, Trace.LANDED)
+
+
+@committing
+def test_a_change_lands_once_also_after_others_went_on(subject: Subject) -> None:
+    change = subject.stage(opened(subject))
+    change.table.send(change.payload)
+    subject.append()
+    after = subject.state()
+    with suppress(CommitConflict):
+        change.table.send(change.payload)
+    assert (subject.state(), opened(subject).trace(change.evidence)) == (after, Trace.LANDED)
+
+
+@committing
+def test_who_comes_second_conflicts_and_changes_nothing(subject: Subject) -> None:
+    change, other = subject.stage(opened(subject)), subject.stage(opened(subject))
+    other.table.send(other.payload)
+    after = subject.state()
+    with pytest.raises(CommitConflict):
+        change.table.send(change.payload)
+    assert subject.state() == after
+    assert (change.table.trace(change.evidence), change.table.trace(other.evidence)) == (Trace.REFUTED, Trace.LANDED)
+
+
+@pytest.mark.parametrize("subject", ["iceberg", "journal"], indirect=True)  # the lake is one thread's
+def test_of_changes_that_are_sent_at_once_one_lands(subject: Subject) -> None:
+    changes = [subject.stage(opened(subject)) for _ in range(4)]
+    landed: list[bytes] = []
+
+    def send(payload: bytes) -> None:
+        try:
+            opened(subject).send(payload)
+            landed.append(payload)
+        except CommitConflict:
+            return
+        finally:
+            close_catalogs()
+
+    threads = [threading.Thread(target=send, args=(change.payload,)) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    traces = {change.payload: opened(subject).trace(change.evidence) for change in changes}
+    assert len(landed) == 1
+    assert traces == {one.payload: Trace.LANDED if one.payload in landed else Trace.REFUTED for one in changes}
+
+
+@committing
+def test_a_change_whose_answer_was_lost_is_unknown_and_traced_as_landed(subject: Subject) -> None:
+    change = subject.stage(opened(subject))
+    with subject.lost(applied=True), pytest.raises(CommitUnknown):
+        change.table.send(change.payload)
+    after = subject.state()
+    assert change.table.trace(change.evidence) is Trace.LANDED
+    with suppress(CommitConflict):
+        change.table.send(change.payload)
+    assert subject.state() == after
+
+
+@committing
+def test_a_change_that_never_arrived_is_open_until_it_is_sent_again_or_overtaken(subject: Subject) -> None:
+    first, second = subject.stage(opened(subject)), subject.stage(opened(subject))
+    before = subject.state()
+    for change in (first, second):
+        with subject.lost(applied=False), pytest.raises(CommitUnknown):
+            change.table.send(change.payload)
+        assert (change.table.trace(change.evidence), subject.state()) == (Trace.OPEN, before)
+    opened(subject).send(first.payload)
+    assert opened(subject).trace(first.evidence) is Trace.LANDED
+    assert opened(subject).trace(second.evidence) is Trace.REFUTED
+
+
+@committing
+def test_nothing_is_sent_concluded_or_removed_by_the_word_of_another_table_of_the_name(subject: Subject) -> None:
+    change = subject.stage(opened(subject))
+    subject.drop()
+    subject.create()
+    subject.append()
+    before, stray = subject.state(), subject.stray()
+    with pytest.raises(CommitConflict):
+        change.table.send(change.payload)
+    with pytest.raises(CommitConflict):
+        change.table.trace(change.evidence)
+    with pytest.raises(CommitConflict):
+        change.table.delete_unreferenced([stray])
+    assert subject.state() == before
+    assert opened(subject).delete_unreferenced([stray]) == (stray,)
+
+
+@committing
+def test_of_a_table_that_is_gone_nothing_is_concluded(subject: Subject) -> None:
+    change = subject.stage(opened(subject))
+    subject.drop()
+    with pytest.raises(AmoroError):
+        change.table.send(change.payload)
+    with pytest.raises(TableNotFound):
+        change.table.trace(change.evidence)
+    with pytest.raises(TableNotFound):
+        change.table.delete_unreferenced(change.files)
+
+
+@committing
+def test_what_was_staged_in_vain_is_removed_and_what_is_reachable_stays(subject: Subject, tmp_path: Path) -> None:
+    landed, lost = subject.stage(opened(subject)), subject.stage(opened(subject))
+    landed.table.send(landed.payload)
+    before = subject.state()
+    elsewhere = tmp_path / "elsewhere.parquet"
+    elsewhere.write_bytes(b"x")
+    asked = sorted({*landed.files, *lost.files, elsewhere.as_uri()})
+    assert sorted(lost.table.delete_unreferenced(asked)) == sorted(lost.files)
+    assert (subject.state(), elsewhere.exists()) == (before, True)
+    # Object stores do not say whether what is removed was there.
+    assert lost.files.issuperset(lost.table.delete_unreferenced(asked))
+
+
+# Read
+
+
+@reading
+def test_a_table_without_a_snapshot_has_no_files(subject: Subject) -> None:
+    subject.drop()
+    subject.create()
+    table = opened(subject)
+    assert (table.facts.snapshot_id, table.facts.sequence_number) == (None, 0)
+    assert (table.scan(), table.snapshots()) == (None, ())
+
+
+@reading
+def test_a_scan_is_the_same_each_time_and_that_of_the_head(subject: Subject) -> None:
+    subject.append()
+    table = opened(subject)
+    scan, head = table.scan(), table.facts.snapshot_id
+    assert scan is not None
+    assert head == scan.snapshot_id
+    assert scan == table.scan() == opened(subject).scan() == table.scan_of(head)
+    assert len(scan.files) == 4
+    assert table.scan_of(head + 1) is None
+
+
+@reading
+def test_snapshots_come_newest_first_and_each_can_be_scanned(subject: Subject) -> None:
+    subject.append()
+    table = opened(subject)
+    newest, oldest = table.snapshots()
+    assert (newest.snapshot_id, newest.parent_id) == (table.facts.snapshot_id, oldest.snapshot_id)
+    scans = [table.scan_of(one.snapshot_id) for one in (newest, oldest)]
+    assert [len(scan.files) for scan in scans if scan is not None] == [4, 2]
+
+
+# Rewrite
+
+
+@rewriting
+def test_the_head_is_the_table_as_it_is_now_seen_from_the_plan(subject: Subject) -> None:
+    table = opened(subject)
+    planned = table.facts
+    assert planned.snapshot_id is not None
+    subject.append()
+    head = table.head(planned.snapshot_id, planned.sequence_number)
+    now = opened(subject)
+    assert (head.table_uuid, head.snapshot_id, head.descends) == (planned.uuid, now.facts.snapshot_id, True)
+    assert head.scan == now.scan()
+
+
+@rewriting
+def test_what_is_made_for_a_head_that_is_the_tables_no_more_does_not_land(subject: Subject) -> None:
+    table = opened(subject)
+    planned = table.facts
+    head = table.head(planned.snapshot_id or 0, planned.sequence_number)
+    subject.append()
+    before = subject.state()
+    with pytest.raises(CommitConflict):
+        table.send(table.stage(head, CommitContent((), (), (), (), ()), {"amoro.process-id": "p"}).payload)
+    assert subject.state() == before
+
+
+@rewriting
+def test_a_rewrite_keeps_what_older_snapshots_read(subject: Subject) -> None:
+    table = opened(subject)
+    scan = table.scan()
+    assert scan is not None
+    change = subject.stage(opened(subject))
+    change.table.send(change.payload)
+    after = opened(subject)
+    live = {file.data.path for file in (after.scan() or scan).files}
+    replaced = [file.data.path for file in scan.files if file.data.path not in live]
+    assert replaced != []
+    assert after.delete_unreferenced(replaced) == ()
+    assert after.scan_of(scan.snapshot_id) == scan
+
+
+@rewriting
+def test_a_file_says_what_it_holds_and_one_that_is_missing_is_told(subject: Subject) -> None:
+    table = opened(subject)
+    scan = table.scan()
+    assert scan is not None
+    data = scan.files[0].data
+    facts = table.file_facts(data.path)
+    assert (facts.record_count, facts.value_counts[1]) == (data.record_count, data.record_count)
+    with pytest.raises(DataFileMissing):
+        table.file_facts(f"{table.facts.location}/data/none.parquet")
