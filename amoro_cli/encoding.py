@@ -24,6 +24,7 @@ def encode(message: "Message") -> dict[str, Any]:
 
 
 def encode_all(messages: "Sequence[Message]") -> list[dict[str, Any]]:
+    """Each message as `encode` gives it."""
     return [encode(message) for message in messages]
 
 

@@ -14,6 +14,8 @@ from amoro_core.model.trust import PLAIN, Trust
 
 @dataclass(frozen=True, slots=True)
 class UpOptions:
+    """What `amoro up` starts."""
+
     home: Path
     config: Path | None
     host: str | None  # None: as the settings say
@@ -25,12 +27,16 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
+    """The Spark application that an optimizer is."""
+
     master: str | None  # None: as Spark's own configuration says, else local[*]
     settings: tuple[tuple[str, str], ...] = ()  # above Spark's own configuration
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerOptions:
+    """What `amoro optimizer` starts."""
+
     address: str
     group: str
     threads: int | None  # None: as many as the Spark application has cores; told for every other backend
@@ -45,6 +51,8 @@ class OptimizerOptions:
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
+    """What `amoro demo` shows."""
+
     seconds: int  # how long the writer goes on
     directory: Path | None  # None: a temporary one
     plain: bool  # lines instead of a live display
@@ -62,6 +70,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PackageOptions:
+    """What is packed for Spark's executors."""
+
     output: Path | None  # None: a name that tells where it can run, in the current directory
     include: tuple[str, ...]  # further distributions
     with_interpreter: bool

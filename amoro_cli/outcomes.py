@@ -46,6 +46,7 @@ class Outcome(Generic[Answer]):
 
     @property
     def exit_status(self) -> int:
+        """That of the error, 0 without one."""
         return self.error.exit_status if self.error else 0
 
 

@@ -28,6 +28,8 @@ _LEAST_CELL = 12  # of what is cut
 
 
 class OutputFormat(StrEnum):
+    """How a document is printed."""
+
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"

@@ -32,10 +32,12 @@ class Paged(Protocol):
     """An answer that may be one of several pages."""
 
     @property
-    def next(self) -> str: ...
+    def next(self) -> str:
+        """What the next page follows; "": nothing is left."""
 
     @property
-    def total(self) -> int: ...
+    def total(self) -> int:
+        """How many items there are on all pages."""
 
 
 @dataclass(frozen=True, slots=True)

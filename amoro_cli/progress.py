@@ -29,9 +29,11 @@ class ProgressReport(Protocol):
 
     pace: timedelta
 
-    def show(self, process: "pb.Process") -> None: ...
+    def show(self, process: "pb.Process") -> None:
+        """Show how the process stands."""
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Show a line that stays."""
 
     def remark(self, waiting: str) -> None:
         """Note what is waited for, unless that was the last remark; "" ends it."""

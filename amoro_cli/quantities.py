@@ -25,6 +25,7 @@ def format_duration(milliseconds: int) -> str:
 
 
 def format_count(count: int) -> str:
+    """The number with commas between thousands."""
     return f"{count:,}"
 
 

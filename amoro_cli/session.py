@@ -161,6 +161,7 @@ TableArgument = Annotated[
 
 
 def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
+    """An option that takes a duration, such as 30s or 1h."""
     return typer.Option(*names, metavar=metavar, parser=option_parser(parse_duration), help=help_)
 
 
@@ -170,6 +171,7 @@ def default(text: str) -> Any:
 
 
 def memory_option(*names: str, help_: str) -> Any:
+    """An option that takes an amount of memory, such as 512MB."""
     return typer.Option(*names, metavar="SIZE", parser=option_parser(_memory), help=help_)
 
 

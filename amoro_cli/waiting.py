@@ -33,6 +33,7 @@ class Deadline:
 
     @property
     def left(self) -> timedelta:
+        """What is left of the time; never less than nothing."""
         passed = timedelta(seconds=time.monotonic() - self.started)
         return max(self.within - passed, timedelta(0))
 

@@ -93,6 +93,7 @@ class Coordinator:
 
     @property
     def address(self) -> str:
+        """Where it listens."""
         return self._server.address
 
     @property

@@ -59,6 +59,7 @@ class Reader:
 
     @property
     def address(self) -> str:
+        """Where it answers."""
         return self._server.address
 
     def start(self) -> None:

@@ -67,6 +67,7 @@ class Client:
         self._address = address
 
     def close(self) -> None:
+        """End the connection."""
         self._channel.close()
 
     def register(

@@ -28,6 +28,7 @@ HoldOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
+    """Add `amoro table block` and its kin."""
     command(app, "block", "amoro table block sales.db.orders --for 30m --reason 'nightly overwrite'")(block)
     command(app, "renew", "amoro table renew 01a1ffb2-9673")(renew)
     command(app, "unblock", "amoro table unblock 01a1ffb2-9673")(unblock)

@@ -18,6 +18,7 @@ from amoro_core.errors import InvalidArgument
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro catalog`."""
     command(
         app,
         "add",

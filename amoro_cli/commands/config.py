@@ -10,6 +10,7 @@ from amoro_cli.views.settings import settings_document
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro config`."""
     command(app, "show", "amoro config show --origin")(show)
 
 

@@ -19,6 +19,7 @@ from amoro_core.model.groups import MEMORY
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro group`."""
     command(app, "create", "amoro group create nightly --container local --property threads=2")(create)
     command(app, "list", "amoro group list")(list_groups)
     command(app, "show", "amoro group show default")(show)

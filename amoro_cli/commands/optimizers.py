@@ -78,6 +78,7 @@ _INTERVAL = default("10s")
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro optimizer`."""
     command(
         app,
         "run",

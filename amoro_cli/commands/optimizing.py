@@ -63,10 +63,12 @@ class Wish:
 
     @property
     def type(self) -> str:
+        """The type as the coordinator is asked for it; "" for whichever is due."""
         return self.kind or ""
 
 
 def register(app: typer.Typer) -> None:
+    """Add `amoro plan` and `amoro optimize`."""
     command(app, "plan", "amoro plan sales.db.orders --explain")(plan)
     command(app, "optimize", "amoro optimize sales.db.orders --type major --wait")(optimize)
 

@@ -23,6 +23,7 @@ _SHORTEST_PREFIX = 6
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro process`."""
     command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
     command(app, "show", "amoro process show 01997a")(show)
     command(app, "cancel", "amoro process cancel 01997a")(cancel)

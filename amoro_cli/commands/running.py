@@ -13,6 +13,7 @@ from amoro_cli.views.services import findings_document
 
 
 def register(app: typer.Typer) -> None:
+    """Add `amoro up`, `amoro demo` and `amoro doctor`."""
     command(app, "up", "amoro up --threads 4 --memory 1GB", LOCAL)(up)
     command(app, "demo", "amoro demo --seconds 45", ("debug",))(demo)
     command(app, "doctor", "amoro doctor -o json", LOCAL)(doctor)

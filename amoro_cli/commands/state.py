@@ -12,6 +12,7 @@ from amoro_core.errors import StoreFailed
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro state`."""
     command(app, "backup", "amoro state backup amoro-backup.db")(backup)
     command(app, "check", "amoro state check")(check)
 

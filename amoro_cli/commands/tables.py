@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro table`."""
     command(app, "list", "amoro table list --catalog sales --status pending")(list_tables)
     command(app, "show", "amoro table show sales.db.orders")(show)
     command(app, "enable", "amoro table enable sales.db.orders")(enable)

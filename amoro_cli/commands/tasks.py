@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro task`."""
     command(app, "list", "amoro task list 01997a --status failed")(list_tasks)
     command(app, "show", "amoro task show 01997a-3")(show)
 

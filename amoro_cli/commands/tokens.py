@@ -14,6 +14,7 @@ from amoro_core.model.tokens import Role
 
 
 def register(app: typer.Typer) -> None:
+    """Add the commands of `amoro token`."""
     command(app, "create", "amoro token create airflow --role operator -o name > airflow.token")(create)
     command(app, "list", "amoro token list")(list_tokens)
     command(app, "revoke", "amoro token revoke airflow")(revoke)

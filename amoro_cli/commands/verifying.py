@@ -14,6 +14,7 @@ _TIMEOUT = default("1h")
 
 
 def register(app: typer.Typer) -> None:
+    """Add `amoro verify`."""
     command(app, "verify", "amoro verify sales.db.orders")(verify)
 
 

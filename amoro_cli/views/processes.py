@@ -106,6 +106,7 @@ def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | N
 
 
 def planned_line(plan: "pb.Plan", process_id: str) -> str:
+    """That a process was planned, on one line."""
     return f"{process_id}  planned {plan.type} optimizing of {plan.table}, {many(plan.tasks, 'task')}: {plan.reason}"
 
 

@@ -156,6 +156,7 @@ def table_health(answer: "pb.TableHealth") -> Document:
 
 
 def fragments(files: "pb.FileSummary") -> str:
+    """How many data files are fragments, in words."""
     verb = "is a fragment" if files.fragment_files == 1 else "are fragments"
     return f"{format_count(files.fragment_files)} of {many(files.data_files, 'data file')} {verb}"
 
@@ -218,6 +219,7 @@ def _health_parts(table: "pb.Table") -> "tuple[tuple[str, str], ...]":
 
 
 def health(score: int) -> str:
+    """The health score; −1 is one that is not known."""
     return f"{score}/100" if score >= 0 else "not evaluated yet"
 
 

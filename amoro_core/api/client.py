@@ -73,6 +73,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
+        """End the connection."""
         self._admin.close()
 
     def tables(self, *, catalog: str = "", status: str = "") -> tuple[Table, ...]:

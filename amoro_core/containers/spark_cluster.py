@@ -34,7 +34,8 @@ class Cluster(Protocol):
         """How it stands, from what that command said."""
         ...
 
-    def kill(self, handle: str, submit: Callable[[], str]) -> list[str]: ...
+    def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
+        """The command that ends the application."""
 
     def ask_logs(self, handle: str, lines: int) -> list[str]:
         """The command that shows the last lines that the driver said: so many, or somewhat more."""

@@ -34,6 +34,8 @@ class Scene:
 
 
 class Display(Protocol):
+    """Where the demo shows what happens."""
+
     def line(self, text: str, style: str = "") -> None:
         """Show a line that stays."""
 
@@ -84,10 +86,12 @@ def open_display(plain: bool, started: float) -> Iterator[Display]:
 
 
 def stamp(started: float) -> str:
+    """The seconds since the start, in brackets."""
     return f"[{time.monotonic() - started:5.1f} s]"
 
 
 def scene_line(scene: Scene) -> str:
+    """The scene on one line."""
     files = scene.files
     return (
         f"data files {files.data}  equality deletes {files.equality}  position deletes {files.position}  "
@@ -102,6 +106,7 @@ def planned_line(view: ProcessView) -> str:
 
 
 def running_line(view: ProcessView) -> str:
+    """How far a process is."""
     done = sum(task.status.value == "success" for task in view.tasks)
     return f"{view.process.type.value}: {view.process.status.value}, {done}/{len(view.tasks)} tasks"
 
@@ -153,6 +158,7 @@ def proof_line(proof: Proof) -> str:
 
 
 def size(size_bytes: int) -> str:
+    """The size in MB, below 1 MB in kB."""
     return f"{size_bytes / (1 << 20):.1f} MB" if size_bytes >= 1 << 20 else f"{size_bytes / 1024:.0f} kB"
 
 

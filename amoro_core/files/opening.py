@@ -20,13 +20,16 @@ class RowSource(Protocol):
     """An open file; its schema has field ids as Parquet files have them."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The file's location."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """How many rows it holds."""
 
     @property
-    def schema(self) -> pa.Schema: ...
+    def schema(self) -> pa.Schema:
+        """Its columns, with field ids."""
 
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None

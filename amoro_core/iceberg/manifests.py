@@ -85,6 +85,7 @@ class Manifest:
 
     @property
     def live(self) -> tuple[ManifestEntry, ...]:
+        """The entries of files that are still part of the table."""
         return tuple(entry for entry in self.entries if entry.status != ManifestEntryStatus.DELETED)
 
 

@@ -54,6 +54,7 @@ class TimedRequests:
 
     @staticmethod
     def post(url: str, **kwargs: Any) -> Response:
+        """Send a POST that ends within the limit."""
         with TimedSession() as session:
             return session.post(url, **kwargs)
 

@@ -27,6 +27,8 @@ KEYS = (THREADS, MIN_INSTANCES, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT,
 
 
 class ResourceState(StrEnum):
+    """How far an instance is."""
+
     STARTING = "starting"  # written down before it is started; its optimizer is not registered
     RUNNING = "running"  # its optimizer is registered
     DRAINING = "draining"  # it was told to leave
@@ -82,6 +84,8 @@ class Launch:
 
 
 class Liveness(StrEnum):
+    """Whether the process of an instance lives."""
+
     ALIVE = "alive"
     ENDED = "ended"
     UNKNOWN = "unknown"  # it can't be told now

@@ -25,12 +25,16 @@ _CONVERTED_NAME = re.compile(
 
 
 class FileFormat(StrEnum):
+    """How a file is written."""
+
     PARQUET = "parquet"
     AVRO = "avro"
     ORC = "orc"
 
 
 class DeleteKind(StrEnum):
+    """What a delete file names rows by."""
+
     POSITION = "position"
     EQUALITY = "equality"
 

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class MetricKind(StrEnum):
+    """How a metric's values follow each other."""
+
     GAUGE = "gauge"
     COUNTER = "counter"  # since the coordinator's start
 

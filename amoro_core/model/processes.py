@@ -10,6 +10,8 @@ from amoro_core.model.work import REWRITE
 
 
 class TaskStatus(StrEnum):
+    """Where a task stands; the values are stored and sent."""
+
     PLANNED = "planned"
     SCHEDULED = "scheduled"
     ACKED = "acked"
@@ -19,6 +21,8 @@ class TaskStatus(StrEnum):
 
 
 class ProcessStatus(StrEnum):
+    """Where a process stands; the values are stored and sent."""
+
     RUNNING = "running"
     COMMITTING = "committing"
     COMMIT_UNKNOWN = "commit_unknown"
@@ -38,6 +42,8 @@ ACTIVE_PROCESS_STATUSES = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, Proc
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
+    """A task of a process."""
+
     process_id: str  # UUIDv7
     number: int  # 1..n within the process
 
@@ -193,6 +199,8 @@ class CommitAttempt:
 
 
 class CommitOutcome(StrEnum):
+    """What came of one attempt to commit."""
+
     SENT = "sent"  # nothing heard yet; counts as unknown after a restart
     DONE = "done"
     CONFLICT = "conflict"

@@ -81,6 +81,7 @@ def parse_columns(properties: Mapping[str, str], known: Property) -> dict[str, A
 
 
 def boolean(text: str) -> bool:
+    """ "true" or "false", in any case."""
     match text.strip().lower():
         case "true":
             return True

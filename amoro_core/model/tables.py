@@ -72,6 +72,8 @@ def _quoted(part: str) -> str:
 
 
 class OptimizingType(StrEnum):
+    """How much of a table is rewritten; the values are stored and sent."""
+
     MINOR = "minor"
     MAJOR = "major"
     FULL = "full"

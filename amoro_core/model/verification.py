@@ -57,6 +57,7 @@ class ComparedPartition:
 
     @property
     def is_equal(self) -> bool:
+        """Whether both sides hold the same multiset of rows."""
         return self.before == self.after
 
 
@@ -71,6 +72,7 @@ class Comparison:
 
     @property
     def is_equal(self) -> bool:
+        """Whether every partition is equal."""
         return all(partition.is_equal for partition in self.partitions)
 
 
@@ -86,4 +88,5 @@ class Verification:
 
     @property
     def is_sound(self) -> bool:
+        """Whether every comparison is equal, and there is no problem."""
         return not self.problems and all(comparison.is_equal for comparison in self.comparisons)

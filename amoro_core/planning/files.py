@@ -31,18 +31,22 @@ class AssessedFile:
 
     @property
     def data(self) -> DataFile:
+        """The data file."""
         return self.scanned.data
 
     @property
     def deletes(self) -> tuple[DeleteFile, ...]:
+        """The delete files that apply to it."""
         return self.scanned.deletes
 
     @property
     def is_fragment(self) -> bool:
+        """Whether its size makes it a fragment."""
         return self.file_class is FileClass.FRAGMENT
 
     @property
     def is_undersized(self) -> bool:
+        """Whether its size is above a fragment's and below the target."""
         return self.file_class is FileClass.UNDERSIZED
 
 

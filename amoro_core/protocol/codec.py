@@ -17,12 +17,14 @@ _KINDS_BACK = {number: kind for kind, number in _KINDS.items()}
 
 
 def encode_attempt(attempt: Attempt) -> opb.TaskAttempt:
+    """The attempt as a message."""
     return opb.TaskAttempt(
         process_id=attempt.task_id.process_id, task_id=attempt.task_id.number, attempt=attempt.number
     )
 
 
 def decode_attempt(message: opb.TaskAttempt) -> Attempt:
+    """The attempt that the message names."""
     return Attempt(TaskId(message.process_id, message.task_id), message.attempt)
 
 
@@ -63,6 +65,7 @@ def result_of(message: opb.TaskResult) -> WorkResult | None:
 
 
 def encode_input(work: RewriteInput) -> pb.RewriteInput:
+    """A rewrite's input as a message."""
     return pb.RewriteInput(
         table=_encode_context(work.table),
         rewritten=[_encode_input_file(file) for file in work.rewritten],
@@ -76,6 +79,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
 
 
 def decode_input(message: pb.RewriteInput) -> RewriteInput:
+    """The rewrite's input that the message says."""
     return RewriteInput(
         table=_decode_context(message.table),
         rewritten=tuple(_decode_input_file(file) for file in message.rewritten),
@@ -89,6 +93,7 @@ def decode_input(message: pb.RewriteInput) -> RewriteInput:
 
 
 def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
+    """A rewrite's output as a message."""
     return pb.RewriteOutput(
         data_files=[encode_data_file(file) for file in output.data_files],
         delete_files=[encode_delete_file(file) for file in output.delete_files],
@@ -103,6 +108,7 @@ def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
 
 
 def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
+    """The rewrite's output that the message says."""
     return RewriteOutput(
         data_files=tuple(decode_data_file(file) for file in message.data_files),
         delete_files=tuple(decode_delete_file(file) for file in message.delete_files),
@@ -117,6 +123,7 @@ def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
 
 
 def encode_data_file(file: DataFile) -> pb.DataFile:
+    """The data file as a message."""
     return pb.DataFile(
         path=file.path,
         file_format=file.file_format.value,
@@ -132,6 +139,7 @@ def encode_data_file(file: DataFile) -> pb.DataFile:
 
 
 def decode_data_file(message: pb.DataFile) -> DataFile:
+    """The data file that the message says."""
     return DataFile(
         path=message.path,
         file_format=FileFormat(message.file_format),
@@ -147,6 +155,7 @@ def decode_data_file(message: pb.DataFile) -> DataFile:
 
 
 def encode_delete_file(file: DeleteFile) -> pb.DeleteFile:
+    """The delete file as a message."""
     return pb.DeleteFile(
         path=file.path,
         kind=_KINDS[file.kind],

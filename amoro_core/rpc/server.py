@@ -54,6 +54,7 @@ class Server:
 
     @property
     def address(self) -> str:
+        """Where it listens, as clients name it."""
         return f"{self._host}:{self.port}"
 
     @property

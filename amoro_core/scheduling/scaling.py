@@ -25,6 +25,7 @@ class Target:
 
     @property
     def instances(self) -> int:
+        """How many instances the group should have."""
         return max(self.scaling.instances, self.config.min_instances)
 
     @property

@@ -15,6 +15,7 @@ class Member:
 
     @property
     def takes_tasks(self) -> bool:
+        """Whether it is there and takes new tasks."""
         return self.is_heard and not self.is_draining
 
 

@@ -35,6 +35,7 @@ class TaskFigures:
 
     @property
     def total(self) -> int:
+        """How many tasks there are, in any status."""
         return sum(self.by_status.values())
 
 

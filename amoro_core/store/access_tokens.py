@@ -24,6 +24,7 @@ def add(db: Connection, token: AccessToken) -> AccessToken:
 
 
 def find_by_hash(db: Connection, token_hash: str) -> AccessToken | None:
+    """The token with that hash; None when there is none."""
     row = db.select_one("SELECT * FROM access_token WHERE token_hash = :token_hash", {"token_hash": token_hash})
     return None if row is None else _from_row(row)
 

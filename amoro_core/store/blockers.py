@@ -17,6 +17,7 @@ _PREFIX = 6
 
 
 def add(db: Connection, blocker: Blocker) -> Blocker:
+    """Insert the blocker."""
     db.execute(_INSERT, _to_row(blocker))
     return blocker
 
@@ -29,6 +30,7 @@ def save(db: Connection, blocker: Blocker) -> Blocker:
 
 
 def remove(db: Connection, blocker_id: str) -> None:
+    """Delete the blocker, if it is there."""
     db.execute("DELETE FROM table_blocker WHERE blocker_id = :blocker_id", {"blocker_id": blocker_id})
 
 

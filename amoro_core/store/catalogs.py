@@ -31,6 +31,7 @@ def add(db: Connection, config: CatalogConfig) -> CatalogConfig:
 
 
 def find(db: Connection, name: str) -> CatalogConfig | None:
+    """The catalog of that name; None when there is none."""
     row = db.select_one("SELECT * FROM catalog_metadata WHERE catalog_name = :name", {"name": name})
     return None if row is None else _from_row(row)
 

@@ -61,6 +61,7 @@ def remove(db: Connection, name: str) -> None:
 
 
 def find(db: Connection, name: str) -> ResourceGroup | None:
+    """The group of that name; None when there is none."""
     row = db.select_one("SELECT * FROM resource_group WHERE group_name = :name", {"name": name})
     return None if row is None else _from_row(row)
 

@@ -36,6 +36,7 @@ def applied(db: Connection) -> int:
 
 
 def create_tables(db: Connection) -> None:
+    """The first schema."""
     for statement in _CREATE_TABLES:
         db.execute(statement)
 
@@ -265,6 +266,7 @@ def index_ended_processes(db: Connection) -> None:
 
 
 def create_access_tokens(db: Connection) -> None:
+    """Tokens that people create."""
     db.execute(
         """
         CREATE TABLE access_token (
@@ -291,6 +293,7 @@ def keep_what_evaluations_said(db: Connection) -> None:
 
 
 def create_blockers(db: Connection) -> None:
+    """Blockers of tables."""
     db.execute(
         """
         CREATE TABLE table_blocker (

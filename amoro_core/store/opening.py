@@ -70,6 +70,7 @@ def connect(path: Path, mode: str, pragmas: tuple[str, ...]) -> Connection:
 
 
 def current_epoch(db: Connection) -> int:
+    """The epoch of whoever opened the database last. Raises StoreFailed without one."""
     row = db.select_one("SELECT epoch FROM coordinator_epoch")
     if row is None:
         raise StoreFailed("the state database has lost its epoch")
@@ -86,6 +87,7 @@ def file_of(path: Path) -> tuple[int, int] | None:
 
 
 def sync(path: Path) -> None:
+    """Have the file, or the names in a directory, on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

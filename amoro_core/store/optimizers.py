@@ -53,6 +53,7 @@ def get(db: Connection, optimizer_id: str) -> Optimizer:
 
 
 def find_by_token_hash(db: Connection, token_hash: str) -> Optimizer | None:
+    """The optimizer whose token has that hash; None when there is none."""
     row = db.select_one("SELECT * FROM optimizer WHERE token_hash = :token_hash", {"token_hash": token_hash})
     return None if row is None else _from_row(row)
 

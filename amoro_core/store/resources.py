@@ -20,11 +20,13 @@ _UPDATE_SCALING = update_of("resource_group", _SCALING, ("group_name",))
 
 
 def add(db: Connection, resource: Resource) -> Resource:
+    """Insert the resource."""
     db.execute(_INSERT, _to_row(resource))
     return resource
 
 
 def find(db: Connection, resource_id: str) -> Resource | None:
+    """The resource with that id; None when there is none."""
     row = db.select_one("SELECT * FROM resource WHERE resource_id = :resource_id", {"resource_id": resource_id})
     return None if row is None else _from_row(row)
 

@@ -22,10 +22,12 @@ def from_ms(milliseconds: int) -> datetime:
 
 
 def to_ms_or_none(moment: datetime | None) -> int | None:
+    """As `to_ms`; None for no moment."""
     return None if moment is None else to_ms(moment)
 
 
 def from_ms_or_none(milliseconds: int | None) -> datetime | None:
+    """As `from_ms`; None for no moment."""
     return None if milliseconds is None else from_ms(milliseconds)
 
 
@@ -35,14 +37,17 @@ def to_json(value: object) -> str:
 
 
 def pairs_to_json(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values as a JSON object, in their order."""
     return to_json(dict(pairs))
 
 
 def pairs_from_json(text: str) -> tuple[tuple[str, str], ...]:
+    """What `pairs_to_json` wrote."""
     return tuple(json.loads(text).items())
 
 
 def tuple_from_json(text: str) -> tuple[Any, ...]:
+    """A JSON array as a tuple."""
     return tuple(json.loads(text))
 
 

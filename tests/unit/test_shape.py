@@ -14,7 +14,7 @@ FILES = sorted(
 )
 LONGEST, MOST_PARAMETERS = 420, 8
 TO_BE_SPLIT = {"amoro_core/services/optimizing.py", "amoro_core/store/migrations.py"}
-NINE_OF_TEN = 265
+NINE_OF_TEN = 250
 
 
 def tree(path: Path) -> ast.Module:

@@ -26,6 +26,7 @@ def catalog(
 
 
 def selected(found: Selected) -> pb.SelectTablesResponse:
+    """The tables that names meant, and the catalogs that could not be listed."""
     return pb.SelectTablesResponse(
         tables=[str(table) for table in found.tables],
         unlisted=[

@@ -8,6 +8,7 @@ from amoro_core.services.tables import Preview
 
 
 def plan(preview: Preview) -> pb.Plan:
+    """What would be done, partition by partition."""
     runtime, evaluation = preview.runtime, preview.evaluation
     message = pb.Plan(
         type=preview.plan.type.value if preview.plan else "",
@@ -37,6 +38,7 @@ def evaluated(runtime: TableRuntime, evaluation: Evaluation) -> pb.Plan:
 
 
 def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
+    """What would be done in one partition; `path` is its path."""
     return pb.PlannedPartition(
         partition=path,
         spec_id=verdict.key.spec_id,

@@ -67,6 +67,7 @@ def task(item: OptimizingTask, progress: Mapping[Attempt, tuple[int, int]]) -> p
 
 
 def receipt(made: Receipt) -> pb.Receipt:
+    """What the commit changed; whether it can be reverted is not said."""
     return pb.Receipt(
         data_files_before=made.data_files_before,
         data_files_after=made.data_files_after,

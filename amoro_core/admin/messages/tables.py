@@ -16,6 +16,7 @@ from amoro_core.services.inspecting import ShownFiles
 def table(
     runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], nobody: str
 ) -> pb.Table:
+    """The table as it is kept; `nobody` says why nobody takes its tasks."""
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -47,6 +48,7 @@ def _status_reason(runtime: TableRuntime, active: OptimizingProcess | None) -> s
 
 
 def blocker(held: HeldBlocker) -> pb.Blocker:
+    """The blocker, with its table."""
     item = held.blocker
     return pb.Blocker(
         blocker_id=item.blocker_id,
@@ -59,6 +61,7 @@ def blocker(held: HeldBlocker) -> pb.Blocker:
 
 
 def health_parts(parts: HealthParts) -> pb.HealthParts:
+    """The points that each kind of fault left."""
     return pb.HealthParts(
         small_files=parts.small_files,
         equality_deletes=parts.equality_deletes,
@@ -69,6 +72,7 @@ def health_parts(parts: HealthParts) -> pb.HealthParts:
 def table_properties(
     identifier: TableIdentifier, properties: Sequence[EffectiveProperty], enabled: Enabled
 ) -> pb.GetTablePropertiesResponse:
+    """The effective properties, and whether the table is optimized."""
     return pb.GetTablePropertiesResponse(
         table=str(identifier),
         properties=[pb.Setting(key=item.key, value=item.value, origin=item.origin.value) for item in properties],
@@ -78,6 +82,7 @@ def table_properties(
 
 
 def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.TableHealth:
+    """The health that an evaluation found, and by what it was measured."""
     parts, summary, basis = evaluation.health or FAULTLESS, evaluation.summary, evaluation.basis
     return pb.TableHealth(
         table=str(identifier),
@@ -96,6 +101,7 @@ def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.Tabl
 
 
 def table_files(shown: ShownFiles) -> pb.ListTableFilesResponse:
+    """A page of live files."""
     return pb.ListTableFilesResponse(
         snapshot_id=shown.snapshot_id or 0,
         total=shown.files.total,
@@ -118,6 +124,7 @@ def table_files(shown: ShownFiles) -> pb.ListTableFilesResponse:
 
 
 def snapshot(facts: SnapshotFacts) -> pb.Snapshot:
+    """The snapshot, with the branches and tags at it."""
     return pb.Snapshot(
         snapshot_id=facts.snapshot_id,
         parent_snapshot_id=facts.parent_id or 0,

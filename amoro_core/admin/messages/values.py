@@ -12,6 +12,7 @@ def milliseconds(moment: datetime | None) -> int:
 
 
 def files(summary: FileSummary) -> pb.FileSummary:
+    """Live files in figures."""
     return pb.FileSummary(
         data_files=summary.data_files,
         data_bytes=summary.data_bytes,

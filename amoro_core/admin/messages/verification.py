@@ -6,6 +6,7 @@ from amoro_core.protocol import admin_pb2 as pb
 
 
 def verification(identifier: TableIdentifier, found: Verification) -> pb.Verification:
+    """Everything that was compared, and what is wrong."""
     return pb.Verification(
         table=str(identifier),
         snapshot_id=found.selection.snapshot_id,
@@ -20,6 +21,7 @@ def verification(identifier: TableIdentifier, found: Verification) -> pb.Verific
 
 
 def comparison(item: Comparison) -> pb.Comparison:
+    """Two snapshots compared."""
     return pb.Comparison(
         before=item.span.before,
         after=item.span.after,
@@ -34,6 +36,7 @@ def comparison(item: Comparison) -> pb.Comparison:
 
 
 def compared(partition: ComparedPartition) -> pb.ComparedPartition:
+    """One partition compared."""
     return pb.ComparedPartition(
         partition=partition.partition,
         spec_id=partition.spec_id,

@@ -105,9 +105,11 @@ class Channel:
 
     @property
     def port(self) -> int:
+        """The port that it listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
+        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
