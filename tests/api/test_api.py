@@ -1,6 +1,7 @@
 """`from amoro_core import plan, optimize, verify, connect`: on a table of pyiceberg's, and as a client."""
 
 import json
+import logging
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
@@ -226,6 +227,14 @@ def test_what_goes_wrong_is_raised_and_nothing_is_written_to_stderr(
     with pytest.raises(WorkFailed, match="does not exist"):
         optimize(table, type="full", home=home)
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_logging_of_the_program_stays_as_it_is(table: Table, home: Path) -> None:
+    loggers = [logging.getLogger(name) for name in (None, "amoro", "thrift")]
+    before = [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers]
+    plan(table, home=home)
+    optimize(table, type="full", home=home)
+    assert [(logger.level, logger.propagate, list(logger.handlers)) for logger in loggers] == before
 
 
 def test_a_table_of_another_format_is_refused_with_and_without_a_coordinator_and_still_verified(
