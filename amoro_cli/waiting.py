@@ -147,7 +147,7 @@ def plan_process(
             if not noted:
                 report.note(f"Waiting: {error.message}")
                 noted = True
-        _wait_until_free(client, table, deadline)
+        _wait_until_free(client, table, deadline, report)
 
 
 def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, report: ProgressReport) -> "pb.Process":
@@ -211,11 +211,12 @@ def _later(embedded: bool) -> str:
     return " with the next coordinator or command on this state directory" if embedded else ""
 
 
-def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline) -> None:
+def _wait_until_free(client: "AdminClient", table: str, deadline: Deadline, report: ProgressReport) -> None:
     asked = time.monotonic()
-    active = client.get_table(table).process_id
-    if active:
-        client.get_process(active, min(_LONGEST_POLL, deadline.left))
+    known = client.get_table(table)
+    report.remark(known.no_optimizer)
+    if known.process_id:
+        client.get_process(known.process_id, min(_LONGEST_POLL, deadline.left))
     _pause(asked)
 
 

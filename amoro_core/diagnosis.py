@@ -185,7 +185,8 @@ def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
     try:
         return Diagnosis(name, True, look())
     except OSError as error:
-        return Diagnosis(name, False, f"{error.filename}: {error.strerror}", fix)
+        where = f"{error.filename}: " if error.filename else ""
+        return Diagnosis(name, False, f"{where}{error.strerror or error}", fix)
     except AmoroError as error:
         return Diagnosis(name, False, error.message, error.hint or fix)
 

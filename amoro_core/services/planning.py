@@ -21,7 +21,9 @@ from amoro_core.model.processes import (
     TaskId,
     TaskStatus,
 )
+from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.model.texts import briefly
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import blockers, groups, partitions, processes, tables, tasks
@@ -31,6 +33,7 @@ log = get_logger("amoro.planning")
 
 #: What a process is triggered by when nobody asked for it.
 EVALUATION = "evaluation"
+_LONGEST_REASON = 2000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ class PlanningService:
             self._store.write(lambda db: self._unmark(db, table_id, empty, again=True))
             raise
         except BaseException as error:
-            why = str(error) or type(error).__name__
+            why = without_secrets(briefly(str(error) or type(error).__name__, _LONGEST_REASON))
             self._store.write(lambda db: self._plan_failed(db, table_id, why, asked=trigger != EVALUATION))
             raise
         finally:

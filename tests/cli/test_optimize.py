@@ -234,12 +234,15 @@ def test_a_busy_table_is_waited_for(cli: Cli, admin: FakeAdmin) -> None:
     busy = Failure("sales.db.orders is busy with 0199", "AMORO-5004", 5)
     planned = pb.OptimizeTableResponse(process_id=PROCESS, plan=plan())
     admin.script("OptimizeTable", busy, busy, planned)
-    admin.script("GetTable", table(process_id="01997a4c-other"))
+    admin.script("GetTable", table(process_id="01997a4c-other", no_optimizer="group 'default' has no optimizer"))
     admin.script("GetProcess", process("success"))
     result = cli("optimize", "sales.db.orders")
     assert (result.status, result.out) == (0, PLANNED)
-    assert result.err.splitlines()[0] == "Waiting: sales.db.orders is busy with 0199"
-    assert result.err.count("Waiting") == 1
+    assert result.err.splitlines()[:2] == [
+        "Waiting: sales.db.orders is busy with 0199",
+        "Waiting: group 'default' has no optimizer",
+    ]
+    assert result.err.count("Waiting") == 2
     waits = admin.asked("GetProcess")
     assert [request.process_id for request in waits] == ["01997a4c-other"] * 2
     assert waits[0].wait_ms == 20_000

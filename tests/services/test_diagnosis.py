@@ -1,15 +1,19 @@
 """What doctor finds, on a state directory and with catalogs of every kind."""
 
+import os
 import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core import diagnosis
 from amoro_core.diagnosis import Diagnosis, diagnose
 from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.processes import CatalogConfig
 
 
 @pytest.fixture
@@ -38,6 +42,15 @@ def test_settings_are_said_as_they_are_written_with_who_said_them(home: Path, mo
     assert finding(home, "settings") == Diagnosis("settings", True, said)
     (home / "amoro.yaml").write_text("prot: 1\n")
     assert not finding(home, "settings").ok
+
+
+def test_what_the_system_says_of_no_file_in_particular_names_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    found = finding(home, "state directory")
+    assert (found.ok, found.detail) == (False, "No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +84,36 @@ def test_a_catalog_that_hangs_is_named_and_the_others_are_looked_at_all_the_same
         found = {item.name: item for item in diagnose(home, None)}
     assert not found["catalog a_silent"].ok
     assert "answer within 2 s (catalog-timeout)" in found["catalog a_silent"].detail
+    assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
+    close_catalogs()
+
+
+def test_a_catalog_whose_client_never_comes_back_is_given_up_and_the_others_are_told(
+    home: Path, catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hangs outside of its requests, say in loading a client, no limit of requests ends."""
+    over, ask = threading.Event(), diagnosis._catalog
+
+    def hang(item: CatalogConfig) -> Diagnosis:
+        if item.name != "a_stuck":
+            return ask(item)
+        over.wait()
+        return Diagnosis("too late", True, "")
+
+    monkeypatch.setattr(diagnosis, "_catalog", hang)
+    monkeypatch.setattr(diagnosis, "LOADING_S", 5.0)
+    (home / "amoro.yaml").write_text("catalog-timeout: 1s\n")
+    configured(tmp_path, "a_stuck", **{**catalog.properties, "type": "sql"})
+    with (tmp_path / ".pyiceberg.yaml").open("a") as file:
+        file.write(f"  cat:\n    type: sql\n    uri: {catalog.properties['uri']}\n")
+    try:
+        found = {item.name: item for item in diagnose(home, None)}
+    finally:
+        over.set()
+    assert (found["catalog a_stuck"].ok, found["catalog a_stuck"].detail) == (
+        False,
+        "hangs: there was no answer within 6 s",
+    )
     assert found["catalog cat"] == Diagnosis("catalog cat", True, "answers (pyiceberg)")
     close_catalogs()
 

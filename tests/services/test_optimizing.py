@@ -41,6 +41,19 @@ def test_a_table_with_a_process_is_not_planned_again(world: World) -> None:
     assert world.status(process) is ProcessStatus.RUNNING
 
 
+def test_why_planning_failed_is_told_in_one_line_without_secrets(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer.make_table(world.catalog, "db.t", SCHEMA)
+    table_id = world.table().table_id
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("postgresql://u:hunter2@db/x\n says no")
+
+    monkeypatch.setattr(world.planning, "_plan_marked", fail)
+    with pytest.raises(RuntimeError, match="says no"):
+        world.planning.begin(table_id, trigger="request")
+    assert world.table().status_reason == "planning failed: postgresql://u:***@db/x says no"
+
+
 def test_nothing_to_do_leaves_the_table_idle_with_the_reason(world: World) -> None:
     table = writer.make_table(world.catalog, "db.t", SCHEMA)
     writer.append(table, [row(1)])
