@@ -34,15 +34,15 @@ class Several:
     def __init__(
         self,
         connection: "Connection",
-        wish: tuple[str, bool, str],
+        request: tuple[str, bool, str],
         deadline: Deadline,
         report: ProgressReport,
         *,
         wait: bool,
     ) -> None:
-        """`wish`: type, force and condition for all of them."""
+        """`request`: type, force and condition for all of them."""
         self._connection = connection
-        self._wish = wish
+        self._request = request
         self._deadline = deadline
         self._report = report
         self._wait = wait
@@ -70,7 +70,7 @@ class Several:
             raise
 
     def _begin(self, table: str, *, patient: bool) -> "Outcome[Optimized]":
-        type_, force, where = self._wish
+        type_, force, where = self._request
         if not self._deadline.left:
             return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
         try:

@@ -34,12 +34,12 @@ from amoro_core.services.containers import ContainerService, Joining, Registrati
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
-from amoro_core.services.keeping import StateService
 from amoro_core.services.metering import MeteringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.overview import OverviewService
 from amoro_core.services.planning import PlanningService
+from amoro_core.services.state import StateService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.verifying import VerifyingService

@@ -83,7 +83,7 @@ class Runner:
         self._previous_id = ""
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Drain: running attempts may finish, nothing new is taken. A second wish abandons them."""
+        """Drain: running attempts may finish, nothing new is taken. A second call abandons them."""
         if at_once:
             self._abandon_all.set()
         self._stopping.set()

@@ -54,7 +54,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: he
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """What is to be rewritten."""
 
     kind: OptimizingType | None
@@ -88,9 +88,9 @@ def plan(
     optimized by themselves, then those with work that are only observed: each by how many files there would be less for
     what must be read.
     """
-    wish = Wish(type_, force, where)
+    request = Request(type_, force, where)
     with session.reading(lasting=True) as connection:
-        _write_plans(connection, tables or [], wish, explain, output)
+        _write_plans(connection, tables or [], request, explain, output)
 
 
 def optimize(
@@ -117,24 +117,24 @@ def optimize(
     committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). Of several
     tables the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
     """
-    wish, deadline = Wish(type_, force, where), Deadline(timeout)
+    request, deadline = Request(type_, force, where), Deadline(timeout)
     if dry_run:
         with session.reading(lasting=True) as connection:
-            _write_plans(connection, tables, wish, False, output, deadline)
+            _write_plans(connection, tables, request, False, output, deadline)
         return
     with session.connect(timeout, lasting=True) as connection:
         if is_one(tables):
-            _optimize_one(connection, tables[0], wish, deadline, wait, output)
+            _optimize_one(connection, tables[0], request, deadline, wait, output)
         else:
-            _optimize_several(connection, tables, wish, deadline, wait, output)
+            _optimize_several(connection, tables, request, deadline, wait, output)
 
 
 def _optimize_one(
-    connection: Connection, table: str, wish: Wish, deadline: Deadline, wait: bool, output: OutputFormat
+    connection: Connection, table: str, request: Request, deadline: Deadline, wait: bool, output: OutputFormat
 ) -> None:
     with progress_report() as report:
         answer, process = optimize_once(
-            connection, table, wish.type, wish.force, deadline, report, wait=wait, where=wish.where
+            connection, table, request.type, request.force, deadline, report, wait=wait, where=request.where
         )
     write(optimize_document(answer.plan, answer.process_id, process), output)
     if process is None:
@@ -147,11 +147,11 @@ def _optimize_one(
 
 
 def _optimize_several(
-    connection: Connection, names: list[str], wish: Wish, deadline: Deadline, wait: bool, output: OutputFormat
+    connection: Connection, names: list[str], request: Request, deadline: Deadline, wait: bool, output: OutputFormat
 ) -> None:
     meant, unlisted = select(connection.client, names)
     with progress_report() as report:
-        several = Several(connection, (wish.type, wish.force, wish.where), deadline, report, wait=wait)
+        several = Several(connection, (request.type, request.force, request.where), deadline, report, wait=wait)
         try:
             several.optimize(meant)
         except KeyboardInterrupt:
@@ -168,23 +168,23 @@ def _optimize_several(
 def _write_plans(
     connection: Connection,
     names: list[str],
-    wish: Wish,
+    request: Request,
     explain: bool,
     output: OutputFormat,
     deadline: Deadline | None = None,
 ) -> None:
     def plan_one(table: str) -> "pb.Plan":
         within = deadline.left if deadline else None
-        return connection.client.plan_table(table, wish.type, wish.force, wish.where, within)
+        return connection.client.plan_table(table, request.type, request.force, request.where, within)
 
     if is_one(names):
         planned = plan_one(names[0])
-        again = optimize_command(planned.table, wish.type, wish.force, wish.where)
+        again = optimize_command(planned.table, request.type, request.force, request.where)
         write(plan_document(planned, again, explain), output)
         return
     meant, unlisted = select(connection.client, names)
     outcomes = ranked([*plan_each(meant, plan_one), *unlisted])
-    write(plans_document(outcomes, wish.type, wish.force, wish.where, explain), output)
+    write(plans_document(outcomes, request.type, request.force, request.where, explain), output)
     failure = failure_of_all(outcomes)
     if failure is not None:
         raise failure

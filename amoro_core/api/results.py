@@ -123,7 +123,7 @@ class Process(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Optimizing(Shown):
-    """What came of the wish to optimize a table.
+    """What came of the request to optimize a table.
 
     `outcome` is "nothing_to_do", "planned" when the end was not waited for, else the status of the process.
     """

@@ -12,7 +12,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from amoro_core.errors import AddressInUse
 from amoro_core.events import get_logger
 from amoro_core.model.metrics import METRICS, MetricKind, Sample
-from amoro_core.rpc.ports import holder_of
+from amoro_core.rpc.listening import holder_of
 
 log = get_logger("amoro.scraping")
 

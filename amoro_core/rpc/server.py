@@ -17,7 +17,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import (
     OptimizingServiceServicer,
     add_OptimizingServiceServicer_to_server,
 )
-from amoro_core.rpc.ports import unusable
+from amoro_core.rpc.listening import unusable
 from amoro_core.rpc.tls import server_credentials
 
 MESSAGE_LIMIT = 16 * 1024 * 1024

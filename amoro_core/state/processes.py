@@ -86,7 +86,7 @@ class ProcessFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProcessClosed:
-    """The process was taken back before anything was sent; `code` is an error's where nobody wished it."""
+    """The process was taken back before anything was sent; `code` is an error's where nobody asked for it."""
 
     reason: str
     code: str = ""

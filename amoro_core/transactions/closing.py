@@ -15,7 +15,7 @@ from amoro_core.transactions.settling import cancel_open_tasks
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a process is ended; `code` is that of the error it stands for, "" where somebody wished it."""
+    """Why a process is ended; `code` is that of the error it stands for, "" where somebody asked for it."""
 
     reason: str
     code: str = ""

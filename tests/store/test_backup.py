@@ -7,7 +7,7 @@ import pytest
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, StoreFailed
 from amoro_core.model.processes import ResourceGroup
-from amoro_core.services.keeping import StateService
+from amoro_core.services.state import StateService
 from amoro_core.store import groups
 from amoro_core.store.database import Store
 

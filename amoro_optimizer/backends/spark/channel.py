@@ -1,4 +1,4 @@
-"""The line between the driver and the Python workers: progress, the wish to stop, and the names of files.
+"""The line between the driver and the Python workers: progress, the request to stop, and the names of files.
 
 Spark tells a worker nothing while a task runs, kills it without warning, and may run a task again elsewhere. So each
 execution of a task keeps a connection to the driver, over which it asks before it creates a file. The driver thereby

@@ -185,7 +185,7 @@ class SparkBackend:
     def _cancel(self, item: _Watched, now: float) -> None:
         """Tell the worker; have Spark end the job when no worker is there or it does not listen.
 
-        Spark does not keep the wish for a job that it has yet to hear of, so it is told with each look.
+        Spark does not keep the request for a job that it has yet to hear of, so it is told with each look.
         """
         if item.told_at is None:
             item.told_at = now

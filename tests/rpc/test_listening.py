@@ -7,7 +7,7 @@ import pytest
 
 from amoro_core.app import Coordinator, running
 from amoro_core.errors import AddressInUse, InvalidSettings
-from amoro_core.rpc.ports import holder_of
+from amoro_core.rpc.listening import holder_of
 from amoro_core.settings import Settings
 
 
