@@ -173,6 +173,16 @@ class AdminClient(Calls):
         request = pb.OptimizeTableRequest(table=table, type=type_, force=force, where=where)
         return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
 
+    def preview_maintenance(self, table: str, action: str, within: timedelta) -> pb.MaintainTableResponse:
+        """What the action would do on the table. Raises WaitTimeout when that takes longer than `within`."""
+        request = pb.MaintainTableRequest(table=table, action=action)
+        return self._call(self._stub.PreviewMaintenance, request, within, late=WaitTimeout)
+
+    def maintain_table(self, table: str, action: str, within: timedelta) -> pb.MaintainTableResponse:
+        """The process that was planned. Raises WaitTimeout when planning takes longer than `within`."""
+        request = pb.MaintainTableRequest(table=table, action=action)
+        return self._call(self._stub.MaintainTable, request, within, late=WaitTimeout)
+
     def verify_table(self, table: str, before: int, after: int, within: timedelta) -> pb.Verification:
         """Raises WaitTimeout when reading the table takes longer than `within`; it is given up then."""
         request = pb.VerifyTableRequest(table=table, before=before, after=after)

@@ -119,6 +119,11 @@ def _optimize() -> dict[str, Schema]:
     }
 
 
+def _maintain() -> dict[str, Schema]:
+    process = _nullable(_object(_message(pb.Process.DESCRIPTOR)))
+    return {**_message(pb.MaintainTableResponse.DESCRIPTOR), "outcome": _TEXT, "process": process}
+
+
 def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:
     """Several tables, each with its outcome and `more`."""
 
@@ -182,6 +187,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
     "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
     "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
+    "amoro.maintain/v1": _maintain,
     "amoro.optimize/v1": _optimize,
     "amoro.optimized/v1": _outcomes(_optimized),
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),

@@ -12,6 +12,7 @@ from amoro_cli.commands import (
     catalogs,
     config,
     groups,
+    maintaining,
     optimizers,
     optimizing,
     processes,
@@ -51,6 +52,7 @@ _INTERRUPTED = 130
 def _register_table(app: typer.Typer) -> None:
     tables.register(app)
     blockers.register(app)
+    maintaining.register(app)
 
 
 _GROUPS = (

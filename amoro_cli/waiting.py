@@ -1,9 +1,10 @@
 """Planning one process and waiting for its end, through busy tables and a coordinator's restart."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from amoro_cli.progress import ProgressReport
 from amoro_cli.remote import remote_error
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
     from amoro_cli.connection import Connection
     from amoro_core.protocol import admin_pb2 as pb
+
+Answer = TypeVar("Answer")
 
 _AGAIN = timedelta(milliseconds=200)  # at least between two questions, should the server not wait
 _RESTART = timedelta(seconds=30)  # a coordinator that comes back within it is not missed
@@ -82,6 +85,26 @@ def optimize_once(
         raise
 
 
+def maintain_once(
+    connection: "Connection", table: str, action: str, deadline: Deadline, report: ProgressReport, *, wait: bool
+) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
+    """As `optimize_once`, for another action."""
+    client, process_id = connection.client, ""
+    try:
+        answer = once_free(client, table, deadline, report, lambda within: client.maintain_table(table, action, within))
+        process_id = answer.process_id
+        if not process_id or not (wait or connection.embedded):
+            return answer, None
+        report.note(f"{process_id}  planned {action} of {answer.table}: {answer.reason}")
+        return answer, wait_for_end(client, process_id, deadline, report)
+    except KeyboardInterrupt:
+        if connection.embedded:
+            _call_off(client, process_id, report)
+        elif process_id:
+            report.note(f"The process goes on. See: amoro process show {process_id}")
+        raise
+
+
 class PlanningInterrupted(KeyboardInterrupt):
     """Ctrl-C while the coordinator was planning what was asked for."""
 
@@ -131,14 +154,31 @@ def plan_process(
     *,
     patient: bool = True,
 ) -> "pb.OptimizeTableResponse":
-    """The answer of OptimizeTable; a table that is busy is waited for by who is `patient`.
+    """The answer of OptimizeTable; raises as `once_free`."""
+
+    def ask(within: timedelta) -> "pb.OptimizeTableResponse":
+        return client.optimize_table(table, type_, force, within, where)
+
+    return once_free(client, table, deadline, report, ask, patient=patient)
+
+
+def once_free(
+    client: "AdminClient",
+    table: str,
+    deadline: Deadline,
+    report: ProgressReport,
+    ask: Callable[[timedelta], Answer],
+    *,
+    patient: bool = True,
+) -> Answer:
+    """The answer; a table that is busy is waited for by who is `patient`.
 
     Raises TableBusy (as the coordinator says it) when the table is still busy at the deadline.
     """
     noted = False
     while True:
         try:
-            return client.optimize_table(table, type_, force, deadline.left + _ANSWER, where)
+            return ask(deadline.left + _ANSWER)
         except KeyboardInterrupt as interrupt:
             raise PlanningInterrupted from interrupt
         except TableBusy as error:

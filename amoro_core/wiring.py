@@ -34,6 +34,7 @@ from amoro_core.services.containers import ContainerService, Joining, Registrati
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.metering import MeteringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService, Signals
@@ -114,9 +115,9 @@ class Services:
         self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
         tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
         self.tables_of = tables_of
-        self.tables = TableService(store, tables_of, clock, around.joining)
+        self.tables = TableService(store, tables_of, clock, around.joining, self.actions.triggered)
         self.planning = PlanningService(
-            store, tables_of, self.actions.of, clock, work_planned=self.work.fire, changed=self.changes.fire
+            store, tables_of, self.actions.optimizing, clock, work_planned=self.work.fire, changed=self.changes.fire
         )
         signals = Signals(
             work_planned=self.work.fire,
@@ -125,6 +126,9 @@ class Services:
             changed=self.changes.fire,
         )
         self.optimizing = OptimizingService(store, tables_of, clock, signals)
+        self.maintaining = MaintenanceService(
+            store, tables_of, self.actions.by_own_name, clock, self.optimizing.announce
+        )
         self.optimizers = OptimizerService(
             store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
         )
@@ -145,7 +149,7 @@ class Services:
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
         self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire)
         self.history = HistoryService(store, clock, settings.history_keep)
-        self.metering = MeteringService(store, clock, version("amoro"))
+        self.metering = MeteringService(store, clock, version("amoro"), self.actions.names)
         self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)
 
     def operations(self, pool: Executor) -> Operations:

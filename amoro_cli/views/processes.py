@@ -12,7 +12,6 @@ from amoro_cli.quantities import format_bytes, format_count, format_duration, fo
 from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import parse_table
 from amoro_core.model.texts import one_line
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 def is_active(process: "pb.Process") -> bool:
     """Whether the process still holds its table."""
-    return process.status in ACTIVE_PROCESS_STATUSES
+    return not process.finished_ms
 
 
 PROCESSES: "Listing[pb.Process]" = Listing(
@@ -103,6 +102,34 @@ def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | N
     return Document(
         "amoro.optimize/v1", body, (process_id,) if process_id else (), _optimize_blocks(plan, process_id, process)
     )
+
+
+def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process | None") -> Document:
+    """Schema amoro.maintain/v1: `table`, `action`, `outcome`, `reason`, `due_at`, `is_due`, `tasks`,
+    `process_id`, `process`.
+
+    The outcome is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of
+    the process.
+    """
+    planned = "planned" if answer.process_id else "due" if answer.is_due else "nothing_to_do"
+    body = {
+        **encode(answer),
+        "outcome": process.status if process else planned,
+        "process": encode(process) if process else None,
+    }
+    lines: list[Block] = [f"{answer.table}  {answer.action}: {_maintained(answer)}"]
+    if process is not None:
+        lines = [f"{process.process_id}  {process.type}: {process.status}", f"  {process.reason}"]
+    return Document("amoro.maintain/v1", body, (answer.process_id,) if answer.process_id else (), tuple(lines))
+
+
+def _maintained(answer: "pb.MaintainTableResponse") -> str:
+    if answer.process_id:
+        return f"planned as {answer.process_id}, {answer.reason}"
+    if answer.is_due:
+        return f"would be done: {answer.reason}"
+    later = f"; next at {format_time(answer.due_ms)}" if answer.due_ms else ""
+    return f"nothing to do: {answer.reason}{later}"
 
 
 def planned_line(plan: "pb.Plan", process_id: str) -> str:

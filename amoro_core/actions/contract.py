@@ -7,13 +7,14 @@ asked again: after a conflict, and after a death of the coordinator.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.groups import Capacity
 from amoro_core.model.plans import Evaluation, PartitionKey
+from amoro_core.model.processes import Receipt
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.work import Work
 
@@ -23,6 +24,7 @@ class Situation:
     """What the coordinator knows of a table for which a plan is made."""
 
     config: OptimizingConfig
+    properties: Mapping[str, str]  # of the table, over the defaults of its catalog
     last: Mapping[PartitionKey, LastOptimized]
     capacity: Capacity  # of the table's group
     now: datetime
@@ -35,6 +37,27 @@ class Request:
     name: str | None = None  # of the process
     force: bool = False  # what gains nothing, too
     where: str = ""  # a condition that chooses whole partitions
+
+
+class Verdict(Protocol):
+    """What an action says of a table."""
+
+    @property
+    def reason(self) -> str:
+        """Why there is something to do, or nothing."""
+
+    @property
+    def due_at(self) -> datetime | None:
+        """When there may be something to do though nobody writes to the table; None: no such time is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Whether an action is due."""
+
+    is_due: bool
+    reason: str
+    due_at: datetime | None = None  # when it is to be judged again, whatever happens; not before the next look
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +80,9 @@ class Plan:
     reason: str
     snapshot_id: int
     sequence_number: int  # of that snapshot
-    tasks: tuple[PlannedTask, ...]
+    tasks: tuple[PlannedTask, ...]  # none: what is to be done is done in the coordinator
+    detail: str = ""  # what the action has to know of the plan again, in words of its own
+    commits: bool = True  # else the process ends with its tasks
 
 
 #: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
@@ -68,6 +93,10 @@ Prepare = Callable[[AnyTable, Case, datetime], Change]
 
 class Action(Protocol):
     """A kind of process, or several that one look at a table chooses from."""
+
+    @property
+    def name(self) -> str:
+        """What it is called where back-off, reason, last and next time are kept, for each table."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,7 +110,7 @@ class Action(Protocol):
     def roles(self) -> frozenset[Role]:
         """What it needs of a table's format; a table that lacks any is refused for this action, and for no other."""
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Verdict, Plan | None]:
         """The verdict on the table with its reason, and what is to be done; None: nothing.
 
         Raises TableRefused, InvalidArgument for a request that can't be, and what reading the table raises.
@@ -93,5 +122,36 @@ class Action(Protocol):
     def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """The partitions whose last times move when these tasks' results are committed."""
 
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        """The files that its tasks read: nobody may remove them while it is active."""
+
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
         """The files that these tasks have written: left over unless a commit names them."""
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        """The files that the process removes once its work is done and, where it commits, the commit has landed.
+
+        Each is removed only when the table, as it is then, names it no more.
+        """
+
+    def receipt(self, case: Case) -> Receipt | None:
+        """What a process has done that commits nothing."""
+
+
+@runtime_checkable
+class Triggered(Action, Protocol):
+    """An action that is due by itself: judged at each look at a table, and by the clock."""
+
+    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+        """Whether it is due on the table, and why or why not; None where the table's properties switch it off.
+
+        `properties` are the table's over the defaults of its catalog. Pure, and cheap: it reads nothing but what
+        loading the table has read. Raises TableRefused("configuration").
+        """
+
+
+class Optimizing(Action, Protocol):
+    """The action that the status of a table is about."""
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
+        """As of any action; the verdict tells of each partition."""

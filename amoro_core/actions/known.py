@@ -2,17 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 
-from amoro_core.actions.contract import Action
+from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.rewriting import Rewriting
+from amoro_core.actions.tagging import AutoCreateTags
 from amoro_core.errors import IllegalState
 
 #: An entry point of this group names an action: a function without arguments that makes one.
 GROUP = "amoro.actions"
-
-
-def own_actions() -> tuple[Action, ...]:
-    """Those that are always there."""
-    return (Rewriting(),)
 
 
 class Actions:
@@ -20,12 +16,28 @@ class Actions:
 
     def __init__(self, more: Iterable[Action] = ()) -> None:
         """`more` are known beside our own. Raises ValueError for a name that two of them have."""
-        self._by_name: Mapping[str, Action] = _by_name((*own_actions(), *more))
+        self.optimizing: Optimizing = Rewriting()
+        self._by_name: Mapping[str, Action] = _by_name((self.optimizing, AutoCreateTags(), *more))
 
     @property
     def every(self) -> tuple[Action, ...]:
         """Each action once, our own first."""
         return tuple({id(action): action for action in self._by_name.values()}.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What processes may be called."""
+        return tuple(self._by_name)
+
+    @property
+    def by_own_name(self) -> Mapping[str, Action]:
+        """Each action by its own name."""
+        return {action.name: action for action in self.every}
+
+    @property
+    def triggered(self) -> tuple[Triggered, ...]:
+        """Those that are judged at each look at a table."""
+        return tuple(action for action in self.every if isinstance(action, Triggered))
 
     def of(self, name: str) -> Action:
         """Raises IllegalState for a process of an action that is not installed (any more)."""
@@ -40,7 +52,11 @@ class Actions:
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:
     found: dict[str, Action] = {}
+    own: set[str] = set()
     for action in actions:
+        if action.name in own:
+            raise ValueError(f"two actions have the name {action.name!r}")
+        own.add(action.name)
         for name in action.names:
             if name in found:
                 raise ValueError(f"two actions have processes of the name {name!r}")

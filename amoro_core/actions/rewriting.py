@@ -22,12 +22,12 @@ from amoro_core.model.commits import (
     StagedCommit,
 )
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.lanes import FILES
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.processes import OptimizingProcess, Receipt
+from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
-from amoro_core.state.lanes import FILES
 from amoro_core.validating.check import check
 from amoro_core.validating.rules import ambiguous_deletes, validate
 
@@ -37,6 +37,7 @@ _AGAIN = "The next round plans it anew."
 class Rewriting:
     """The action of minor, major and full."""
 
+    name = OPTIMIZING_ACTION
     names = tuple(kind.value for kind in OptimizingType)
     lane = FILES
     roles = frozenset(Role)  # to maintain: what a commit did not take is removed
@@ -53,6 +54,20 @@ class Rewriting:
     def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """The partitions of these tasks."""
         return frozenset(_key(group) for group in _groups(case) if group.number in groups)
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        """The data and delete files that its tasks read."""
+        read = [*(result.input for result in case.results), *(work.payload for work in case.open_work)]
+        works = [codec.decode_input(pb.RewriteInput.FromString(given)) for given in read]
+        files = [file.data.path for work in works for file in (*work.rewritten, *work.converted)]
+        return tuple(dict.fromkeys((*files, *(delete.path for work in works for delete in work.deletes))))
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        """None: the replaced files belong to earlier snapshots."""
+        return ()
+
+    def receipt(self, case: Case) -> None:
+        """None: every process of it commits."""
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
         """The data and delete files that these tasks have written."""

@@ -5,7 +5,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from amoro_core.admin import blockers, catalogs, groups, optimizers, optimizing, processes, status, tables, tokens
+from amoro_core.admin import (
+    blockers,
+    catalogs,
+    groups,
+    maintaining,
+    optimizers,
+    optimizing,
+    processes,
+    status,
+    tables,
+    tokens,
+)
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.tokens import Role
 from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
@@ -52,6 +63,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "ListBlockers": Operation(blockers.list_blockers, _VIEWER, TOUCHING),
     "PlanTable": Operation(optimizing.plan_table, _VIEWER, LASTING),
     "OptimizeTable": Operation(optimizing.optimize_table, _OPERATOR, LASTING, changes=True),
+    "PreviewMaintenance": Operation(maintaining.preview_maintenance, _VIEWER, LASTING),
+    "MaintainTable": Operation(maintaining.maintain_table, _OPERATOR, LASTING, changes=True),
     "VerifyTable": Operation(optimizing.verify_table, _VIEWER, LASTING),
     "ListProcesses": Operation(processes.list_processes, _VIEWER, QUICK),
     "ListTasks": Operation(processes.list_tasks, _VIEWER, QUICK),

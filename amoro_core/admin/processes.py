@@ -10,7 +10,7 @@ from amoro_core.model.processes import ProcessStatus, TaskStatus
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.overview import ProcessSummary
 
-_MAY_MOVE = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING)
+_MAY_MOVE = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.CLEARING)
 
 
 def list_processes(services: Services, request: pb.ListProcessesRequest, call: Call) -> pb.ListProcessesResponse:
@@ -36,7 +36,8 @@ def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -
     """The process as it is now."""
     summary = process_summary(services, request.process_id)
     (message,) = messages_of(services, [summary])
-    if summary.process.receipt is not None and summary.process.status not in _MAY_MOVE:
+    ended = summary.process.status not in _MAY_MOVE
+    if ended and summary.process.receipt is not None and summary.process.is_optimizing:
         made = summary.process.receipt.snapshot_id
         message.receipt.revertible = services.inspection.is_head(summary.table, made)
     return message

@@ -10,6 +10,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.overview import OverviewService
@@ -45,6 +46,7 @@ class Services(Protocol):
     catalogs: CatalogService
     tables: TableService
     planning: PlanningService
+    maintaining: MaintenanceService
     optimizing: OptimizingService
     optimizers: OptimizerService
     groups: GroupService

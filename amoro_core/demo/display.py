@@ -102,21 +102,21 @@ def scene_line(scene: Scene) -> str:
 def planned_line(view: ProcessView) -> str:
     """What a process sets out to do, and why."""
     tasks = len(view.tasks)
-    return f"{view.process.type.value:5}  planned, {tasks} task{'' if tasks == 1 else 's'}: {view.process.reason}"
+    return f"{view.process.type:5}  planned, {tasks} task{'' if tasks == 1 else 's'}: {view.process.reason}"
 
 
 def running_line(view: ProcessView) -> str:
     """How far a process is."""
     done = sum(task.status.value == "success" for task in view.tasks)
-    return f"{view.process.type.value}: {view.process.status.value}, {done}/{len(view.tasks)} tasks"
+    return f"{view.process.type}: {view.process.status}, {done}/{len(view.tasks)} tasks"
 
 
 def ended_line(process: OptimizingProcess) -> tuple[str, str]:
     """How a process ended, and the style that suits it."""
     if process.receipt is None:
-        return f"{process.type.value:5}  {process.status.value}: {process.failure}", "yellow"
-    partly = "" if process.status is ProcessStatus.SUCCESS else f"  ({process.status.value})"
-    return f"{process.type.value:5}  {_receipt(process.receipt)}{partly}", "green"
+        return f"{process.type:5}  {process.status}: {process.failure}", "yellow"
+    partly = "" if process.status is ProcessStatus.SUCCESS else f"  ({process.status})"
+    return f"{process.type:5}  {_receipt(process.receipt)}{partly}", "green"
 
 
 def _receipt(receipt: Receipt) -> str:

@@ -184,7 +184,7 @@ class _Stage:
             if process.process_id not in self._planned:
                 self._planned.add(process.process_id)
                 self._display.line(planned_line(view), "cyan")
-            if process.status.is_active:
+            if process.is_active:
                 going_on.append(running_line(view))
             elif process.process_id not in self._ended:
                 self._ended.add(process.process_id)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
+from amoro_core.maintaining.tags import TagConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
     EffectiveProperty,
@@ -13,7 +14,7 @@ from amoro_core.model.config import (
     catalog_defaults,
     parse_config,
 )
-from amoro_core.model.properties import EACH_COLUMN, Property, boolean, properties_of
+from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         (*properties_of(WriterOptions), *OF_COLUMNS),
         writer_options,
         has_catalog_defaults=False,
+    ),
+    Configuration(
+        "Automatic tags",
+        properties_of(TagConfig),
+        lambda properties: parse_into(TagConfig, properties),
     ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )

@@ -242,6 +242,11 @@ class IcebergTable:
         merge, self._has_staged = not self._has_staged, True
         return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
 
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+        """What makes a tag of a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
+        self._newest = self._load()
+        return commit.tag(self._newest, name, snapshot_id, max_age_ms)
+
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
         with confined_to(self._grant()):

@@ -24,7 +24,7 @@ class Role(StrEnum):
     READ = "read"  # `Readable`: snapshots and live files
     REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
     COMMIT = "commit"  # `Committable`: changes sent, each at most once
-    MAINTAIN = "maintain"  # `Maintainable`: what nothing refers to is removed
+    MAINTAIN = "maintain"  # `Maintainable`: tags are made, what nothing refers to is removed
 
 
 class OpenTable(Protocol):
@@ -145,7 +145,13 @@ class Committable(OpenTable, Protocol):
 
 
 class Maintainable(OpenTable, Protocol):
-    """A table from which is removed what nothing refers to."""
+    """A table whose references are made, and from which is removed what nothing refers to."""
+
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+        """What makes a tag of a snapshot of the table, loaded anew; to be sent. `max_age_ms` None: kept for ever.
+
+        Raises CommitConflict when the name is taken or the snapshot is gone.
+        """
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches.

@@ -1,5 +1,6 @@
 """The commit of a rewrite: staged as manifests, sent as one request, traced when nobody knows whether it landed."""
 
+import json
 from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
@@ -8,7 +9,12 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, No
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.table.update import AddSnapshotUpdate, TableRequirement, TableUpdate
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+)
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
 from amoro_core.failpoints import failpoint
@@ -28,6 +34,27 @@ class _Payload(BaseModel):
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+
+
+def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+    """The payload that makes a tag of a snapshot, of the table as loaded just now, and of no name that is taken.
+
+    Raises CommitConflict for a name that a branch or tag has, or a snapshot that is gone.
+    """
+    metadata = table.metadata
+    if name in metadata.refs:
+        raise CommitConflict(f"the table has a branch or tag {name} already")
+    if all(one.snapshot_id != snapshot_id for one in metadata.snapshots):
+        raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
+    made = {"action": "set-snapshot-ref", "ref-name": name, "type": "tag", "snapshot-id": snapshot_id}
+    request = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None},
+        ],
+        "updates": [made if max_age_ms is None else {**made, "max-ref-age-ms": max_age_ms}],
+    }
+    return json.dumps(request, separators=(",", ":")).encode()
 
 
 def send(catalog: Catalog, table: Table, payload: bytes) -> None:
@@ -86,8 +113,14 @@ def _sent(request: _Payload) -> Iterator[Snapshot]:
 
 
 def _holds(metadata: TableMetadata, request: _Payload) -> bool:
-    ids = {snapshot.snapshot_id for snapshot in metadata.snapshots}
-    return any(snapshot.snapshot_id in ids for snapshot in _sent(request))
+    ids, sent = {snapshot.snapshot_id for snapshot in metadata.snapshots}, list(_sent(request))
+    if sent:
+        return any(snapshot.snapshot_id in ids for snapshot in sent)
+    refs = [update for update in request.updates if isinstance(update, SetSnapshotRefUpdate)]
+    made = (metadata.refs.get(update.ref_name) for update in refs)
+    return bool(refs) and all(
+        found is not None and found.snapshot_id == update.snapshot_id for found, update in zip(made, refs, strict=True)
+    )
 
 
 def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:

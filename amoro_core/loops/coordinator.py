@@ -10,7 +10,7 @@ from amoro_core.events import get_logger
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
@@ -18,10 +18,12 @@ from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
+from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
-from amoro_core.services.planning import EVALUATION, PlanningService
+from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
+from amoro_core.transactions.planned import EVALUATION
 
 log = get_logger("amoro.loops")
 
@@ -32,6 +34,7 @@ TRIM_INTERVAL_S = 3600.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
+MAINTAIN_THREADS = 2
 SCALE_INTERVAL_S = 1.0
 SCALE_THREADS = 4
 
@@ -60,6 +63,7 @@ class Services(Protocol):
     history: HistoryService
     blockers: BlockerService
     containers: ContainerService
+    maintaining: MaintenanceService
 
 
 class CoordinatorLoops:
@@ -85,6 +89,9 @@ class CoordinatorLoops:
             "refresh", REFRESH_THREADS, self._refresh_one, limits.explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
+        self._maintaining: LanedPool[tuple[int, str], str] = LanedPool(
+            "maintain", MAINTAIN_THREADS, self._maintain_one, workers=workers
+        )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.committing.clean_up, workers=workers)
         # A container that is slow, such as spark-submit, holds up its group only.
@@ -112,6 +119,7 @@ class CoordinatorLoops:
             self._exploring,
             self._refreshing,
             self._planning,
+            self._maintaining,
             self._committers,
             self._cleaners,
             self._scaling,
@@ -142,6 +150,7 @@ class CoordinatorLoops:
         for table_id, catalog in self._services.tables.list_due():
             self._refreshing.submit(table_id, catalog)
         self._plan_pending(self._services.tables.list_pending())
+        self._maintain_due()
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._services.tables.refresh(table_id)
@@ -163,6 +172,13 @@ class CoordinatorLoops:
         self._planned_at_s[table_id] = self._monotonic()
         self._services.planning.begin(table_id, trigger=EVALUATION)
 
+    def _maintain_due(self) -> None:
+        for table_id, action, catalog in self._services.maintaining.list_due():
+            self._maintaining.submit((table_id, action), catalog)
+
+    def _maintain_one(self, due: tuple[int, str]) -> None:
+        self._services.maintaining.begin(*due, trigger=EVALUATION)
+
     def _may_plan(self, runtime: TableRuntime) -> bool:
         """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""
         last_s = self._planned_at_s.get(runtime.table_id)
@@ -174,7 +190,7 @@ class CoordinatorLoops:
     def _commit_one(self, process_id: str) -> None:
         """Commit; where no refresh follows by the clock, the table is looked at, so that it is shown as it is now."""
         status = self._services.committing.commit(process_id)
-        if not self._watch and status not in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN):
+        if not self._watch and status not in ACTIVE_PROCESS_STATUSES:
             self._refresh_one(self._services.optimizing.find_process(process_id).process.table_id)
 
     def _commit_step(self) -> None:

@@ -76,13 +76,18 @@ class TagConfig:
     max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", _max_age)
     zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
 
+    @property
+    def max_age_ms(self) -> int | None:
+        """None: the tag is kept for ever."""
+        return None if self.max_age is None else self.max_age // timedelta(milliseconds=1)
+
 
 @dataclass(frozen=True, slots=True)
 class TagVerdict:
-    """Whether a tag is to be made now, and why or why not; `next_at`: when the next one may be."""
+    """Whether a tag is to be made now, and why or why not; `due_at`: when the next one may be."""
 
     reason: str
-    next_at: datetime
+    due_at: datetime
     name: str = ""
     snapshot_id: int | None = None  # None: there is nothing to tag now
 
@@ -98,23 +103,23 @@ def judge_tag(config: TagConfig, now: datetime, history: Sequence[SnapshotFacts]
     local = now.astimezone(config.zone).replace(tzinfo=None)
     start = config.period.start_of(local - config.offset)
     name = (config.pattern or DatePattern(config.period.pattern)).format(config.period.before(start))
-    next_at = _moment(config.period.after(start) + config.offset, config.zone)
+    due_at = _moment(config.period.after(start) + config.offset, config.zone)
     trigger = _moment(start + config.offset, config.zone)
     if name in refs:
-        return TagVerdict(f"tag {name} is there", next_at, name)
+        return TagVerdict(f"tag {name} is there", due_at, name)
     since = [one for one in history if one.committed_at >= trigger]
     if not since:
-        return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", next_at, name)
+        return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", due_at, name)
     first = min(since, key=lambda one: (one.committed_at, one.sequence_number))
     late = first.committed_at - trigger
     if timedelta(0) < config.max_delay < late:
         return TagVerdict(
             f"the first snapshot for tag {name} came {_minutes(late)} min after its time, "
             f"more than {_minutes(config.max_delay)} min",
-            next_at,
+            due_at,
             name,
         )
-    return TagVerdict(f"tag {name} is missing", next_at, name, first.snapshot_id)
+    return TagVerdict(f"tag {name} is missing", due_at, name, first.snapshot_id)
 
 
 def _moment(local: datetime, zone: ZoneInfo) -> datetime:

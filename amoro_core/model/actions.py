@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from amoro_core.model.commits import Evidence
 from amoro_core.model.processes import CommitAttempt, OptimizingProcess, Receipt
 from amoro_core.model.tables import TableRuntime
+from amoro_core.model.work import Work
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Case:
     results: tuple[TaskResult, ...]  # of the tasks that have succeeded, by number
     attempts: tuple[CommitAttempt, ...]  # in the order in which they were sent
     tasks: int  # all that were planned
+    open_work: tuple[Work, ...] = ()  # of the tasks that have not succeeded (yet)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,12 @@
 """Optimizing processes, their tasks, and commit attempts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from amoro_core.model.commits import Evidence, SnapshotAdded
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone
+from amoro_core.model.lanes import FILES
 from amoro_core.model.work import REWRITE
 
 
@@ -21,23 +22,28 @@ class TaskStatus(StrEnum):
 
 
 class ProcessStatus(StrEnum):
-    """Where a process stands; the values are stored and sent."""
+    """Where a process stands; stored and shown. The store has a row for each, and may have rows for more."""
 
     RUNNING = "running"
     COMMITTING = "committing"
     COMMIT_UNKNOWN = "commit_unknown"
+    CLEARING = "clearing"  # what it is to remove after its work is being removed
     SUCCESS = "success"
     PARTIAL = "partial"
     FAILED = "failed"
     CLOSED = "closed"
 
-    @property
-    def is_active(self) -> bool:
-        """Whether the table is still held by the process; an unknown commit counts as active."""
-        return self in ACTIVE_PROCESS_STATUSES
 
+#: In one of these a process holds its lane of the table; an unknown commit does, too.
+ACTIVE_PROCESS_STATUSES = (
+    ProcessStatus.RUNNING,
+    ProcessStatus.COMMITTING,
+    ProcessStatus.COMMIT_UNKNOWN,
+    ProcessStatus.CLEARING,
+)
 
-ACTIVE_PROCESS_STATUSES = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
+#: The action of minor, major and full: what the status of a table is about.
+OPTIMIZING_ACTION = "optimizing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +116,12 @@ class Delay:
 
 @dataclass(frozen=True, slots=True)
 class OptimizingProcess:
-    """One optimizing round of one table, pinned to the snapshot it was planned on."""
+    """One round of an action on one table, pinned to the snapshot it was planned on."""
 
     process_id: str  # UUIDv7
     table_id: int
-    type: OptimizingType
-    status: ProcessStatus
+    type: str  # its name: minor, major, full, or that of another action's process
+    status: str  # a ProcessStatus, unless the store has a row for another one
     trigger: str  # "evaluation" or "request"
     reason: str
     table_uuid: str
@@ -133,15 +139,36 @@ class OptimizingProcess:
     commit_tries: int = 0
     receipt: "Receipt | None" = None
     where: str = ""  # the condition that somebody limited it to partitions by
-    delay: Delay | None = None  # only while it is committing or unknown
+    delay: Delay | None = None  # only while it is committing, unknown or clearing
+    action: str = OPTIMIZING_ACTION
+    lane: str = FILES
+    detail: str = ""  # what the action keeps of its plan, in words of its own
+    commits: bool = True  # else it ends when its tasks have
+    left_over: bool = False  # it has ended, and what it wrote without a commit is still to be removed
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the process still holds its lane of the table."""
+        return self.finished_at is None
+
+    @property
+    def is_optimizing(self) -> bool:
+        """Whether the status of the table is about it."""
+        return self.action == OPTIMIZING_ACTION
 
     @property
     def waiting(self) -> str:
         """What the commit waits for, in a phrase; "" when it waits for nothing."""
         if self.delay is None:
             return ""
-        aim = "know whether it was committed" if self.status is ProcessStatus.COMMIT_UNKNOWN else "commit"
+        aim = _AIMS.get(self.status, "commit")
         return f"waiting to {aim}: {self.delay.reason}, next try at {self.delay.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+_AIMS: Mapping[str, str] = {
+    ProcessStatus.COMMIT_UNKNOWN: "know whether it was committed",
+    ProcessStatus.CLEARING: "remove files",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +188,11 @@ class Receipt:
     base_snapshot_id: int
     duration_ms: int
     disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
+
+    @classmethod
+    def nothing(cls, snapshot_id: int) -> "Receipt":
+        """That of a change which leaves files and rows of the snapshot as they are."""
+        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +223,17 @@ class CommitAttempt:
         """
         found = self.evidence
         return self.outcome is CommitOutcome.REFUTED and isinstance(found, SnapshotAdded) and found.sequence_number == 0
+
+    @property
+    def words(self) -> str:
+        """What it commits, in words that follow "committed"."""
+        match self.evidence:
+            case SnapshotAdded(snapshot_id):
+                return f"snapshot {snapshot_id}"
+            case SnapshotsGone(snapshot_ids):
+                return f"the removal of {len(snapshot_ids)} snapshots"
+            case RefAt(name, snapshot_id):
+                return f"{name} on snapshot {snapshot_id}"
 
     @property
     def snapshot_id(self) -> int | None:

@@ -183,6 +183,19 @@ class LastOptimized:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionRecord:
+    """What the coordinator keeps about one action on one table. Times are UTC."""
+
+    table_id: int
+    action: str
+    reason: str = ""  # why it is due, or why not
+    last_at: datetime | None = None  # when it last succeeded
+    next_at: datetime | None = None  # when it is due, or to be judged again; None: nobody waits for it
+    failures: int = 0  # in a row
+    retry_at: datetime | None = None  # back-off after failures
+
+
+@dataclass(frozen=True, slots=True)
 class TableRuntime:
     """What the coordinator keeps about one table. Times are UTC."""
 

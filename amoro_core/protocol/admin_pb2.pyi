@@ -1805,6 +1805,69 @@ class OptimizeTableResponse(_message.Message):
 Global___OptimizeTableResponse: _TypeAlias = OptimizeTableResponse  # noqa: Y015
 
 @_typing.final
+class MaintainTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    action: _builtins.str
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        action: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaintainTableRequest: _TypeAlias = MaintainTableRequest  # noqa: Y015
+
+@_typing.final
+class MaintainTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    IS_DUE_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    DUE_MS_FIELD_NUMBER: _builtins.int
+    TASKS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    action: _builtins.str
+    is_due: _builtins.bool
+    """there is something to do, or there was and it has begun"""
+    process_id: _builtins.str
+    """of what has begun"""
+    reason: _builtins.str
+    """why it is done, or why there is nothing to do"""
+    due_ms: _builtins.int
+    """when there may be something to do again; 0: no such time is known"""
+    tasks: _builtins.int
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        action: _builtins.str = ...,
+        is_due: _builtins.bool = ...,
+        process_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        due_ms: _builtins.int = ...,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "due_ms", b"due_ms", "is_due", b"is_due", "process_id", b"process_id", "reason", b"reason", "table", b"table", "tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MaintainTableResponse: _TypeAlias = MaintainTableResponse  # noqa: Y015
+
+@_typing.final
 class VerifyTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

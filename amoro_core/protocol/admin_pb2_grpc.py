@@ -164,6 +164,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.FromString,
                 _registered_method=True)
+        self.PreviewMaintenance = channel.unary_unary(
+                '/amoro.v1.AdminService/PreviewMaintenance',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
+        self.MaintainTable = channel.unary_unary(
+                '/amoro.v1.AdminService/MaintainTable',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
         self.VerifyTable = channel.unary_unary(
                 '/amoro.v1.AdminService/VerifyTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
@@ -410,6 +420,19 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PreviewMaintenance(self, request, context):
+        """changes nothing
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MaintainTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def VerifyTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -644,6 +667,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.OptimizeTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.SerializeToString,
+            ),
+            'PreviewMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewMaintenance,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
+            ),
+            'MaintainTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.MaintainTable,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
             ),
             'VerifyTable': grpc.unary_unary_rpc_method_handler(
                     servicer.VerifyTable,
@@ -1433,6 +1466,60 @@ class AdminService:
             '/amoro.v1.AdminService/OptimizeTable',
             amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.OptimizeTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/PreviewMaintenance',
+            amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MaintainTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/MaintainTable',
+            amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -62,6 +62,9 @@ class AdminServiceStub:
     ListBlockers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]
     PlanTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]
     OptimizeTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]
+    PreviewMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
+    """changes nothing"""
+    MaintainTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
     VerifyTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]
     ListProcesses: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]
     ListTasks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTasksRequest, _admin_pb2.ListTasksResponse]
@@ -109,6 +112,9 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListBlockers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]  # type: ignore[assignment]
     PlanTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]  # type: ignore[assignment]
     OptimizeTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]  # type: ignore[assignment]
+    PreviewMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
+    """changes nothing"""
+    MaintainTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
     VerifyTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]  # type: ignore[assignment]
     ListProcesses: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]  # type: ignore[assignment]
     ListTasks: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTasksRequest, _admin_pb2.ListTasksResponse]  # type: ignore[assignment]
@@ -309,6 +315,21 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.OptimizeTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.OptimizeTableResponse, _abc.Awaitable[_admin_pb2.OptimizeTableResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PreviewMaintenance(
+        self,
+        request: _admin_pb2.MaintainTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]:
+        """changes nothing"""
+
+    @_abc_1.abstractmethod
+    def MaintainTable(
+        self,
+        request: _admin_pb2.MaintainTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]: ...
 
     @_abc_1.abstractmethod
     def VerifyTable(

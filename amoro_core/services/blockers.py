@@ -63,7 +63,7 @@ class BlockerService:
             if held is not None:
                 raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
             if BlockedOperation.OPTIMIZE in operations:
-                active = processes.find_active(db, table_id)
+                active = next(iter(processes.list_active_of(db, table_id)), None)
                 if active is not None:
                     raise TableBusy(
                         f"process {active.process_id} ({active.type}, {active.status}) is active on "

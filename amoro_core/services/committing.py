@@ -1,9 +1,10 @@
 """Committing what a process made: at most once, and only what is proved right on the head of that moment."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial as partial_of
 
 from amoro_core.actions.contract import Action, Prepare
 from amoro_core.errors import (
@@ -33,29 +34,33 @@ from amoro_core.model.processes import (
     CommitOutcome,
     OptimizingProcess,
     ProcessStatus,
+    Receipt,
 )
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import briefly, cut
 from amoro_core.state import processes as process_machine
-from amoro_core.state import tables as table_machine
-from amoro_core.state.backoff import backed_off
-from amoro_core.store import commits, partitions, processes, tables
+from amoro_core.store import commits, partitions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import attempt_of, read_case
+from amoro_core.transactions.releasing import done, end, release
+from amoro_core.transactions.settling import has_ended_work
 
 log = get_logger("amoro.committing")
 
 #: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
 MAX_ATTEMPTS = 20
+#: Files whose removal is one batch: each batch asks the table anew which of them it names.
+CLEARED_AT_ONCE = 1000
 _LONGEST_REASON = 2000  # bytes
-_DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
+_DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
 #: What ends a commit: with an attempt of which nobody knows only that its table is gone, or another by now.
 _GONE = (CommitConflict, TableNotFound)
 _ENDS = (*_GONE, CommitRefused, CheckFailed, TableRefused)
 
 
 class CommittingService:
-    """Commits of processes. One process is worked on by one caller at a time, which `loops` sees to."""
+    """The ends of processes: commits, and what is removed after them. One process is worked on by one caller at a time,
+    which `loops` sees to."""
 
     def __init__(
         self,
@@ -71,28 +76,40 @@ class CommittingService:
         self._clock = clock
         self._changed = changed
 
-    def commit(self, process_id: str) -> ProcessStatus:
-        """Bring a COMMITTING or unknown process to its end, as far as the table lets it; returns where it stands.
+    def commit(self, process_id: str) -> str:
+        """Bring a process whose tasks have ended to its own end, as far as the table lets it; returns where it stands.
 
         Raises CatalogUnavailable (and what else reading, staging and sending raise) when it could not go on, which is
         kept with the process: it is to be tried again at the time that stands there. What is refused for good ends it.
         """
         case = self._case(process_id)
-        if case.process.status not in _DUE:
+        if not self._is_due(case.process):
             return case.process.status
         try:
             self._advance(case)
         except Exception as error:
-            status = self._status(process_id)
-            if status not in _DUE:
-                log.info("commit.abandoned", process=process_id, status=status.value)  # cancelled meanwhile
+            now = self._case(process_id).process
+            status = now.status
+            if not self._is_due(now):
+                log.info("commit.abandoned", process=process_id, status=str(status))  # cancelled meanwhile
             elif not self._ended_by(process_id, error):
                 raise
-        return self._status(process_id)
+        return self._case(process_id).process.status
+
+    def _is_due(self, process: OptimizingProcess) -> bool:
+        if process.status is ProcessStatus.RUNNING and not process.commits:
+            return self._store.read(lambda db: has_ended_work(db, process))
+        return process.status in _DUE
 
     def _advance(self, case: Case) -> None:
-        """Go on until the commit has ended or is unknown. Raises what keeps it from that, and why it failed."""
+        """Go on until the process has ended or is unknown. Raises what keeps it from that, and why it failed."""
         process_id = case.process.process_id
+        if case.process.status is ProcessStatus.CLEARING:
+            self._clear(case)
+            return
+        if case.process.status is ProcessStatus.RUNNING:
+            self._end_work(case)
+            return
         action = self._action(case)
         table = with_roles(self._load(case), action.roles | {Role.COMMIT}, case.process.type)
         prepare = action.preparing()
@@ -108,6 +125,8 @@ class CommittingService:
         case = self._case(process_id)
         ours = error if isinstance(error, AmoroError) else WorkFailed(briefly(f"{type(error).__name__}: {error}"))
         is_open = any(attempt.is_open for attempt in case.attempts)
+        if case.process.status is ProcessStatus.CLEARING:
+            return self._clearing_ended_by(case, ours)
         if isinstance(ours, _GONE if is_open else _ENDS):
             self._fail(case, ours)
             return True
@@ -120,6 +139,14 @@ class CommittingService:
                 return True
             self._changed()
         return False
+
+    def _clearing_ended_by(self, case: Case, error: AmoroError) -> bool:
+        delayed = process_machine.CommitDelayed(error.code, without_secrets(error.message), True)
+        process = self._store.write(lambda db: self._moved(db, case.process.process_id, delayed))
+        if not isinstance(error, _GONE) and not process_machine.is_refused_for_good(process):
+            return False
+        self._cleared(case, error)
+        return True
 
     def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
         return processes.save(db, process_machine.advance(processes.get(db, process_id), event, self._clock()))
@@ -211,27 +238,41 @@ class CommittingService:
 
     # Ends
 
+    def _end_work(self, case: Case) -> None:
+        """The end of a process that commits nothing."""
+        action = self._action(case)
+        receipt, paths = action.receipt(case), action.removals(case)
+        self._store.write(lambda db: self._work_done(db, case, receipt, paths))
+        self._changed()
+        if paths:
+            self._clear(self._case(case.process.process_id))
+
+    def _work_done(self, db: Connection, case: Case, receipt: Receipt | None, paths: Sequence[str]) -> None:
+        now, process = self._clock(), processes.get(db, case.process.process_id)
+        if paths:
+            processes.add_clearing(db, process.process_id, paths)
+            self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
+            return
+        self._moved(db, process.process_id, process_machine.Cleared(receipt))
+        done(db, process, f"{process.type} has ended", now)
+
     def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
-        receipt = attempt.receipt
-        partial = len(attempt.groups) < case.tasks
-        keys = self._action(case).optimized(case, attempt.groups)
+        receipt, action = attempt.receipt, self._action(case)
+        partial = _is_partial(case, attempt)
+        keys, paths = action.optimized(case, attempt.groups), action.removals(case)
 
         def finish(db: Connection) -> None:
             now = self._clock()
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             process = processes.get(db, attempt.process_id)
-            event: process_machine.ProcessEvent = (
-                process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
-            )
-            processes.save(db, process_machine.advance(process, event, now))
             partitions.record(db, process.table_id, keys, process.type, process.created_at)
-            runtime = tables.get(db, process.table_id)
-            reason = f"{process.type} committed snapshot {attempt.snapshot_id}"
-            ended = table_machine.advance(runtime, table_machine.ProcessEnded(reason), now)
-            tables.save(
-                db,
-                replace(ended, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=attempt.snapshot_id),
-            )
+            if paths:
+                processes.add_clearing(db, process.process_id, paths)
+                self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
+                return
+            event = process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
+            self._moved(db, process.process_id, event)
+            done(db, process, _words(process, attempt), now, attempt.snapshot_id)
 
         self._store.write(finish)
         failpoint("commit.after_done")
@@ -246,7 +287,46 @@ class CommittingService:
         self._changed()
         if partial:
             dropped = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
-            self._clean(case, self._action(case).outputs(case, dropped))
+            self._clean(case, action.outputs(case, dropped))
+        if paths:
+            self._clear(self._case(attempt.process_id))
+
+    # Clearing
+
+    def _clear(self, case: Case) -> None:
+        """Remove what was written down, batch after batch, and end the process; a file that a snapshot names stays."""
+        process_id = case.process.process_id
+        while paths := self._store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
+            failpoint("clear.before_delete")
+            removed = frozenset(self._maintainable(case).delete_unreferenced(paths))
+            failpoint("clear.after_delete")
+            kept = [path for path in paths if path not in removed]
+            self._store.write(partial_of(_settled, process_id=process_id, removed=removed, kept=kept))
+            log.info("files.removed", process=process_id, files=len(removed), kept=len(kept))
+        self._cleared(case)
+
+    def _cleared(self, case: Case, given_up: AmoroError | None = None) -> None:
+        """End a process that clears. `given_up`: why the rest of its files stays."""
+        landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
+
+        def finish(db: Connection) -> None:
+            process = processes.get(db, case.process.process_id)
+            left = processes.list_clearing(db, process.process_id, limit=1_000_000)
+            kept = processes.count_kept(db, process.process_id) + len(left)
+            event: process_machine.ProcessEvent = process_machine.Cleared()
+            if kept:
+                why = given_up.message if given_up else "they are named by the table, or could not be removed"
+                message = f"{kept} files were kept: {why}"
+                event = process_machine.ClearedPartly(given_up.code if given_up else "", message)
+            elif landed is not None and _is_partial(case, landed):
+                event = process_machine.ClearedPartly("", "")
+            self._moved(db, process.process_id, event)
+            reason = f"{process.type} has ended" if landed is None else _words(process, landed)
+            done(db, process, reason, self._clock(), None if landed is None else landed.snapshot_id)
+
+        self._store.write(finish)
+        failpoint("clear.after_done")
+        self._changed()
 
     def _unclear(self, case: Case, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
@@ -274,15 +354,12 @@ class CommittingService:
 
     def _fail(self, case: Case, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
-            now = self._clock()
             process = processes.get(db, case.process.process_id)
             attempts = commits.list_for_process(db, process.process_id)
-            processes.save(db, process_machine.advance(process, _failure(attempts, error), now))
-            runtime = tables.get(db, process.table_id)
-            ended = table_machine.ProcessEnded(f"{process.type} failed: {error.message}")
-            runtime = table_machine.advance(runtime, ended, now)
+            end(db, process, _failure(attempts, error), self._clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
-            tables.save(db, runtime if isinstance(error, CommitConflict) else backed_off(runtime, now))
+            lost = isinstance(error, CommitConflict)
+            release(db, process, f"{process.type} failed: {error.message}", self._clock(), backs_off=not lost)
 
         self._store.write(finish)
         failpoint("commit.after_failure")
@@ -298,14 +375,18 @@ class CommittingService:
         Nothing is removed while any attempt to commit is unknown. Returns what was removed.
         """
         case = self._case(process_id)
-        if case.process.status.is_active or any(attempt.is_open for attempt in case.attempts):
+        if case.process.is_active or any(attempt.is_open for attempt in case.attempts):
             return ()
         if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
             return ()
         every = frozenset(result.number for result in case.results)
-        return self._clean(case, self._action(case).outputs(case, every))
+        removed = self._clean(case, self._action(case).outputs(case, every))
+        if removed is not None:
+            self._store.write(partial_of(_cleaned, process_id=process_id))
+        return removed or ()
 
-    def _clean(self, case: Case, paths: Iterable[str]) -> tuple[str, ...]:
+    def _clean(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
+        """Remove what no snapshot names; what was removed, or None where the table could not be asked."""
         identifier = case.runtime.identifier
         attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
         needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
@@ -314,12 +395,14 @@ class CommittingService:
             return ()
         try:
             # Nothing where another table has the name by now: its references say nothing about the planned one's files.
-            table = with_roles(self._load(case), (Role.MAINTAIN,), "removing what is left over")
-            removed = table.delete_unreferenced(wanted)
-        except AmoroError as error:
+            removed = self._maintainable(case).delete_unreferenced(wanted)
+        except _GONE as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
             log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
             return ()
+        except AmoroError as error:
+            log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
+            return None
         log.info("files.removed", table=str(identifier), files=len(removed), kept=len(wanted) - len(removed))
         return removed
 
@@ -336,11 +419,11 @@ class CommittingService:
             )
         return table
 
+    def _maintainable(self, case: Case) -> AnyTable:
+        return with_roles(self._load(case), (Role.MAINTAIN,), "removing what is left over")
+
     def _action(self, case: Case) -> Action:
         return self._find_action(case.process.type)
-
-    def _status(self, process_id: str) -> ProcessStatus:
-        return self._store.read(lambda db: processes.get(db, process_id)).status
 
     def _case(self, process_id: str) -> Case:
         return self._store.read(lambda db: read_case(db, process_id))
@@ -357,3 +440,20 @@ def _failure(attempts: Iterable[CommitAttempt], error: AmoroError) -> process_ma
 
 def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
     return (*attempt.files, *attempt.metadata_files)
+
+
+def _is_partial(case: Case, attempt: CommitAttempt) -> bool:
+    return len(attempt.groups) < case.tasks
+
+
+def _words(process: OptimizingProcess, attempt: CommitAttempt) -> str:
+    return f"{process.type} committed {attempt.words}"
+
+
+def _settled(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:
+    processes.settle_clearing(db, process_id, removed, kept=False)
+    processes.settle_clearing(db, process_id, kept, kept=True)
+
+
+def _cleaned(db: Connection, process_id: str) -> None:
+    processes.save(db, replace(processes.get(db, process_id), left_over=False))

@@ -17,6 +17,8 @@ from amoro_core.store.database import Connection, Store
 #: What one value is told for: a metric and the values of its labels.
 Series = tuple[Metric, tuple[str, ...]]
 
+OPTIMIZING_TYPES = tuple(kind.value for kind in OptimizingType)
+
 #: A process may be stored a little after the moment that it says it ended at.
 _OVERLAP = timedelta(minutes=5)
 
@@ -24,8 +26,12 @@ _OVERLAP = timedelta(minutes=5)
 class MeteringService:
     """Values of all metrics. Counters grow from the start on, whoever asks and however often."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime], version: str) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], datetime], version: str, types: Sequence[str] = OPTIMIZING_TYPES
+    ) -> None:
+        """`types` are what processes may be called."""
         self._store = store
+        self._types = tuple(types)
         self._clock = clock
         self._version = version
         self._started = clock()
@@ -39,7 +45,9 @@ class MeteringService:
         now = self._clock()
         with self._lock:
             since = max(self._started, self._looked_at - _OVERLAP)
-            found, ended = self._store.read(lambda db: (_gauges(db, now), processes.list_ended_since(db, since)))
+            found, ended = self._store.read(
+                lambda db: (_gauges(db, now, self._types), processes.list_ended_since(db, since))
+            )
             self._looked_at = now
             for process in ended:
                 if process.process_id not in self._counted:
@@ -47,7 +55,7 @@ class MeteringService:
             self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
             totals = dict(self._totals)
         own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        told = {**own, **_COUNTERS, **found, **totals}
+        told = {**own, **_counters(self._types), **found, **totals}
         order = {metric: number for number, metric in enumerate(metrics.METRICS)}
         return [
             Sample(metric.name, value, labels)
@@ -56,7 +64,7 @@ class MeteringService:
 
     def _count(self, process: OptimizingProcess) -> None:
         self._counted[process.process_id] = process.finished_at or self._looked_at
-        self._totals[metrics.ENDED, (process.type.value, process.status.value)] += 1
+        self._totals[metrics.ENDED, (process.type, str(process.status))] += 1
         if done := process.receipt:
             self._totals[metrics.FILES_REMOVED, ()] += done.data_files_before
             self._totals[metrics.FILES_ADDED, ()] += done.data_files_after
@@ -65,27 +73,23 @@ class MeteringService:
             self._totals[metrics.ROWS, ()] += done.rows_after
 
 
-_TYPES = tuple(kind.value for kind in OptimizingType)
-_RESULTS = tuple(status.value for status in ProcessStatus if not status.is_active)
-
-#: Counters as they start: a series that came with its first event would hide that event from `increase`.
-_COUNTERS: dict[Series, float] = {
-    **{
-        (metric, ()): 0.0
-        for metric in metrics.METRICS
-        if metric.kind is metrics.MetricKind.COUNTER and not metric.labels
-    },
-    **{(metrics.ENDED, labels): 0.0 for labels in product(_TYPES, _RESULTS)},
-}
+_RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
 
 
-def _resting(known: Sequence[str]) -> dict[Series, float]:
+def _counters(types: Sequence[str]) -> dict[Series, float]:
+    """Counters as they start: a series that came with its first event would hide that event from `increase`."""
+    plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
+    ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
+    return dict.fromkeys((*((metric, ()) for metric in plain), *ended), 0.0)
+
+
+def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
     """Zero for all that could be told of these groups: to Prometheus what is not told is not 0."""
     labels: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
         (metrics.TABLES, product(known, (status.value for status in OptimizingStatus))),
         (metrics.REFUSED, product(REFUSALS)),
         (metrics.OLDEST_PENDING, product(known)),
-        (metrics.ACTIVE, product(_TYPES, (status.value for status in ACTIVE_PROCESS_STATUSES))),
+        (metrics.ACTIVE, product(types, (status.value for status in ACTIVE_PROCESS_STATUSES))),
         (metrics.TASKS, product(known, (status.value for status in _OPEN))),
         (metrics.OPTIMIZERS, product(known, _STATES)),
         (metrics.THREADS, product(known)),
@@ -97,7 +101,7 @@ _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
 _STATES = ("active", "draining")
 
 
-def _gauges(db: Connection, now: datetime) -> dict[Series, float]:
+def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series, float]:
     found: Counter[Series] = Counter()
     oldest: dict[Series, float] = {}
     uses = tables.count_by_status(db)
@@ -108,7 +112,7 @@ def _gauges(db: Connection, now: datetime) -> dict[Series, float]:
         if use.status is OptimizingStatus.PENDING:
             oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
     for process in processes.list_active(db):
-        found[metrics.ACTIVE, (process.type.value, process.status.value)] += 1
+        found[metrics.ACTIVE, (process.type, str(process.status))] += 1
     for (group, status), number in tasks.count_open(db).items():
         found[metrics.TASKS, (group, status.value)] += number
     for optimizer in optimizers.list_optimizers(db):
@@ -116,4 +120,4 @@ def _gauges(db: Connection, now: datetime) -> dict[Series, float]:
         found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
     # A table may name a group that does not exist: nobody works for it, which is worth an alert.
     known = {group.name for group in groups.list_groups(db)} | {use.group for use in uses}
-    return {**_resting(sorted(known)), **{key: float(value) for key, value in found.items()}, **oldest}
+    return {**_resting(sorted(known), types), **{key: float(value) for key, value in found.items()}, **oldest}

@@ -30,7 +30,7 @@ from amoro_core.store import commits, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.handing_out import HandingOut, may_hand_out
-from amoro_core.transactions.settling import Effects, settle, take_back
+from amoro_core.transactions.settling import Effects, has_ended_work, settle, take_back
 
 log = get_logger("amoro.optimizing")
 
@@ -308,6 +308,11 @@ class OptimizingService:
 
     # What follows
 
+    def announce(self, effects: Effects) -> None:
+        """Tell others what a change of processes asks for, once it is stored."""
+        self._send(effects)
+        self._signals.changed()
+
     def _send(self, effects: Effects) -> None:
         if effects.work:
             self._signals.work_planned()
@@ -403,6 +408,7 @@ class OptimizingService:
             if process.status is ProcessStatus.RUNNING:
                 settle(db, process.process_id, effects, now)
         effects.commits += _committing(db)
+        effects.left_over += _left_over(db)
         for runtime in tables.list_tables(db):
             active = processes.find_active(db, runtime.table_id)
             if runtime.status is OptimizingStatus.PLANNING and active is None:
@@ -421,6 +427,14 @@ def _committing(db: Connection, now: datetime | None = None) -> list[tuple[str, 
     return [
         (process.process_id, tables.get(db, process.table_id).identifier.catalog)
         for process in processes.list_active(db)
-        if process.status is not ProcessStatus.RUNNING
+        if (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
         and (now is None or process.delay is None or process.delay.retry_at <= now)
+    ]
+
+
+def _left_over(db: Connection) -> list[tuple[str, str]]:
+    """Processes that ended without a commit before what they had written was removed."""
+    return [
+        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
+        for process in processes.list_left_over(db)
     ]

@@ -102,7 +102,7 @@ class OverviewService:
     def last_failure(self, table_id: int) -> str:
         """How the table's last process failed, with its code; "" when it did not fail."""
         for process in self._store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
-            if process.failure_code and not process.status.is_active:
+            if process.failure_code and not process.is_active:
                 return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
 

@@ -4,35 +4,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Action, Plan, PlannedTask, Request, Situation
-from amoro_core.errors import GroupNotFound, IllegalState, InvalidArgument, TableBlocked, TableBusy, TableRefused
+from amoro_core.actions.contract import Optimizing, Request, Situation
+from amoro_core.errors import IllegalState, InvalidArgument, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import OpenTable, with_roles
+from amoro_core.formats.port import with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.config import OptimizingConfig, effective_properties, parse_config
-from amoro_core.model.ids import uuid7
+from amoro_core.model.config import effective_properties, parse_config
 from amoro_core.model.plans import Evaluation
-from amoro_core.model.processes import (
-    OptimizingProcess,
-    OptimizingTask,
-    ProcessStatus,
-    TaskId,
-    TaskStatus,
-)
+from amoro_core.model.processes import OptimizingProcess, OptimizingTask
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.model.texts import briefly
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import blockers, groups, partitions, processes, tables, tasks
+from amoro_core.store import groups, partitions, tables
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.planned import EVALUATION, Asked, planned, require_free, store_planned
 
 log = get_logger("amoro.planning")
 
-#: What a process is triggered by when nobody asked for it.
-EVALUATION = "evaluation"
 _LONGEST_REASON = 2000  # characters
 
 
@@ -44,22 +35,14 @@ class Begun:
     evaluation: Evaluation
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """By what a process is triggered, and what is wanted of it."""
-
-    trigger: str
-    request: Request
-
-
 class PlanningService:
-    """Makes processes: a table is marked, planned outside of any transaction, and its plan stored."""
+    """Makes optimizing processes: a table is marked, planned outside of any transaction, and its plan stored."""
 
     def __init__(
         self,
         store: Store,
         tables_of: Tables,
-        find_action: Callable[[str], Action],
+        action: Optimizing,
         clock: Callable[[], datetime],
         *,
         work_planned: Callable[[], None],
@@ -67,7 +50,7 @@ class PlanningService:
     ) -> None:
         self._store = store
         self._tables = tables_of
-        self._find_action = find_action
+        self._action = action
         self._clock = clock
         self._work_planned = work_planned
         self._changed = changed
@@ -114,26 +97,22 @@ class PlanningService:
 
     def _plan_marked(self, runtime: TableRuntime, before: str, asked: Asked) -> Begun:
         catalog = self._tables.catalog(runtime.identifier.catalog)
-        action = self._find_action(asked.request.name or OptimizingType.MINOR)
         opened = self._tables.open(runtime.identifier)
-        table = with_roles(opened, action.roles, asked.request.name or "optimizing")
+        table = with_roles(opened, self._action.roles, asked.request.name or "optimizing")
         table.refuse_unsupported()
-        config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
+        properties = effective_properties(dict(catalog.properties), table.facts.properties)
+        config = parse_config(properties)
         now, request = self._clock(), asked.request
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        evaluation, made = action.plan(table, Situation(config, last, capacity, now), request)
+        evaluation, made = self._action.plan(table, Situation(config, properties, last, capacity, now), request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
             again = request.name is not None or bool(request.where)
             event = table_machine.PlanEmpty((again and before) or evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
             return Begun(None, evaluation)
-        process = _process(runtime, table, made, config, asked, now)
-        works = [
-            (_task(process, number, task, config.group), task.work.payload)
-            for number, task in enumerate(made.tasks, start=1)
-        ]
+        process, works = planned(runtime, table, self._action, made, asked, config, now)
         failpoint("plan.before_store")
         self._store.write(lambda db: self._store_plan(db, process, works))
         failpoint("plan.after_store")
@@ -141,7 +120,7 @@ class PlanningService:
             "process.planned",
             process=process.process_id,
             table=str(runtime.identifier),
-            type=process.type.value,
+            type=process.type,
             tasks=len(works),
             reason=process.reason,
         )
@@ -150,18 +129,7 @@ class PlanningService:
     def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
         """The reason that the table's status had, and the table as it is planned now."""
         runtime = tables.get(db, table_id)
-        active = processes.find_active(db, table_id)
-        if active is not None:
-            raise TableBusy(
-                f"process {active.process_id} ({active.type}, {active.status}) is active on {runtime.identifier}",
-                hint=f"Wait for it: amoro process show {active.process_id}",
-            )
-        held = blockers.find_against(db, table_id, (BlockedOperation.OPTIMIZE,), self._clock())
-        if held is not None:
-            raise TableBlocked(
-                f"{runtime.identifier} is {held.words}",
-                hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
-            )
+        require_free(db, runtime, self._action.lane, self._clock())
         if runtime.status is OptimizingStatus.REFUSED:
             runtime = table_machine.advance(runtime, table_machine.Mended(), self._clock())
         try:
@@ -190,51 +158,6 @@ class PlanningService:
     ) -> None:
         now = self._clock()
         runtime = tables.get(db, process.table_id)
-        if groups.find(db, works[0][0].group) is None:
-            known = ", ".join(item.name for item in groups.list_groups(db))
-            raise GroupNotFound(
-                f"optimizer group {works[0][0].group!r} of table {runtime.identifier} does not exist",
-                hint=f"Set the table's property self-optimizing.group to one of: {known}.",
-            )
-        planned = table_machine.advance(runtime, table_machine.planned(process.type, process.reason), now)
-        processes.add(db, process)
-        tasks.add_many(db, works)
-        tables.save(db, planned)
-
-
-def _process(
-    runtime: TableRuntime, table: OpenTable, made: Plan, config: OptimizingConfig, asked: Asked, now: datetime
-) -> OptimizingProcess:
-    return OptimizingProcess(
-        process_id=uuid7(now),
-        table_id=runtime.table_id,
-        type=OptimizingType(made.name),
-        status=ProcessStatus.RUNNING,
-        trigger=asked.trigger,
-        reason=made.reason,
-        table_uuid=table.facts.uuid,
-        format_version=table.facts.format_version,
-        snapshot_id=made.snapshot_id,
-        sequence_number=made.sequence_number,
-        schema_id=table.facts.schema_id,
-        last_column_id=table.facts.last_column_id,
-        created_at=now,
-        max_retries=config.max_retries,
-        allow_partial_commit=config.allow_partial_commit,
-        where=asked.request.where,
-    )
-
-
-def _task(process: OptimizingProcess, number: int, task: PlannedTask, group: str) -> OptimizingTask:
-    return OptimizingTask(
-        task_id=TaskId(process.process_id, number),
-        table_id=process.table_id,
-        group=group,
-        status=TaskStatus.PLANNED,
-        kind=task.work.kind,
-        cost=task.cost,
-        partition=task.partition,
-        input_files=task.input_files,
-        input_bytes=task.input_bytes,
-        input_rows=task.input_rows,
-    )
+        begun = table_machine.planned(OptimizingType(process.type), process.reason)
+        store_planned(db, runtime, process, works)
+        tables.save(db, table_machine.advance(runtime, begun, now))

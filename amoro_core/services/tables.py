@@ -1,12 +1,13 @@
 """Finding tables, looking at them, and saying what is to be done with them."""
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
+from amoro_core.actions.contract import Triggered
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.port import Role, with_roles
@@ -33,7 +34,7 @@ from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.store import groups, partitions, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.listing import add_all, begin_anew, dispose, look_later, new_table, take_up
-from amoro_core.transactions.looking import BUSY, Judged, Seen, as_refused, as_seen
+from amoro_core.transactions.looking import BUSY, Judged, Judgements, Seen, as_refused, as_seen, judge_all, note
 
 log = get_logger("amoro.tables")
 
@@ -66,9 +67,12 @@ class TableService:
         tables_of: Tables,
         clock: Callable[[], datetime],
         joining: Mapping[str, int] = MappingProxyType({}),
+        triggered: Sequence[Triggered] = (),
     ) -> None:
-        """`joining` are the threads that an optimizer would bring to a group if a table were optimized now."""
+        """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
+        `triggered` the actions that are judged at each look."""
         self._store = store
+        self._triggered = triggered
         self._joining = joining
         self._tables = tables_of
         self._clock = clock
@@ -176,13 +180,14 @@ class TableService:
             self._refuse_twins(runtime, seen)
             if runtime.uuid not in ("", uuid := seen.table.facts.uuid):
                 runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
+            judgements = judge_all(seen, runtime.enabled_override, self._triggered, self._clock())
             judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, seen, judged)), None
+        return self._store.write(lambda db: self._refreshed(db, table_id, seen, judged, judgements)), None
 
     def _looked_at(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
@@ -282,10 +287,13 @@ class TableService:
 
     # Keeping
 
-    def _refreshed(self, db: Connection, table_id: int, seen: Seen, found: Judged | None) -> TableRuntime:
+    def _refreshed(
+        self, db: Connection, table_id: int, seen: Seen, found: Judged | None, judgements: Judgements
+    ) -> TableRuntime:
         # By the word of this moment: somebody may have enabled or disabled it while the table was looked at.
         runtime = as_seen(tables.get(db, table_id), seen, found, self._clock())
         take_up(db, table_id, seen.config)
+        note(db, table_id, judgements, self._clock())
         return tables.save(db, runtime)
 
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
@@ -354,7 +362,17 @@ class TableService:
 
         Raises TableNotFound, and TableRefused when the table is refused or somebody said no to optimizing it.
         """
-        runtime = self._looked_at(identifier)
+        return self._on(self._looked_at(identifier))
+
+    def maintained(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table that somebody wants maintained now.
+
+        Raises TableNotFound, and TableRefused when somebody said no to working on it.
+        """
+        return self._on(self.ensure(identifier))
+
+    def _on(self, runtime: TableRuntime) -> TableRuntime:
+        identifier = runtime.identifier
         if is_switched_off(runtime.enabled_override, runtime.properties):
             raise TableRefused(
                 f"optimizing {identifier} is switched off by {runtime.enabled_origin}",

@@ -1,40 +1,17 @@
 """What may run on a table at the same time: one process in each lane, and of some lanes one in both."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from types import MappingProxyType
 
-from amoro_core.model.processes import ProcessStatus
-
-FILES = "files"
-METADATA = "metadata"
-STORAGE = "storage"
-
-#: Each lane with what its processes change.
-LANES = MappingProxyType(
-    {
-        FILES: "data and delete files, by commits that replace some",
-        METADATA: "snapshots and references, by commits that add no file",
-        STORAGE: "files that no snapshot names",
-    }
-)
+from amoro_core.model.lanes import METADATA, STORAGE
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 
 #: Lanes that exclude each other: what one removes from the metadata, the other takes for nobody's.
 EXCLUDING: frozenset[frozenset[str]] = frozenset({frozenset({METADATA, STORAGE})})
 
 
-@dataclass(frozen=True, slots=True)
-class Occupied:
-    """A process that is active on a table."""
-
-    process_id: str
-    lane: str
-    status: str
-
-
 def in_the_way(
-    lane: str, active: Iterable[Occupied], excluding: frozenset[frozenset[str]] = EXCLUDING
-) -> tuple[Occupied, str] | None:
+    lane: str, active: Iterable[OptimizingProcess], excluding: frozenset[frozenset[str]] = EXCLUDING
+) -> tuple[OptimizingProcess, str] | None:
     """The active process of the table that keeps another one from beginning in the lane, and why; None: it may begin.
 
     While it is not known whether a commit was applied nothing else begins, in any lane: what tells of it must stay.

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
-from typing import assert_never
 
 from amoro_core.errors import IllegalState, WorkFailed
 from amoro_core.model.processes import (
@@ -45,8 +44,30 @@ class CommittedPartly:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginClearing:
+    """The work is done, with the receipt it has; the files it is to remove are written down."""
+
+    receipt: Receipt | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cleared:
+    """Nothing is left to remove; or there was nothing, and nothing to commit either."""
+
+    receipt: Receipt | None = None  # None: the one that it has
+
+
+@dataclass(frozen=True, slots=True)
+class ClearedPartly:
+    """The work is done, but some files could not be removed and are given up."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitDelayed:
-    """Nothing could be sent or found out; it is tried again. `refused`: somebody said no, and may say it again."""
+    """Nothing could be sent, found out or removed; it is tried again. `refused`: somebody said no, and may again."""
 
     code: str
     reason: str
@@ -93,7 +114,10 @@ class ProcessClosed:
 
 
 ProcessEvent = (
-    BeginCommit
+    BeginClearing
+    | Cleared
+    | ClearedPartly
+    | BeginCommit
     | CommitSent
     | Committed
     | CommittedPartly
@@ -108,12 +132,18 @@ ProcessEvent = (
 #: Rights that were just given, or lost and given back, take a moment to be true everywhere.
 MAX_REFUSALS = 3
 
+#: By status and event. Which more there are is a matter of rows, as lanes are.
+Transitions = Mapping[tuple[str, type], str]
+
 #: An unknown commit ends by what the table says, or when there is none any more: it cannot fail or be closed before.
-TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = MappingProxyType(
+#: What is cleared is done: it cannot fail or be closed any more.
+TRANSITIONS: Transitions = MappingProxyType(
     {
         (ProcessStatus.RUNNING, BeginCommit): ProcessStatus.COMMITTING,
         (ProcessStatus.RUNNING, ProcessFailed): ProcessStatus.FAILED,
         (ProcessStatus.RUNNING, ProcessClosed): ProcessStatus.CLOSED,
+        (ProcessStatus.RUNNING, BeginClearing): ProcessStatus.CLEARING,
+        (ProcessStatus.RUNNING, Cleared): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMITTING, CommitSent): ProcessStatus.COMMITTING,
         (ProcessStatus.COMMITTING, Committed): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMITTING, CommittedPartly): ProcessStatus.PARTIAL,
@@ -122,37 +152,52 @@ TRANSITIONS: Mapping[tuple[ProcessStatus, type[ProcessEvent]], ProcessStatus] = 
         (ProcessStatus.COMMITTING, ProcessFailed): ProcessStatus.FAILED,
         (ProcessStatus.COMMITTING, ProcessClosed): ProcessStatus.CLOSED,
         (ProcessStatus.COMMITTING, TableGone): ProcessStatus.FAILED,
+        (ProcessStatus.COMMITTING, BeginClearing): ProcessStatus.CLEARING,
         (ProcessStatus.COMMIT_UNKNOWN, CommitSent): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, Committed): ProcessStatus.SUCCESS,
         (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): ProcessStatus.PARTIAL,
         (ProcessStatus.COMMIT_UNKNOWN, CommitDelayed): ProcessStatus.COMMIT_UNKNOWN,
         (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): ProcessStatus.COMMITTING,
         (ProcessStatus.COMMIT_UNKNOWN, TableGone): ProcessStatus.FAILED,
+        (ProcessStatus.COMMIT_UNKNOWN, BeginClearing): ProcessStatus.CLEARING,
+        (ProcessStatus.CLEARING, CommitDelayed): ProcessStatus.CLEARING,
+        (ProcessStatus.CLEARING, Cleared): ProcessStatus.SUCCESS,
+        (ProcessStatus.CLEARING, ClearedPartly): ProcessStatus.PARTIAL,
     }
 )
 
 
-def advance(process: OptimizingProcess, event: ProcessEvent, now: datetime) -> OptimizingProcess:
-    """The process as it stands after the event. Raises IllegalState for an edge that the table lacks."""
-    status = TRANSITIONS.get((process.status, type(event)))
+def advance(
+    process: OptimizingProcess, event: object, now: datetime, transitions: Transitions = TRANSITIONS
+) -> OptimizingProcess:
+    """The process as it stands after the event; one that is not known here changes its status alone.
+
+    Raises IllegalState for an edge that the table lacks.
+    """
+    status = transitions.get((process.status, type(event)))
     if status is None:
         raise IllegalState(f"process {process.process_id} is {process.status}: {type(event).__name__} is not possible")
+    moved = replace(process, status=status)
     match event:
         case BeginCommit() | CommitRefuted():
-            return replace(process, status=status, failure_code="", failure="", delay=None)
+            return replace(moved, failure_code="", failure="", delay=None)
         case CommitSent():
-            return replace(process, status=status, commit_tries=process.commit_tries + 1)
+            return replace(moved, commit_tries=process.commit_tries + 1)
         case Committed(receipt) | CommittedPartly(receipt):
-            ended = replace(process, status=status, finished_at=now, receipt=receipt, delay=None)
-            return replace(ended, failure_code="", failure="")
+            return replace(moved, finished_at=now, receipt=receipt, delay=None, failure_code="", failure="")
+        case BeginClearing(receipt):
+            return replace(moved, receipt=receipt, delay=None, failure_code="", failure="")
+        case Cleared(receipt):
+            return replace(moved, finished_at=now, receipt=receipt or process.receipt, delay=None)
+        case ClearedPartly(code, message):
+            return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message)
         case CommitDelayed():
-            return replace(process, status=status, delay=_delayed(process.delay, event, now))
+            return replace(moved, delay=_delayed(process.delay, event, now))
         case CommitUnclear(message):
-            return replace(process, status=status, failure=message, delay=None)
+            return replace(moved, failure=message, delay=None)
         case ProcessFailed(code, message) | TableGone(code, message) | ProcessClosed(message, code):
-            ended = replace(process, status=status, finished_at=now, delay=None)
-            return replace(ended, failure_code=code, failure=message)
-    assert_never(event)
+            return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message)
+    return moved
 
 
 def _delayed(before: Delay | None, event: CommitDelayed, now: datetime) -> Delay:
@@ -194,6 +239,11 @@ class StartCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class EndWork:
+    """The process is to commit nothing, and nothing is open any more: what it is to remove follows, and its end."""
+
+
+@dataclass(frozen=True, slots=True)
 class FailProcess:
     """The process cannot end well; its open tasks are to be cancelled."""
 
@@ -201,7 +251,7 @@ class FailProcess:
     reason: str
 
 
-Decision = Wait | RetryTask | GiveUpTask | StartCommit | FailProcess
+Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndWork | FailProcess
 
 _OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
 
@@ -217,6 +267,7 @@ def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask]) -> Decis
     - Without `allow_partial_commit` one lost task fails the process at once.
     - With it the others go on; when none is open, what succeeded is committed, and nothing succeeded is a failure.
     - A failed task with runs left is planned again, lowest number first.
+    - A process without tasks has nothing open.
     """
     if process.status is not ProcessStatus.RUNNING:
         return Wait()
@@ -232,9 +283,9 @@ def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask]) -> Decis
     if any(task.status in _OPEN for task in ordered):
         return Wait()
     done = tuple(task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
-    if done:
-        return StartCommit(done)
-    return _failure(lost[0]) if lost else FailProcess(WorkFailed.code, "the process has no tasks")
+    if lost and not done:
+        return _failure(lost[0])
+    return StartCommit(done) if process.commits else EndWork()
 
 
 def _is_lost(task: OptimizingTask, max_retries: int) -> bool:

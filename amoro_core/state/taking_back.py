@@ -54,12 +54,17 @@ def refuse_cancelling(process: OptimizingProcess, attempts: Iterable[CommitAttem
             if sent is None:
                 return
             raise IllegalState(
-                f"{name} can't be cancelled: its commit was sent (attempt {sent.number}, snapshot {sent.snapshot_id})",
+                f"{name} can't be cancelled: its commit was sent (attempt {sent.number}, {sent.words})",
                 hint="Wait for its end; its commit can be taken back as its receipt says.",
             )
         case ProcessStatus.COMMIT_UNKNOWN:
             raise IllegalState(
                 f"{name} can't be cancelled: it is not known whether its commit was applied",
                 hint="The coordinator reconciles it with the table by itself.",
+            )
+        case ProcessStatus.CLEARING:
+            raise IllegalState(
+                f"{name} can't be cancelled: its work is done, and files that it leaves are being removed",
+                hint="Wait for its end.",
             )
     raise IllegalState(f"{name} has ended already: {process.status}")

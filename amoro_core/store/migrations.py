@@ -4,14 +4,16 @@ from collections.abc import Callable, Sequence
 
 from amoro_core.errors import StoreFailed
 from amoro_core.store.connection import Connection
+from amoro_core.store.first_schema import create_tables
 
 Migration = Callable[[Connection], None]
 
 
-def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> None:
-    """Bring the database to the newest schema, inside the caller's transaction.
+def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> int:
+    """Bring the database to the newest schema, inside the caller's transaction; how many migrations that took.
 
-    Raises StoreFailed for a database that a newer version has written.
+    References are not to be enforced meanwhile: a table that others refer to may be made anew. Raises StoreFailed for
+    a database that a newer version has written.
     """
     steps = MIGRATIONS if migrations is None else migrations
     db.execute("CREATE TABLE IF NOT EXISTS schema_migration (number INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT")
@@ -27,232 +29,13 @@ def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> No
             "INSERT INTO schema_migration (number, name) VALUES (:number, :name)",
             {"number": number, "name": step.__name__},
         )
+    return len(steps) - done
 
 
 def applied(db: Connection) -> int:
     """The number of the last migration that was applied."""
     row = db.select_one("SELECT max(number) AS number FROM schema_migration")
     return (row and row["number"]) or 0
-
-
-def create_tables(db: Connection) -> None:
-    """The first schema."""
-    for statement in _CREATE_TABLES:
-        db.execute(statement)
-
-
-_CREATE_TABLES = (
-    # Bumped by each coordinator that opens the database and checked in each transaction, so that one that was paused
-    # while another took over cannot write.
-    """
-    CREATE TABLE coordinator_epoch (
-        id INTEGER PRIMARY KEY CHECK (id = 1),
-        epoch INTEGER NOT NULL CHECK (epoch >= 0)
-    ) STRICT
-    """,
-    "INSERT INTO coordinator_epoch (id, epoch) VALUES (1, 0)",
-    """
-    CREATE TABLE token (
-        kind TEXT PRIMARY KEY CHECK (kind <> ''),
-        token_hash TEXT NOT NULL CHECK (token_hash <> '')
-    ) STRICT
-    """,
-    """
-    CREATE TABLE resource_group (
-        group_name TEXT PRIMARY KEY CHECK (group_name <> ''),
-        scheduling_policy TEXT NOT NULL,
-        properties_json TEXT NOT NULL
-    ) STRICT
-    """,
-    "INSERT INTO resource_group (group_name, scheduling_policy, properties_json) VALUES ('default', 'quota', '{}')",
-    """
-    CREATE TABLE catalog_metadata (
-        catalog_name TEXT PRIMARY KEY CHECK (catalog_name <> ''),
-        origin TEXT NOT NULL,
-        properties_json TEXT NOT NULL,
-        allowed_locations_json TEXT NOT NULL
-    ) STRICT
-    """,
-    # No reference to catalog_metadata: pyiceberg's own configuration names catalogs too.
-    # AUTOINCREMENT: the id of a removed table is never given again.
-    """
-    CREATE TABLE table_identifier (
-        table_id INTEGER PRIMARY KEY AUTOINCREMENT,
-        catalog_name TEXT NOT NULL,
-        namespace_json TEXT NOT NULL,
-        table_name TEXT NOT NULL,
-        UNIQUE (catalog_name, namespace_json, table_name)
-    ) STRICT
-    """,
-    # No reference to resource_group: a table's owner may name a group that does not exist (yet).
-    """
-    CREATE TABLE table_runtime (
-        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        table_uuid TEXT NOT NULL,
-        format_version INTEGER NOT NULL CHECK (format_version >= 0),
-        location TEXT NOT NULL,
-        group_name TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('idle', 'pending', 'planning', 'minor_optimizing', 'major_optimizing',
-            'full_optimizing', 'committing', 'refused')),
-        status_since_ms INTEGER NOT NULL,
-        status_reason TEXT NOT NULL,
-        refusal TEXT NOT NULL,
-        enabled_override INTEGER CHECK (enabled_override IN (0, 1)),
-        enabled INTEGER NOT NULL CHECK (enabled IN (0, 1)),
-        enabled_origin TEXT NOT NULL,
-        snapshot_id INTEGER,
-        metadata_location TEXT NOT NULL,
-        evaluated_snapshot_id INTEGER,
-        evaluated_at_ms INTEGER,
-        refreshed_at_ms INTEGER,
-        next_due_at_ms INTEGER,
-        pending_type TEXT CHECK (pending_type IN ('minor', 'major', 'full')),
-        quota REAL NOT NULL CHECK (quota >= 0),
-        failures INTEGER NOT NULL CHECK (failures >= 0),
-        retry_at_ms INTEGER,
-        last_optimized_at_ms INTEGER,
-        properties_json TEXT NOT NULL,
-        summary_json TEXT NOT NULL,
-        CHECK ((status = 'refused') = (refusal <> ''))
-    ) STRICT
-    """,
-    "CREATE INDEX table_runtime_by_uuid ON table_runtime (table_uuid)",
-    """
-    CREATE TABLE table_partition (
-        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        spec_id INTEGER NOT NULL,
-        partition BLOB NOT NULL,
-        minor_at_ms INTEGER,
-        major_at_ms INTEGER,
-        full_at_ms INTEGER,
-        PRIMARY KEY (table_id, spec_id, partition),
-        CHECK (minor_at_ms IS NOT NULL OR major_at_ms IS NOT NULL OR full_at_ms IS NOT NULL)
-    ) STRICT
-    """,
-    """
-    CREATE TABLE table_process (
-        process_id TEXT PRIMARY KEY CHECK (process_id <> ''),
-        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
-        process_type TEXT NOT NULL CHECK (process_type IN ('minor', 'major', 'full')),
-        status TEXT NOT NULL CHECK (status IN ('running', 'committing', 'commit_unknown', 'success', 'partial',
-            'failed', 'closed')),
-        trigger_word TEXT NOT NULL,
-        reason TEXT NOT NULL,
-        table_uuid TEXT NOT NULL,
-        format_version INTEGER NOT NULL,
-        snapshot_id INTEGER NOT NULL,
-        sequence_number INTEGER NOT NULL CHECK (sequence_number >= 0),
-        schema_id INTEGER NOT NULL,
-        last_column_id INTEGER NOT NULL,
-        created_at_ms INTEGER NOT NULL,
-        finished_at_ms INTEGER,
-        failure_code TEXT NOT NULL,
-        failure TEXT NOT NULL,
-        max_retries INTEGER NOT NULL CHECK (max_retries >= 0),
-        allow_partial_commit INTEGER NOT NULL CHECK (allow_partial_commit IN (0, 1)),
-        commit_tries INTEGER NOT NULL CHECK (commit_tries >= 0),
-        receipt_json TEXT,
-        CHECK ((status IN ('running', 'committing', 'commit_unknown')) = (finished_at_ms IS NULL)),
-        CHECK (receipt_json IS NULL OR status IN ('success', 'partial'))
-    ) STRICT
-    """,
-    """
-    CREATE UNIQUE INDEX table_process_active ON table_process (table_id)
-        WHERE status IN ('running', 'committing', 'commit_unknown')
-    """,
-    # Two catalogs may name one table: it is optimized under one of its names at a time.
-    """
-    CREATE UNIQUE INDEX table_process_active_uuid ON table_process (table_uuid)
-        WHERE status IN ('running', 'committing', 'commit_unknown')
-    """,
-    "CREATE INDEX table_process_by_table ON table_process (table_id, created_at_ms)",
-    "CREATE INDEX table_process_by_time ON table_process (created_at_ms)",
-    # Polls ask which processes run and which tasks are held: their cost must not grow with the history.
-    """
-    CREATE INDEX table_process_active_by_time ON table_process (created_at_ms, process_id)
-        WHERE status IN ('running', 'committing', 'commit_unknown')
-    """,
-    """
-    CREATE TABLE optimizer (
-        optimizer_id TEXT PRIMARY KEY CHECK (optimizer_id <> ''),
-        token_hash TEXT NOT NULL UNIQUE CHECK (token_hash <> ''),
-        group_name TEXT NOT NULL REFERENCES resource_group (group_name),
-        threads INTEGER NOT NULL CHECK (threads >= 0),
-        memory_bytes INTEGER NOT NULL CHECK (memory_bytes >= 0),
-        labels_json TEXT NOT NULL,
-        registered_at_ms INTEGER NOT NULL
-    ) STRICT
-    """,
-    # The reference to optimizer: a registration cannot go while it holds a task, or nobody would ever reset the task.
-    """
-    CREATE TABLE task_runtime (
-        process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
-        task_number INTEGER NOT NULL CHECK (task_number >= 1),
-        table_id INTEGER NOT NULL,
-        group_name TEXT NOT NULL,
-        status TEXT NOT NULL CHECK (status IN ('planned', 'scheduled', 'acked', 'success', 'failed', 'canceled')),
-        attempt INTEGER NOT NULL CHECK (attempt >= 0),
-        optimizer_id TEXT REFERENCES optimizer (optimizer_id),
-        thread_id INTEGER,
-        failed_runs INTEGER NOT NULL CHECK (failed_runs >= 0),
-        lost_attempts INTEGER NOT NULL CHECK (lost_attempts >= 0),
-        lost_optimizers_json TEXT NOT NULL,
-        scheduled_at_ms INTEGER,
-        acked_at_ms INTEGER,
-        finished_at_ms INTEGER,
-        failure_code TEXT NOT NULL,
-        failure TEXT NOT NULL,
-        cost_bytes INTEGER NOT NULL,
-        partition_path TEXT NOT NULL,
-        input_files INTEGER NOT NULL,
-        input_bytes INTEGER NOT NULL,
-        PRIMARY KEY (process_id, task_number),
-        CHECK ((status IN ('scheduled', 'acked')) = (optimizer_id IS NOT NULL)),
-        CHECK ((optimizer_id IS NULL) = (thread_id IS NULL)),
-        CHECK (status IN ('planned', 'canceled') OR (attempt >= 1 AND scheduled_at_ms IS NOT NULL)),
-        CHECK (status NOT IN ('acked', 'success', 'failed') OR acked_at_ms IS NOT NULL),
-        CHECK (status NOT IN ('planned', 'scheduled') OR acked_at_ms IS NULL),
-        CHECK ((status IN ('success', 'failed', 'canceled')) = (finished_at_ms IS NOT NULL)),
-        CHECK (failed_runs + lost_attempts <= attempt)
-    ) STRICT
-    """,
-    "CREATE INDEX task_runtime_planned ON task_runtime (group_name, process_id, task_number) WHERE status = 'planned'",
-    "CREATE INDEX task_runtime_held ON task_runtime (process_id, task_number) WHERE optimizer_id IS NOT NULL",
-    "CREATE INDEX task_runtime_by_optimizer ON task_runtime (optimizer_id) WHERE optimizer_id IS NOT NULL",
-    # Apart from task_runtime, so that its rows stay small: an ack must not write a payload again.
-    """
-    CREATE TABLE task_payload (
-        process_id TEXT NOT NULL,
-        task_number INTEGER NOT NULL,
-        input BLOB NOT NULL,
-        output BLOB,
-        output_attempt INTEGER CHECK (output_attempt >= 1),
-        PRIMARY KEY (process_id, task_number),
-        FOREIGN KEY (process_id, task_number) REFERENCES task_runtime (process_id, task_number) ON DELETE CASCADE,
-        CHECK ((output IS NULL) = (output_attempt IS NULL))
-    ) STRICT
-    """,
-    """
-    CREATE TABLE commit_attempt (
-        process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
-        attempt_number INTEGER NOT NULL CHECK (attempt_number >= 1),
-        snapshot_id INTEGER NOT NULL,
-        parent_snapshot_id INTEGER NOT NULL,
-        sequence_number INTEGER NOT NULL CHECK (sequence_number >= 0),
-        manifest_list TEXT NOT NULL,
-        payload BLOB NOT NULL,
-        groups_json TEXT NOT NULL,
-        files_json TEXT NOT NULL,
-        metadata_files_json TEXT NOT NULL,
-        outcome TEXT NOT NULL CHECK (outcome IN ('sent', 'done', 'conflict', 'refused', 'unknown', 'refuted')),
-        created_at_ms INTEGER NOT NULL,
-        receipt_json TEXT NOT NULL,
-        PRIMARY KEY (process_id, attempt_number)
-    ) STRICT
-    """,
-    # A process commits at most once, whatever a caller believes.
-    "CREATE UNIQUE INDEX commit_attempt_done ON commit_attempt (process_id) WHERE outcome = 'done'",
-)
 
 
 def index_ended_tasks(db: Connection) -> None:
@@ -431,6 +214,123 @@ def keep_formats_of_tables(db: Connection) -> None:
     db.execute("UPDATE table_runtime SET format = 'iceberg' WHERE table_uuid <> ''")
 
 
+def name_lanes_and_actions(db: Connection) -> None:
+    """A process has an action and a lane; what is known of a table's action has a row of its own.
+
+    Which statuses and lanes there are stands in tables, so that another one is a row.
+    """
+    for statement in _LANES_AND_ACTIONS:
+        db.execute(statement)
+
+
+_OPEN = "finished_at_ms IS NULL"
+_LANES_AND_ACTIONS = (
+    """
+    CREATE TABLE process_status (
+        status TEXT PRIMARY KEY CHECK (status <> ''),
+        is_active INTEGER NOT NULL CHECK (is_active IN (0, 1)),
+        UNIQUE (status, is_active)
+    ) STRICT
+    """,
+    """
+    INSERT INTO process_status (status, is_active) VALUES ('running', 1), ('committing', 1), ('commit_unknown', 1),
+        ('clearing', 1), ('success', 0), ('partial', 0), ('failed', 0), ('closed', 0)
+    """,
+    "CREATE TABLE process_lane (lane TEXT PRIMARY KEY CHECK (lane <> '')) STRICT",
+    "INSERT INTO process_lane (lane) VALUES ('files'), ('metadata'), ('storage')",
+    # The reference of status and is_active together: whoever is active has not finished, and the other way round.
+    """
+    CREATE TABLE table_process_in_lane (
+        process_id TEXT PRIMARY KEY CHECK (process_id <> ''),
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        process_type TEXT NOT NULL CHECK (process_type <> ''),
+        action_name TEXT NOT NULL CHECK (action_name <> ''),
+        lane TEXT NOT NULL REFERENCES process_lane (lane),
+        status TEXT NOT NULL,
+        is_active INTEGER NOT NULL,
+        trigger_word TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        table_uuid TEXT NOT NULL,
+        format_version INTEGER NOT NULL,
+        snapshot_id INTEGER NOT NULL,
+        sequence_number INTEGER NOT NULL CHECK (sequence_number >= 0),
+        schema_id INTEGER NOT NULL,
+        last_column_id INTEGER NOT NULL,
+        detail TEXT NOT NULL,
+        commits INTEGER NOT NULL CHECK (commits IN (0, 1)),
+        created_at_ms INTEGER NOT NULL,
+        finished_at_ms INTEGER,
+        failure_code TEXT NOT NULL,
+        failure TEXT NOT NULL,
+        max_retries INTEGER NOT NULL CHECK (max_retries >= 0),
+        allow_partial_commit INTEGER NOT NULL CHECK (allow_partial_commit IN (0, 1)),
+        commit_tries INTEGER NOT NULL CHECK (commit_tries >= 0),
+        receipt_json TEXT,
+        condition TEXT NOT NULL,
+        delay_json TEXT,
+        left_over INTEGER NOT NULL CHECK (left_over IN (0, 1)),
+        FOREIGN KEY (status, is_active) REFERENCES process_status (status, is_active),
+        CHECK (receipt_json IS NULL OR status IN ('clearing', 'success', 'partial')),
+        CHECK (is_active = (finished_at_ms IS NULL)),
+        CHECK (left_over = 0 OR finished_at_ms IS NOT NULL)
+    ) STRICT
+    """,
+    """
+    INSERT INTO table_process_in_lane (process_id, table_id, process_type, action_name, lane, status, trigger_word,
+        reason, table_uuid, format_version, snapshot_id, sequence_number, schema_id, last_column_id, detail, commits,
+        created_at_ms, finished_at_ms, failure_code, failure, max_retries, allow_partial_commit, commit_tries,
+        receipt_json, condition, delay_json, is_active, left_over)
+    SELECT process_id, table_id, process_type, 'optimizing', 'files', status, trigger_word,
+        reason, table_uuid, format_version, snapshot_id, sequence_number, schema_id, last_column_id, '', 1,
+        created_at_ms, finished_at_ms, failure_code, failure, max_retries, allow_partial_commit, commit_tries,
+        receipt_json, condition, delay_json, finished_at_ms IS NULL, 0
+    FROM table_process
+    """,
+    "DROP TABLE table_process",
+    "ALTER TABLE table_process_in_lane RENAME TO table_process",
+    f"CREATE UNIQUE INDEX table_process_active ON table_process (table_id, lane) WHERE {_OPEN}",
+    # Two catalogs may name one table: it is worked on under one of its names at a time.
+    f"CREATE UNIQUE INDEX table_process_active_uuid ON table_process (table_uuid, lane) WHERE {_OPEN}",
+    "CREATE INDEX table_process_by_table ON table_process (table_id, created_at_ms)",
+    "CREATE INDEX table_process_by_time ON table_process (created_at_ms)",
+    f"CREATE INDEX table_process_active_by_time ON table_process (created_at_ms, process_id) WHERE {_OPEN}",
+    "CREATE INDEX table_process_ended ON table_process (finished_at_ms) WHERE finished_at_ms IS NOT NULL",
+    "CREATE INDEX table_process_left_over ON table_process (process_id) WHERE left_over = 1",
+    # Files that a process removes after its work: written down before the first goes, taken out as they go,
+    # marked where they stay.
+    """
+    CREATE TABLE process_clearing (
+        process_id TEXT NOT NULL REFERENCES table_process (process_id) ON DELETE CASCADE,
+        path TEXT NOT NULL CHECK (path <> ''),
+        kept INTEGER NOT NULL CHECK (kept IN (0, 1)),
+        PRIMARY KEY (process_id, path)
+    ) STRICT
+    """,
+    """
+    CREATE TABLE table_action (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        action_name TEXT NOT NULL CHECK (action_name <> ''),
+        reason TEXT NOT NULL,
+        last_at_ms INTEGER,
+        next_at_ms INTEGER,
+        failures INTEGER NOT NULL CHECK (failures >= 0),
+        retry_at_ms INTEGER,
+        PRIMARY KEY (table_id, action_name)
+    ) STRICT
+    """,
+    """
+    INSERT INTO table_action (table_id, action_name, reason, last_at_ms, next_at_ms, failures, retry_at_ms)
+    SELECT table_id, 'optimizing', status_reason, last_optimized_at_ms, next_due_at_ms, failures, retry_at_ms
+    FROM table_runtime
+    """,
+    *(
+        f"ALTER TABLE table_runtime DROP COLUMN {column}"
+        for column in ("status_reason", "last_optimized_at_ms", "next_due_at_ms", "failures", "retry_at_ms")
+    ),
+    "CREATE INDEX table_action_due ON table_action (next_at_ms) WHERE action_name <> 'optimizing'",
+)
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -449,4 +349,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     remember_who_ended_tasks,
     name_roles_of_tokens,
     keep_formats_of_tables,
+    name_lanes_and_actions,
 )

@@ -47,11 +47,11 @@ def last_optimized(db: Connection, table_id: int) -> dict[PartitionKey, LastOpti
     }
 
 
-def record(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: OptimizingType, at: datetime) -> None:
+def record(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: str, at: datetime) -> None:
     """Note that these partitions were optimized with this type; the times of other types stay."""
     for key in keys:
         db.execute(
-            _RECORD[type_],
+            _RECORD[OptimizingType(type_)],
             {"table_id": table_id, "spec_id": key.spec_id, "partition": _encode(key.partition), "at_ms": to_ms(at)},
         )
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
+from amoro_core.model.lanes import FILES
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, Delay, OptimizingProcess, ProcessStatus, Receipt
-from amoro_core.model.tables import OptimizingType
 from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
     from_ms,
@@ -25,7 +25,10 @@ _COLUMNS = (
     "process_id",
     "table_id",
     "process_type",
+    "action_name",
+    "lane",
     "status",
+    "is_active",
     "trigger_word",
     "reason",
     "table_uuid",
@@ -34,6 +37,8 @@ _COLUMNS = (
     "sequence_number",
     "schema_id",
     "last_column_id",
+    "detail",
+    "commits",
     "created_at_ms",
     "finished_at_ms",
     "failure_code",
@@ -44,19 +49,20 @@ _COLUMNS = (
     "receipt_json",
     "condition",
     "delay_json",
+    "left_over",
 )
 _INSERT = insert_into("table_process", _COLUMNS)
 _UPDATE = update_of("table_process", _COLUMNS, ("process_id",))
 _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"
-_ACTIVE = "status IN ('running', 'committing', 'commit_unknown')"  # as the partial index has it, so that it is used
+_ACTIVE = "finished_at_ms IS NULL"  # as the partial index has it, so that it is used
 
 
 def add(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
-    """Raises TableBusy when another process is active on the table (under any of its names), AlreadyExists."""
+    """Raises TableBusy when another process is active in its lane of the table (under any name), AlreadyExists."""
     try:
         db.execute(_INSERT, _to_row(process))
     except Duplicate as error:
-        other = _find_active_on(db, process)
+        other = _find_in_lane(db, process)
         if _find(db, process.process_id) is not None:
             raise AlreadyExists(f"process {process.process_id} exists already") from error
         if other is None:
@@ -91,10 +97,21 @@ def find_by_prefix(db: Connection, prefix: str) -> OptimizingProcess:
     return _from_row(rows[0])
 
 
-def find_active(db: Connection, table_id: int) -> OptimizingProcess | None:
-    """The process that holds the table, an unknown commit included."""
-    row = db.select_one(f"SELECT * FROM table_process WHERE table_id = :table_id AND {_ACTIVE}", {"table_id": table_id})
+def find_active(db: Connection, table_id: int, lane: str = FILES) -> OptimizingProcess | None:
+    """The process that holds the lane of the table, an unknown commit included."""
+    row = db.select_one(
+        f"SELECT * FROM table_process WHERE table_id = :table_id AND lane = :lane AND {_ACTIVE}",
+        {"table_id": table_id, "lane": lane},
+    )
     return None if row is None else _from_row(row)
+
+
+def list_active_of(db: Connection, table_id: int, table_uuid: str = "") -> list[OptimizingProcess]:
+    """Every active process of the table, under this name or under another with the same uuid, oldest first."""
+    sql = f"SELECT * FROM table_process WHERE {_ACTIVE} AND (table_id = :table_id OR table_uuid = :uuid)"
+    # An empty uuid is that of no process.
+    rows = db.select(f"{sql} ORDER BY created_at_ms, process_id", {"table_id": table_id, "uuid": table_uuid})
+    return [_from_row(row) for row in rows]
 
 
 def save(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
@@ -102,8 +119,8 @@ def save(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
     try:
         changed = db.execute(_UPDATE, _to_row(process))
     except Duplicate as error:
-        other = _find_active_on(db, process)
-        if other is None or not process.status.is_active:
+        other = _find_in_lane(db, process)
+        if other is None or not process.is_active:
             raise
         raise TableBusy(f"process {other.process_id} on the table is {other.status}") from error
     if not changed:
@@ -153,9 +170,11 @@ def count(db: Connection, table_id: int | None = None, status: ProcessStatus | N
 
 
 def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
-    """The processes that hold any of these tables, by the table's id."""
-    sql = f"SELECT * FROM table_process WHERE {_ACTIVE} AND table_id IN (SELECT value FROM json_each(:wanted))"
-    rows = db.select(sql, {"wanted": to_json(sorted(table_ids))})
+    """The processes that hold the lane of files of any of these tables, by the table's id."""
+    wanted = "lane = :lane AND table_id IN (SELECT value FROM json_each(:ids))"
+    rows = db.select(
+        f"SELECT * FROM table_process WHERE {_ACTIVE} AND {wanted}", {"ids": to_json(sorted(table_ids)), "lane": FILES}
+    )
     return {row["table_id"]: _from_row(row) for row in rows}
 
 
@@ -173,8 +192,14 @@ def _conditions(table_id: int | None, status: ProcessStatus | None) -> tuple[lis
 
 
 def list_active(db: Connection) -> list[OptimizingProcess]:
-    """Every process that holds a table, oldest first."""
+    """Every process that holds a lane of a table, oldest first."""
     rows = db.select(f"SELECT * FROM table_process WHERE {_ACTIVE} ORDER BY created_at_ms, process_id")
+    return [_from_row(row) for row in rows]
+
+
+def list_left_over(db: Connection) -> list[OptimizingProcess]:
+    """Every process that has ended and whose files are still to be removed, oldest first."""
+    rows = db.select("SELECT * FROM table_process WHERE left_over = 1 ORDER BY process_id")
     return [_from_row(row) for row in rows]
 
 
@@ -204,14 +229,18 @@ def _find(db: Connection, process_id: str) -> OptimizingProcess | None:
     return None if row is None else _from_row(row)
 
 
-def _find_active_on(db: Connection, process: OptimizingProcess) -> OptimizingProcess | None:
-    """Another active process on the same table, by its id here or by its uuid."""
-    row = db.select_one(
-        f"SELECT * FROM table_process WHERE {_ACTIVE} "
-        "AND process_id <> :process_id AND (table_id = :table_id OR table_uuid = :table_uuid)",
-        {"process_id": process.process_id, "table_id": process.table_id, "table_uuid": process.table_uuid},
-    )
-    return None if row is None else _from_row(row)
+def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProcess | None:
+    """Another active process in the same lane of the same table, by its id here or by its uuid."""
+    active = list_active_of(db, process.table_id, process.table_uuid)
+    others = (one for one in active if one.lane == process.lane and one.process_id != process.process_id)
+    return next(others, None)
+
+
+def _status(word: str) -> str:
+    return ProcessStatus(word) if word in _STATUSES else word
+
+
+_STATUSES = frozenset(ProcessStatus)
 
 
 def _missing(process_id: str) -> ProcessNotFound:
@@ -222,8 +251,11 @@ def _to_row(process: OptimizingProcess) -> Row:
     return {
         "process_id": process.process_id,
         "table_id": process.table_id,
-        "process_type": process.type.value,
-        "status": process.status.value,
+        "process_type": str(process.type),
+        "action_name": process.action,
+        "lane": process.lane,
+        "status": str(process.status),
+        "is_active": process.is_active,
         "trigger_word": process.trigger,
         "reason": process.reason,
         "table_uuid": process.table_uuid,
@@ -232,6 +264,8 @@ def _to_row(process: OptimizingProcess) -> Row:
         "sequence_number": process.sequence_number,
         "schema_id": process.schema_id,
         "last_column_id": process.last_column_id,
+        "detail": process.detail,
+        "commits": process.commits,
         "created_at_ms": to_ms(process.created_at),
         "finished_at_ms": to_ms_or_none(process.finished_at),
         "failure_code": process.failure_code,
@@ -242,6 +276,7 @@ def _to_row(process: OptimizingProcess) -> Row:
         "receipt_json": None if process.receipt is None else to_json(asdict(process.receipt)),
         "condition": process.where,
         "delay_json": None if process.delay is None else _delay_to_json(process.delay),
+        "left_over": process.left_over,
     }
 
 
@@ -250,8 +285,8 @@ def _from_row(row: Row) -> OptimizingProcess:
     return OptimizingProcess(
         process_id=row["process_id"],
         table_id=row["table_id"],
-        type=OptimizingType(row["process_type"]),
-        status=ProcessStatus(row["status"]),
+        type=row["process_type"],
+        status=_status(row["status"]),
         trigger=row["trigger_word"],
         reason=row["reason"],
         table_uuid=row["table_uuid"],
@@ -270,6 +305,11 @@ def _from_row(row: Row) -> OptimizingProcess:
         receipt=None if receipt is None else Receipt(**json.loads(receipt)),
         where=row["condition"],
         delay=None if row["delay_json"] is None else _delay_from_json(row["delay_json"]),
+        action=row["action_name"],
+        lane=row["lane"],
+        detail=row["detail"],
+        commits=bool(row["commits"]),
+        left_over=bool(row["left_over"]),
     )
 
 
@@ -281,3 +321,41 @@ def _delay_to_json(delay: Delay) -> str:
 def _delay_from_json(text: str) -> Delay:
     said = json.loads(text)
     return Delay(**{**said, "retry_at": from_ms(said["retry_at"])})
+
+
+# What a process removes after its work
+
+
+def add_clearing(db: Connection, process_id: str, paths: Iterable[str]) -> None:
+    """Write down files that the process is to remove; what is written down already stays so."""
+    db.execute_many(
+        "INSERT INTO process_clearing (process_id, path, kept) VALUES (:process_id, :path, 0) ON CONFLICT DO NOTHING",
+        ({"process_id": process_id, "path": path} for path in paths),
+    )
+
+
+def list_clearing(db: Connection, process_id: str, limit: int) -> list[str]:
+    """At most so many files that the process is still to remove, in order of their paths."""
+    rows = db.select(
+        "SELECT path FROM process_clearing WHERE process_id = :process_id AND kept = 0 ORDER BY path LIMIT :most",
+        {"process_id": process_id, "most": limit},
+    )
+    return [row["path"] for row in rows]
+
+
+def settle_clearing(db: Connection, process_id: str, paths: Iterable[str], *, kept: bool) -> None:
+    """These files of the process were removed, or are kept."""
+    statement = "UPDATE process_clearing SET kept = 1" if kept else "DELETE FROM process_clearing"
+    db.execute_many(
+        f"{statement} WHERE process_id = :process_id AND path = :path",
+        ({"process_id": process_id, "path": path} for path in paths),
+    )
+
+
+def count_kept(db: Connection, process_id: str) -> int:
+    """How many files of those that the process was to remove are kept."""
+    rows = db.select(
+        "SELECT count(*) AS kept FROM process_clearing WHERE process_id = :process_id AND kept = 1",
+        {"process_id": process_id},
+    )
+    return int(rows[0]["kept"])

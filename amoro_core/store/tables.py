@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
+from amoro_core.model.processes import OPTIMIZING_ACTION
 from amoro_core.model.tables import (
+    ActionRecord,
     FileSummary,
     HealthParts,
     OptimizingStatus,
@@ -18,6 +20,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
+from amoro_core.store import actions
 from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
     from_ms,
@@ -38,7 +41,6 @@ _COLUMNS = (
     "group_name",
     "status",
     "status_since_ms",
-    "status_reason",
     "refusal",
     "enabled_override",
     "enabled",
@@ -48,12 +50,8 @@ _COLUMNS = (
     "evaluated_snapshot_id",
     "evaluated_at_ms",
     "refreshed_at_ms",
-    "next_due_at_ms",
     "pending_type",
     "quota",
-    "failures",
-    "retry_at_ms",
-    "last_optimized_at_ms",
     "properties_json",
     "summary_json",
     "scanned_at_ms",
@@ -65,23 +63,27 @@ _COLUMNS = (
 _INSERT_NAME = insert_into("table_identifier", ("catalog_name", "namespace_json", "table_name"))
 _INSERT = insert_into("table_runtime", _COLUMNS)
 _UPDATE = update_of("table_runtime", _COLUMNS, ("table_id",))
-_SELECT = "SELECT * FROM table_identifier JOIN table_runtime USING (table_id)"
-_BY_ID = f"{_SELECT} WHERE table_id = :table_id"
-_BY_NAME = f"{_SELECT} WHERE catalog_name = :catalog AND namespace_json = :namespace AND table_name = :name"
-_BY_UUID = f"{_SELECT} WHERE table_uuid = :uuid ORDER BY table_id"
+#: What is known of optimizing stands where what is known of every action does.
+_SELECT = (
+    "SELECT * FROM table_identifier JOIN table_runtime USING (table_id) "
+    f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}'"
+)
+_BY_ID = f"{_SELECT} AND table_id = :table_id"
+_BY_NAME = f"{_SELECT} AND catalog_name = :catalog AND namespace_json = :namespace AND table_name = :name"
+_BY_UUID = f"{_SELECT} AND table_uuid = :uuid ORDER BY table_id"
 _DUE = (
     "SELECT table_id, catalog_name FROM table_runtime JOIN table_identifier USING (table_id) "
     "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= :now_ms ORDER BY refresh_at_ms, table_id"
 )
-_PENDING = f"{_SELECT} WHERE status = 'pending' ORDER BY catalog_name, namespace_json, table_name"
+_PENDING = f"{_SELECT} AND status = 'pending' ORDER BY catalog_name, namespace_json, table_name"
 _ACTIVE_IN_CATALOG = (
     "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
-    "WHERE status IN ('running', 'committing', 'commit_unknown') AND catalog_name = :catalog "
+    "WHERE finished_at_ms IS NULL AND catalog_name = :catalog "
     "ORDER BY created_at_ms, process_id LIMIT 1"
 )
 _IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
 _LIST = (
-    f"{_SELECT} WHERE (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
+    f"{_SELECT} AND (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
     "ORDER BY catalog_name, namespace_json, table_name"
 )
 
@@ -100,6 +102,7 @@ def add(db: Connection, runtime: TableRuntime) -> TableRuntime:
         raise AlreadyExists(f"table {identifier} is known already") from error
     added = replace(runtime, table_id=table_id)
     db.execute(_INSERT, _to_row(added))
+    actions.save(db, _optimizing(added))
     return added
 
 
@@ -124,6 +127,7 @@ def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
     """Replace all but the name, which stays what it was when added. Raises TableNotFound."""
     if not db.execute(_UPDATE, _to_row(runtime)):
         raise _missing(runtime.table_id)
+    actions.save(db, _optimizing(runtime))
     return runtime
 
 
@@ -153,7 +157,7 @@ def list_page(db: Connection, wanted: Wanted, after: TableIdentifier | None, lim
         )
         parameters["after_catalog"], parameters["after_name"] = after.catalog, after.name
         parameters["after_namespace"] = to_json(after.namespace)
-    sql = f"{_SELECT} {_where(conditions)} {_IN_ORDER} LIMIT :most"
+    sql = f"{_SELECT} {' '.join(f'AND {one}' for one in conditions)} {_IN_ORDER} LIMIT :most"
     return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
 
 
@@ -283,6 +287,18 @@ def _missing(table_id: int) -> TableNotFound:
     return TableNotFound(f"table {table_id} is not known")
 
 
+def _optimizing(runtime: TableRuntime) -> ActionRecord:
+    return ActionRecord(
+        table_id=runtime.table_id,
+        action=OPTIMIZING_ACTION,
+        reason=runtime.status_reason,
+        last_at=runtime.last_optimized_at,
+        next_at=runtime.next_due_at,
+        failures=runtime.failures,
+        retry_at=runtime.retry_at,
+    )
+
+
 def _to_row(runtime: TableRuntime) -> Row:
     return {
         "table_id": runtime.table_id,
@@ -292,7 +308,6 @@ def _to_row(runtime: TableRuntime) -> Row:
         "group_name": runtime.group,
         "status": runtime.status.value,
         "status_since_ms": to_ms(runtime.status_since),
-        "status_reason": runtime.status_reason,
         "refusal": runtime.refusal,
         "enabled_override": runtime.enabled_override,
         "enabled": runtime.enabled,
@@ -302,12 +317,8 @@ def _to_row(runtime: TableRuntime) -> Row:
         "evaluated_snapshot_id": runtime.evaluated_snapshot_id,
         "evaluated_at_ms": to_ms_or_none(runtime.evaluated_at),
         "refreshed_at_ms": to_ms_or_none(runtime.refreshed_at),
-        "next_due_at_ms": to_ms_or_none(runtime.next_due_at),
         "pending_type": None if runtime.pending_type is None else runtime.pending_type.value,
         "quota": runtime.quota,
-        "failures": runtime.failures,
-        "retry_at_ms": to_ms_or_none(runtime.retry_at),
-        "last_optimized_at_ms": to_ms_or_none(runtime.last_optimized_at),
         "properties_json": to_json(dict(runtime.properties)),
         "summary_json": to_json(asdict(runtime.summary)),
         "evaluated_config": runtime.evaluated_config,
@@ -329,7 +340,7 @@ def _from_row(row: Row) -> TableRuntime:
         group=row["group_name"],
         status=OptimizingStatus(row["status"]),
         status_since=from_ms(row["status_since_ms"]),
-        status_reason=row["status_reason"],
+        status_reason=row["reason"],
         refusal=row["refusal"],
         enabled_override=None if override is None else bool(override),
         enabled=bool(row["enabled"]),
@@ -339,12 +350,12 @@ def _from_row(row: Row) -> TableRuntime:
         evaluated_snapshot_id=row["evaluated_snapshot_id"],
         evaluated_at=from_ms_or_none(row["evaluated_at_ms"]),
         refreshed_at=from_ms_or_none(row["refreshed_at_ms"]),
-        next_due_at=from_ms_or_none(row["next_due_at_ms"]),
+        next_due_at=from_ms_or_none(row["next_at_ms"]),
         pending_type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
         quota=row["quota"],
         failures=row["failures"],
         retry_at=from_ms_or_none(row["retry_at_ms"]),
-        last_optimized_at=from_ms_or_none(row["last_optimized_at_ms"]),
+        last_optimized_at=from_ms_or_none(row["last_at_ms"]),
         properties=json.loads(row["properties_json"]),
         summary=FileSummary(**json.loads(row["summary_json"])),
         evaluated_config=row["evaluated_config"],

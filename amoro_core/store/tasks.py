@@ -49,7 +49,7 @@ _UPDATE = update_of("task_runtime", _COLUMNS, ("process_id", "task_number"))
 _NO_LIMIT = 2**31 - 1
 _WAITING_PROCESSES = (
     # The first condition is the partial index's own, so that it is used.
-    "SELECT process_id FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown') "
+    "SELECT process_id FROM table_process WHERE finished_at_ms IS NULL "
     "AND status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
     "WHERE group_name = :group AND task_runtime.process_id = table_process.process_id "
     "AND task_runtime.status = 'planned' AND work_kind IN (SELECT value FROM json_each(:kinds))) "
@@ -193,7 +193,7 @@ def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
     """How many tasks of active processes wait or are held, by group and status."""
     rows = db.select(
         "SELECT group_name, status, count(*) AS tasks FROM task_runtime WHERE process_id IN (SELECT process_id "
-        "FROM table_process WHERE status IN ('running', 'committing', 'commit_unknown')) "
+        "FROM table_process WHERE finished_at_ms IS NULL) "
         "AND status IN ('planned', 'scheduled', 'acked') GROUP BY group_name, status",
     )
     return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}

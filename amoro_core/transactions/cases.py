@@ -4,6 +4,7 @@ from datetime import datetime
 
 from amoro_core.model.actions import Case, Change, TaskResult
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, TaskStatus
+from amoro_core.model.work import Work
 from amoro_core.store import commits, processes, tables, tasks
 from amoro_core.store.database import Connection
 
@@ -12,14 +13,16 @@ def read_case(db: Connection, process_id: str) -> Case:
     """The process with its table, the results of its finished tasks and its attempts. Raises ProcessNotFound."""
     process = processes.get(db, process_id)
     listed = tasks.list_for_process(db, process_id)
-    results = []
+    results, open_work = [], []
     for task in listed:
         stored = tasks.read_output(db, task.task_id)
-        if task.status is TaskStatus.SUCCESS and stored is not None:
-            given = tasks.read_input(db, task.task_id)
+        given = tasks.read_input(db, task.task_id)
+        if task.status is not TaskStatus.SUCCESS or stored is None:
+            open_work.append(Work(task.kind, given))
+        else:
             results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
     attempts = tuple(commits.list_for_process(db, process_id))
-    return Case(process, tables.get(db, process.table_id), tuple(results), attempts, len(listed))
+    return Case(process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work))
 
 
 def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:

@@ -7,9 +7,9 @@ from amoro_core.errors import CommitConflict
 from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.state import processes as process_machine
-from amoro_core.state import tables as table_machine
 from amoro_core.store import processes, tables, tasks
 from amoro_core.store.database import Connection
+from amoro_core.transactions.releasing import end, release
 from amoro_core.transactions.settling import cancel_open_tasks
 
 
@@ -22,15 +22,16 @@ class Ending:
 
 
 def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] | None:
-    """The table's running process, if it has lost its sense meanwhile. What commits already goes on."""
-    runtime, active = tables.get(db, table_id), processes.find_active(db, table_id)
-    if active is None or active.status is not ProcessStatus.RUNNING:
-        return None
-    if runtime.uuid not in ("", active.table_uuid):
-        reason = f"{runtime.identifier} is another table: UUID {runtime.uuid}, planned on {active.table_uuid}"
-        return active, Ending(reason, CommitConflict.code)
-    if is_switched_off(runtime.enabled_override, runtime.properties):
-        return active, Ending("optimizing was switched off")
+    """A running process of the table, if it has lost its sense meanwhile. What commits already goes on."""
+    runtime = tables.get(db, table_id)
+    for active in processes.list_active_of(db, table_id):
+        if active.status is not ProcessStatus.RUNNING:
+            continue
+        if runtime.uuid not in ("", active.table_uuid):
+            reason = f"{runtime.identifier} is another table: UUID {runtime.uuid}, planned on {active.table_uuid}"
+            return active, Ending(reason, CommitConflict.code)
+        if active.is_optimizing and is_switched_off(runtime.enabled_override, runtime.properties):
+            return active, Ending("optimizing was switched off")
     return None
 
 
@@ -39,7 +40,6 @@ def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datet
     counts = tasks.count_by_status(db, process.process_id)
     reason = f"{ending.reason}; {counts[TaskStatus.SUCCESS]} of {sum(counts.values())} tasks were done"
     event = process_machine.ProcessClosed(reason, ending.code)
-    processes.save(db, process_machine.advance(process, event, now))
+    end(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
-    ended = table_machine.ProcessEnded(f"{process.type} was ended: {reason}")
-    tables.save(db, table_machine.advance(tables.get(db, process.table_id), ended, now))
+    release(db, process, f"{process.type} was ended: {reason}", now)

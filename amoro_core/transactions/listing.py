@@ -7,7 +7,7 @@ from amoro_core.events import get_logger
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import FileSummary, OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import groups, partitions, processes, tables, tasks
+from amoro_core.store import actions, groups, partitions, processes, tables, tasks
 from amoro_core.store.database import Connection
 
 log = get_logger("amoro.tables")
@@ -32,6 +32,7 @@ def begin_anew(db: Connection, table_id: int, uuid: str) -> TableRuntime:
         return runtime
     log.info("table.replaced", table=str(runtime.identifier), uuid=uuid, before=runtime.uuid)
     partitions.forget(db, table_id)
+    actions.forget(db, table_id)
     fresh = replace(
         runtime,
         uuid=uuid,
@@ -78,7 +79,7 @@ def add_all(db: Connection, identifiers: tuple[TableIdentifier, ...], now: datet
 def dispose(db: Connection, table_id: int) -> bool:
     """Forget a table, unless a commit on it is under way or unknown."""
     runtime = tables.get(db, table_id)
-    if runtime.status is OptimizingStatus.COMMITTING or processes.find_active(db, table_id) is not None:
+    if runtime.status is OptimizingStatus.COMMITTING or processes.list_active_of(db, table_id):
         return False
     tables.remove(db, table_id)
     log.info("table.disposed", table=str(runtime.identifier))

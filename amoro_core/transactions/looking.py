@@ -1,18 +1,21 @@
 """What a look at a table said, and what is known of the table after it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from amoro_core.actions.contract import Judgement, Triggered
 from amoro_core.errors import TableRefused
 from amoro_core.formats.port import AnyTable
-from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
+from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import next_look
 from amoro_core.state import tables as machine
 from amoro_core.state.judging import judged
+from amoro_core.store import actions
+from amoro_core.store.database import Connection
 
 #: While a table has one of these, its evaluation is nobody's business but its process's.
 BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
@@ -63,6 +66,33 @@ def as_seen(before: TableRuntime, seen: Seen, found: Judged | None, now: datetim
         runtime = judged(runtime, found.evaluation, seen.left_alone, now)
         runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(seen.config))
     return replace(runtime, refresh_at=next_look(runtime, now, seen.config))
+
+
+Judgements = Mapping[str, Judgement | None]
+
+
+def judge_all(seen: Seen, override: bool | None, triggered: Iterable[Triggered], now: datetime) -> Judgements:
+    """What the actions that are due by themselves say of a table; None of one that is off there.
+
+    Off is every one where somebody said `amoro table disable`. Raises TableRefused("configuration").
+    """
+    properties = effective_properties(seen.defaults, seen.table.facts.properties)
+    found = {
+        action.name: action.judge(seen.table, properties, now)
+        for action in triggered
+        if action.roles <= seen.table.roles
+    }
+    return {name: None if override is False else judgement for name, judgement in found.items()}
+
+
+def note(db: Connection, table_id: int, judgements: Judgements, now: datetime) -> None:
+    """Keep what the actions said."""
+    for name, found in judgements.items():
+        if found is None:
+            actions.remove(db, table_id, name)
+            continue
+        known = actions.get(db, table_id, name)
+        actions.save(db, replace(known, reason=found.reason, next_at=now if found.is_due else found.due_at))
 
 
 def as_refused(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:

@@ -5,13 +5,12 @@ from datetime import datetime
 
 from amoro_core.events import get_logger
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, TaskStatus
-from amoro_core.model.tables import TableRuntime
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.backoff import backed_off
 from amoro_core.store import processes, tables, tasks
 from amoro_core.store.database import Connection
+from amoro_core.transactions.releasing import end, release
 
 log = get_logger("amoro.optimizing")
 
@@ -42,13 +41,24 @@ def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> 
             case process_machine.StartCommit():
                 processes.save(db, process_machine.advance(process, process_machine.BeginCommit(), now))
                 runtime = tables.get(db, process.table_id)
-                tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
+                if process.is_optimizing:
+                    tables.save(db, table_machine.advance(runtime, table_machine.BeginCommit(process.reason), now))
                 effects.commits.append((process_id, runtime.identifier.catalog))
                 return
-            case process_machine.FailProcess(code, reason):
-                runtime = _fail(db, process, code, reason, now)
-                effects.left_over.append((process_id, runtime.identifier.catalog))
+            case process_machine.EndWork():
+                effects.commits.append((process_id, tables.get(db, process.table_id).identifier.catalog))
                 return
+            case process_machine.FailProcess(code, reason):
+                _fail(db, process, code, reason, now)
+                effects.left_over.append((process_id, tables.get(db, process.table_id).identifier.catalog))
+                return
+
+
+def has_ended_work(db: Connection, process: OptimizingProcess) -> bool:
+    """Whether a running process is to commit nothing and none of its tasks is open."""
+    return isinstance(
+        process_machine.decide(process, tasks.list_for_process(db, process.process_id)), process_machine.EndWork
+    )
 
 
 def take_back(
@@ -68,10 +78,8 @@ def cancel_open_tasks(db: Connection, process_id: str, reason: str, now: datetim
             tasks.save(db, task_machine.advance(task, task_machine.Cancel(reason), now))
 
 
-def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> TableRuntime:
-    processes.save(db, process_machine.advance(process, process_machine.ProcessFailed(code, reason), now))
+def _fail(db: Connection, process: OptimizingProcess, code: str, reason: str, now: datetime) -> None:
+    end(db, process, process_machine.ProcessFailed(code, reason), now)
     cancel_open_tasks(db, process.process_id, "the process failed", now)
-    runtime = tables.get(db, process.table_id)
-    ended = table_machine.advance(runtime, table_machine.ProcessEnded(f"{process.type} failed: {reason}"), now)
+    release(db, process, f"{process.type} failed: {reason}", now, backs_off=True)
     log.warning("process.failed", process=process.process_id, code=code, reason=reason)
-    return tables.save(db, backed_off(ended, now))

@@ -30,6 +30,7 @@ COMMANDS = [
     ("table", "renew"),
     ("table", "unblock"),
     ("table", "blockers"),
+    ("table", "maintain"),
     ("process", "list"),
     ("process", "show"),
     ("process", "cancel"),

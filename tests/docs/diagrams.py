@@ -55,8 +55,9 @@ MACHINES = (
             ProcessStatus.RUNNING: (0, 1),
             ProcessStatus.COMMITTING: (1, 1),
             ProcessStatus.COMMIT_UNKNOWN: (1, 2.7),
-            ProcessStatus.SUCCESS: (2.3, 0.8),
-            ProcessStatus.PARTIAL: (2.3, 2.9),
+            ProcessStatus.CLEARING: (2.3, 1.85),
+            ProcessStatus.SUCCESS: (3.3, 0.8),
+            ProcessStatus.PARTIAL: (3.3, 2.9),
             ProcessStatus.FAILED: (1, 0),
             ProcessStatus.CLOSED: (0, 2.7),
         },
@@ -87,7 +88,7 @@ def draw(machine: Machine) -> str:
     """The machine as SVG: a box for each state, an arrow for each pair of states with the events that lead along it."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (status, event), after in machine.transitions.items():
-        begin, end = (machine.one.get(each.value, each.value) for each in (status, after))
+        begin, end = (machine.one.get(str(each), str(each)) for each in (status, after))
         if begin != end and words(event) not in arrows.setdefault((begin, end), []):
             arrows[begin, end].append(words(event))
     columns, rows = (max(place[axis] for place in machine.places.values()) for axis in (0, 1))

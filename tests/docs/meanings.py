@@ -54,6 +54,15 @@ PROPERTIES = {
     "self-optimizing.major.trigger.duplicate-ratio": "share of a file's rows that deletes may cover before a major",
     "self-optimizing.full.trigger.interval": "a full rewrite so long after the last; −1: never",
     "self-optimizing.full.rewrite-all-files": "a full rewrite takes files of target size as well where that gains something",
+    "tag.auto-create.enabled": "a tag is made for each period that has ended, without touching the table's files",
+    "tag.auto-create.trigger.period": "`hourly`, `daily` or `monthly`",
+    "tag.auto-create.trigger.offset.minutes": "a period counts as ended so much later",
+    "tag.auto-create.trigger.max-delay.minutes": "no tag where the first snapshot after that moment came later than so; "
+    "0: however late",
+    "tag.auto-create.tag-format": "the tag's name as a date pattern of Java; `'tag-'yyyyMMddHH`, `'tag-'yyyyMMdd` or "
+    "`'tag-'yyyyMM`, by the period, where none is set",
+    "tag.auto-create.max-age-ms": "how long the tag is kept; −1: for ever",
+    "maintenance.zone": "the time zone in which periods begin, such as `Europe/Berlin`",
     "self-optimizing.filter": "Iceberg expression: only files that can hold such rows are planned",
     "self-optimizing.write-format": "`parquet`: rewritten files may be Parquet though `write.format.default` is Avro or ORC",
     "self-optimizing.min-plan-interval": "least time between two plans that nobody asked for",
@@ -96,6 +105,7 @@ STATES = {
     "process": {
         "running": "tasks are open",
         "committing": "nothing is open any more; the commit is made and sent",
+        "clearing": "the work is done, and files that it leaves over are being removed",
         "commit_unknown": "a commit was sent, and nobody knows whether it was applied: the table is asked until it says",
         "success": "everything is committed",
         "partial": "committed without some groups, that failed or were in conflict",

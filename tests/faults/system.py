@@ -48,7 +48,9 @@ class System:
         tables_of, nothing = Tables(Formats([IcebergFormat()]), self._find), lambda: None
         self.commits_due: list[str] = []
         self.tables = TableService(self.store, tables_of, now)
-        self.planning = PlanningService(self.store, tables_of, Actions().of, now, work_planned=nothing, changed=nothing)
+        self.planning = PlanningService(
+            self.store, tables_of, Actions().optimizing, now, work_planned=nothing, changed=nothing
+        )
         signals = Signals(
             work_planned=nothing,
             commit_due=lambda process_id, _: self.commits_due.append(process_id),

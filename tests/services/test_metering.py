@@ -58,7 +58,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "tables": set(product(groups, (*statuses, "refused"))),
         "refused_tables": {(word,) for word in REFUSALS},
         "oldest_pending_table_seconds": set(product(groups)),
-        "active_processes": set(product(types, ("running", "committing", "commit_unknown"))),
+        "active_processes": set(product(types, ("running", "committing", "commit_unknown", "clearing"))),
         "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
         "optimizers": set(product(groups, ("active", "draining"))),
         "optimizer_threads": set(product(groups)),

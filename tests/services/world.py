@@ -7,6 +7,8 @@ from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.actions.contract import Action
+from amoro_core.actions.known import Actions
 from amoro_core.changes import Changes
 from amoro_core.containers.contract import Container
 from amoro_core.containers.external import ExternalContainer
@@ -57,7 +59,8 @@ class Counted(Changes):
 class World:
     """Services on one state directory; `restart` makes them anew on the same store's file."""
 
-    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+    def __init__(self, home: Path, catalog: SqlCatalog, more_actions: tuple[Action, ...] = ()) -> None:
+        self.more_actions = more_actions
         self.home = home
         self.catalog = catalog
         self.now = START
@@ -75,6 +78,7 @@ class World:
             self.containers,
             POLICIES,
             list,
+            Actions(self.more_actions),
             clock=lambda: self.now,
             monotonic=lambda: self.seconds,
             work=Counted(self._work),
@@ -86,7 +90,7 @@ class World:
             made.catalogs, made.tables, made.planning, made.tables_of,
         )  # fmt: skip
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
-        self.blockers, self.committing = made.blockers, made.committing
+        self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
 
     def close(self) -> None:
         self.store.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
 from amoro_core.matching import match
@@ -17,6 +19,7 @@ Rows = frozenset[Row]
 _NO_PARTITIONS_EVERYWHERE: frozenset[int] = frozenset()
 PARTITIONS: tuple[Partition, ...] = ((b"a",), (b"b",))
 ROW_BYTES = 100
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Snapshot:
     manifest_list: str
     rows: Rows  # that readers must find
     process_id: str = ""
+    committed_at: datetime = LONG_AGO
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class LakeTable:
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     head: Snapshot | None = None
     last_sequence_number: int = 0
+    tags: dict[str, int] = field(default_factory=dict)
 
     def ancestors(self, snapshot: Snapshot) -> tuple[list[Snapshot], bool]:
         """The snapshot and what it descends from, newest first, and whether the line is whole."""
@@ -70,6 +75,8 @@ class Lake:
         self.under_way: list[bytes] = []  # commits whose sender knows nothing, and which may be applied later
         self.landed: dict[str, tuple[LakeTable, int]] = {}  # table and snapshot, by process
         self.faulty = True
+        self.clock: Callable[[], datetime] = lambda: LONG_AGO
+        self.tagged: list[tuple[str, str]] = []  # uuid of the table and name, as tags were made
         self._numbers = 0
 
     # What the coordinator's port asks for
@@ -139,6 +146,9 @@ class Lake:
         table = self.tables.get(_identifier(asked["table"]))
         if table is None:
             raise CommitRefused("the table does not exist")
+        if "tag" in asked:
+            self._tag(table, asked)
+            return
         if asked["snapshot"] in table.snapshots:
             return
         head = table.head
@@ -150,9 +160,21 @@ class Lake:
         assert not self.shows(process_id), f"process {process_id} landed twice"
         self.landed[process_id] = (table, asked["snapshot"])
         landed = Snapshot(
-            asked["snapshot"], head.snapshot_id, asked["sequence_number"], asked["manifest_list"], head.rows, process_id
+            asked["snapshot"],
+            head.snapshot_id,
+            asked["sequence_number"],
+            asked["manifest_list"],
+            head.rows,
+            process_id,
+            self.clock(),
         )
         self._keep(table, landed)
+
+    def _tag(self, table: LakeTable, asked: dict[str, Any]) -> None:
+        if table.uuid != asked["uuid"] or asked["tag"] in table.tags or asked["snapshot"] not in table.snapshots:
+            raise CommitConflict("the requirements do not hold")
+        table.tags[asked["tag"]] = asked["snapshot"]
+        self.tagged.append((table.uuid, asked["tag"]))
 
     def _keep(self, table: LakeTable, snapshot: Snapshot) -> None:
         found = self.live_rows(table, snapshot)
@@ -221,9 +243,10 @@ class Lake:
             table.head = table.snapshots[table.head.parent_id]
 
     def expire(self, table: LakeTable) -> None:
-        """Only the head is left of the history."""
+        """Only the head is left of the history, and what has a tag."""
         if table.head is not None:
-            table.snapshots = {table.head.snapshot_id: table.head}
+            kept = {table.head.snapshot_id, *table.tags.values()}
+            table.snapshots = {key: one for key, one in table.snapshots.items() if key in kept}
 
     def _commit(
         self,
@@ -242,7 +265,7 @@ class Lake:
         draft = Snapshot(snapshot_id, parent, sequence_number, path, frozenset())
         rows = self.live_rows(table, draft)
         assert len(set(rows)) == len(rows)
-        self._keep(table, Snapshot(snapshot_id, parent, sequence_number, path, frozenset(rows)))
+        self._keep(table, replace(draft, rows=frozenset(rows), committed_at=self.clock()))
 
     def _by_partition(self, table: LakeTable) -> dict[Partition, Rows]:
         found: dict[Partition, Rows] = {}
@@ -304,6 +327,12 @@ def payload(table: LakeTable, snapshot: Snapshot) -> bytes:
         "process": snapshot.process_id,
     }
     return json.dumps(asked).encode()
+
+
+def tag_payload(table: LakeTable, name: str, snapshot_id: int) -> bytes:
+    """The making of a tag as it is sent."""
+    names = [table.identifier.catalog, *table.identifier.in_catalog]
+    return json.dumps({"table": names, "uuid": table.uuid, "tag": name, "snapshot": snapshot_id}).encode()
 
 
 def _identifier(parts: list[str]) -> TableIdentifier:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.port import Role
-from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, SnapshotAdded, StagedCommit, Trace
+from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, RefAt, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
-from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload
+from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload, tag_payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
-_BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 #: Called before each call of the catalog, by its name; may let others act, raise, or end the coordinator.
 At = Callable[[str], None]
 
@@ -91,9 +89,19 @@ class LakeTableAtOnce:
         return None
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
-        known = sorted(self._now().snapshots.values(), key=lambda one: -one.sequence_number)
+        table = self._now()
+        known = sorted(table.snapshots.values(), key=lambda one: -one.sequence_number)
+        refs = {key: tuple(sorted(name for name, at in table.tags.items() if at == key)) for key in table.snapshots}
         return tuple(
-            SnapshotFacts(one.snapshot_id, one.parent_id, one.sequence_number, _BEFORE, "append", {}, ())
+            SnapshotFacts(
+                one.snapshot_id,
+                one.parent_id,
+                one.sequence_number,
+                one.committed_at,
+                "append",
+                {},
+                refs[one.snapshot_id],
+            )
             for one in known
         )
 
@@ -206,6 +214,13 @@ class LakeTableAtOnce:
             metadata_files=(path,),
         )
 
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+        self._at("stage")
+        table = self._now()
+        if name in table.tags or snapshot_id not in table.snapshots:
+            raise CommitConflict(f"{name} is there already, or snapshot {snapshot_id} is not")
+        return tag_payload(table, name, snapshot_id)
+
     def send(self, payload: bytes) -> None:
         self._at("send")
         self._lake.send(payload)
@@ -213,8 +228,13 @@ class LakeTableAtOnce:
 
     def trace(self, evidence: Evidence) -> Trace:
         self._at("trace")
-        assert isinstance(evidence, SnapshotAdded)
         table = self._now()
+        if isinstance(evidence, RefAt):
+            if table.tags.get(evidence.name) == evidence.snapshot_id:
+                return Trace.LANDED
+            may_be = evidence.name not in table.tags and evidence.snapshot_id in table.snapshots
+            return Trace.OPEN if may_be else Trace.REFUTED
+        assert isinstance(evidence, SnapshotAdded)
         manifest = Manifest() if table.head is None else self._lake.manifest(table.head)
         live = {file.path for file in (*manifest.data, *manifest.deletes)}
         if evidence.snapshot_id in table.snapshots or not live.isdisjoint(evidence.files):

@@ -68,6 +68,7 @@ class Simulation:
         self.effects = 0
         self.late: list[Callable[[], object]] = []
         self.lake = Lake(self.chance) if lake is None else lake
+        self.lake.clock = lambda: self.now
         self.hands: list[Hand] = []
         self._names = 0
         self.busy: set[str] = set()  # loops whose step is under way: each has one thread

@@ -1,13 +1,15 @@
 """Migrations, and rows that the database refuses because they are impossible."""
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amoro_core.errors import StoreFailed
-from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.errors import StoreFailed, TableBusy
+from amoro_core.model.lanes import LANES
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.model.tokens import AccessToken, Role
 from amoro_core.store import access_tokens, commits, processes, tables
@@ -28,7 +30,7 @@ def test_migrations_are_applied_once(path: Path) -> None:
     with Store.open(path) as store:
         assert store.read(_schema) == first
         assert store.read(applied) == len(MIGRATIONS)
-        assert store.write(lambda db: migrate(db)) is None
+        assert store.write(lambda db: migrate(db)) == 0
         assert store.read(_schema) == first
 
 
@@ -100,8 +102,6 @@ def test_every_table_is_strict(store: Store) -> None:
     [
         ("table_runtime", "status", OptimizingStatus),
         ("table_runtime", "pending_type", OptimizingType),
-        ("table_process", "status", ProcessStatus),
-        ("table_process", "process_type", OptimizingType),
         ("task_runtime", "status", TaskStatus),
         ("commit_attempt", "outcome", CommitOutcome),
         ("access_token", "role", Role),
@@ -112,6 +112,43 @@ def test_checks_name_just_the_words_of_the_model(store: Store, table: str, colum
     assert row is not None
     check = row["sql"].split(f"CHECK ({column} IN (", 1)[1].split("))", 1)[0]
     assert {word.strip(" '\n") for word in check.split(",")} == {word.value for word in words}
+
+
+def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Store) -> None:
+    rows = store.read(lambda db: db.select("SELECT status, is_active FROM process_status"))
+    known = {row["status"]: bool(row["is_active"]) for row in rows}
+    assert known == {status.value: status in ACTIVE_PROCESS_STATUSES for status in ProcessStatus}
+    lanes = store.read(lambda db: db.select("SELECT lane FROM process_lane"))
+    assert {row["lane"] for row in lanes} == set(LANES)
+
+
+def test_a_status_and_a_lane_of_its_own_are_rows(store: Store) -> None:
+    """As issues to come add them: then a process may have them, and holds its lane as any other."""
+    held = process(store.write(lambda db: tables.add(db, runtime())), "p-own", status="held", lane="layout")
+    for missing in (held, replace(held, status=ProcessStatus.RUNNING), replace(held, lane="files")):
+        with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
+            store.write(lambda db, missing=missing: processes.add(db, missing))
+    store.write(lambda db: db.execute("INSERT INTO process_status VALUES ('held', 1)"))
+    store.write(lambda db: db.execute("INSERT INTO process_lane VALUES ('layout')"))
+    store.write(lambda db: processes.add(db, held))
+    assert store.read(processes.list_active) == [held]
+    assert store.read(lambda db: processes.find_active(db, held.table_id, "layout")) == held
+    assert store.read(lambda db: processes.find_active(db, held.table_id)) is None
+    with pytest.raises(TableBusy, match="process p-own on the table is held"):
+        store.write(lambda db: processes.add(db, replace(held, process_id="p-other", status=ProcessStatus.RUNNING)))
+    with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
+        store.write(lambda db: processes.save(db, replace(held, finished_at=held.created_at)))
+
+
+def test_beside_each_other_are_processes_of_different_lanes(store: Store) -> None:
+    table = store.write(lambda db: tables.add(db, runtime()))
+    beside = [store.write(lambda db, lane=lane: processes.add(db, process(table, lane, lane=lane))) for lane in LANES]
+    assert store.read(lambda db: processes.list_active_of(db, table.table_id)) == sorted(
+        beside, key=lambda one: one.process_id
+    )
+    for lane in LANES:
+        with pytest.raises(TableBusy, match=f"process {lane} on the table is running"):
+            store.write(lambda db, lane=lane: processes.add(db, process(table, f"{lane}-2", lane=lane)))
 
 
 HELD = "optimizer_id = 'optimizer-1', thread_id = 1"
@@ -155,14 +192,21 @@ FREE = "optimizer_id = NULL, thread_id = NULL"
         "UPDATE table_process SET receipt_json = '{}'",
         "UPDATE table_process SET table_id = 99",
         "UPDATE table_process SET commit_tries = -1",
-        "UPDATE table_process SET process_type = 'huge'",
+        "UPDATE table_process SET process_type = ''",
+        "UPDATE table_process SET action_name = ''",
+        "UPDATE table_process SET lane = 'huge'",
+        "UPDATE table_process SET left_over = 1",
+        "UPDATE table_process SET is_active = 0",
+        "UPDATE table_process SET is_active = 0, finished_at_ms = 1",
+        "UPDATE table_process SET commits = 2",
         "UPDATE table_process SET allow_partial_commit = 2",
         "UPDATE table_runtime SET status = 'refused'",
         "UPDATE table_runtime SET refusal = 'location'",
         "UPDATE table_runtime SET status = 'lost'",
         "UPDATE table_runtime SET enabled = 2",
         "UPDATE table_runtime SET quota = -0.1",
-        "UPDATE table_runtime SET failures = -1",
+        "UPDATE table_action SET failures = -1",
+        "UPDATE table_action SET action_name = ''",
         "UPDATE table_runtime SET pending_type = 'huge'",
         "INSERT INTO table_partition (table_id, spec_id, partition) VALUES (1, 0, x'')",
         "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)",
@@ -179,21 +223,23 @@ def test_impossible_row_is_refused(store: Store, change: str) -> None:
         store.write(lambda db: db.execute(change))
 
 
-@pytest.mark.parametrize("first", ["running", "committing", "commit_unknown"])
-@pytest.mark.parametrize("second", ["running", "committing", "commit_unknown"])
+@pytest.mark.parametrize("first", ACTIVE_PROCESS_STATUSES)
+@pytest.mark.parametrize("second", ACTIVE_PROCESS_STATUSES)
 @pytest.mark.parametrize("same", ["table_id", "table_uuid"])
-def test_second_active_process_on_a_table_is_refused(store: Store, first: str, second: str, same: str) -> None:
+def test_second_active_process_on_a_table_is_refused(
+    store: Store, first: ProcessStatus, second: ProcessStatus, same: str
+) -> None:
     def run(db: Connection) -> None:
         one, two = tables.add(db, runtime("one")), tables.add(db, runtime("two"))
-        processes.add(db, process(one, "p-1", status=ProcessStatus(first)))
+        processes.add(db, process(one, "p-1", status=first))
         other = {"table_id": one.table_id} if same == "table_id" else {"table_uuid": one.uuid}
         ended = process(two, "p-2", status=ProcessStatus.CLOSED, finished_at=runtime().status_since, **other)
         processes.add(db, ended)
 
     store.write(run)
-    change = "UPDATE table_process SET status = :status, finished_at_ms = NULL WHERE process_id = 'p-2'"
+    change = "UPDATE table_process SET status = :status, finished_at_ms = NULL, is_active = 1 WHERE process_id = 'p-2'"
     with pytest.raises(StoreFailed, match=rf"UNIQUE constraint failed: table_process\.{same}"):
-        store.write(lambda db: db.execute(change, {"status": second}))
+        store.write(lambda db: db.execute(change, {"status": second.value}))
 
 
 def test_second_commit_of_a_process_is_refused(store: Store) -> None:

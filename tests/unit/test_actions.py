@@ -10,6 +10,7 @@ from amoro_core.errors import IllegalState
 
 
 class Polishing(Rewriting):
+    name = "care"
     names = ("polish", "wax")
 
 
@@ -18,7 +19,11 @@ def test_an_action_is_found_by_the_name_of_each_of_its_processes() -> None:
     actions = Actions([polishing])
     assert actions.of("polish") is actions.of("wax") is polishing
     assert actions.of("minor") is actions.of("major") is actions.of("full")
-    assert [action.names for action in actions.every] == [("minor", "major", "full"), ("polish", "wax")]
+    assert [action.names for action in actions.every] == [
+        ("minor", "major", "full"),
+        ("auto-create-tags",),
+        ("polish", "wax"),
+    ]
 
 
 def test_a_process_of_an_action_that_is_not_installed_is_named_and_waits() -> None:
@@ -27,5 +32,10 @@ def test_a_process_of_an_action_that_is_not_installed_is_named_and_waits() -> No
 
 
 def test_two_actions_cannot_have_processes_of_one_name() -> None:
+    class Other(Rewriting):
+        name = "other"
+
     with pytest.raises(ValueError, match="two actions have processes of the name 'minor'"):
+        Actions([Other()])
+    with pytest.raises(ValueError, match="two actions have the name 'optimizing'"):
         Actions([Rewriting()])

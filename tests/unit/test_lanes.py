@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from amoro_core.model.processes import ProcessStatus
-from amoro_core.state.lanes import EXCLUDING, LANES, Occupied, in_the_way
+from amoro_core.model.lanes import LANES
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
+from amoro_core.state.lanes import EXCLUDING, in_the_way
+from tests.unit.test_process_machine import RUNNING
 
 TOGETHER = {
     ("files", "files"): False,
@@ -20,10 +24,14 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING])
+def occupied(process_id: str, lane: str, status: str = ProcessStatus.RUNNING) -> OptimizingProcess:
+    return replace(RUNNING, process_id=process_id, lane=lane, status=status)
+
+
+@pytest.mark.parametrize("status", [ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.CLEARING])
 def test_every_pair_of_lanes_is_allowed_or_not_as_the_table_says(status: ProcessStatus) -> None:
     found = {
-        (active, lane): in_the_way(lane, [Occupied("p", active, status)]) is None for active in LANES for lane in LANES
+        (active, lane): in_the_way(lane, [occupied("p", active, status)]) is None for active in LANES for lane in LANES
     }
     assert found == TOGETHER
 
@@ -31,7 +39,7 @@ def test_every_pair_of_lanes_is_allowed_or_not_as_the_table_says(status: Process
 @pytest.mark.parametrize("active", LANES)
 @pytest.mark.parametrize("lane", LANES)
 def test_nothing_begins_beside_an_unknown_commit_whatever_the_lanes(active: str, lane: str) -> None:
-    unknown = Occupied("p", active, ProcessStatus.COMMIT_UNKNOWN)
+    unknown = occupied("p", active, ProcessStatus.COMMIT_UNKNOWN)
     assert in_the_way(lane, [unknown]) == (unknown, "it is not known whether its commit was applied")
 
 
@@ -40,7 +48,7 @@ def test_an_empty_table_is_free_in_every_lane() -> None:
 
 
 def test_the_reason_names_the_lane_or_the_pair() -> None:
-    expiry, rewrite = Occupied("a", "metadata", "running"), Occupied("b", "files", "running")
+    expiry, rewrite = occupied("a", "metadata"), occupied("b", "files")
     assert in_the_way("storage", [rewrite, expiry]) == (expiry, "the lanes metadata and storage exclude each other")
     assert in_the_way("files", [rewrite, expiry]) == (rewrite, "it holds the lane files")
 
@@ -48,7 +56,5 @@ def test_the_reason_names_the_lane_or_the_pair() -> None:
 def test_a_further_lane_is_a_row_of_the_tables() -> None:
     """As issues to come add lanes: beside files, never beside storage."""
     excluding = EXCLUDING | {frozenset({"layout", "storage"})}
-    together = {
-        lane: in_the_way("layout", [Occupied("p", lane, "running")], excluding) is None for lane in (*LANES, "layout")
-    }
+    together = {lane: in_the_way("layout", [occupied("p", lane)], excluding) is None for lane in (*LANES, "layout")}
     assert together == {"files": True, "metadata": True, "storage": False, "layout": False}

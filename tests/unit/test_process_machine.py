@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from amoro_core.errors import IllegalState
 from amoro_core.model.processes import (
+    ACTIVE_PROCESS_STATUSES,
     Delay,
     OptimizerThread,
     OptimizingProcess,
@@ -22,7 +23,10 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.processes import (
     TRANSITIONS,
+    BeginClearing,
     BeginCommit,
+    Cleared,
+    ClearedPartly,
     CommitDelayed,
     CommitRefuted,
     CommitSent,
@@ -30,6 +34,7 @@ from amoro_core.state.processes import (
     CommittedPartly,
     CommitUnclear,
     Decision,
+    EndWork,
     FailProcess,
     GiveUpTask,
     ProcessClosed,
@@ -70,6 +75,7 @@ STAGES = {
     ProcessStatus.RUNNING: RUNNING,
     ProcessStatus.COMMITTING: COMMITTING,
     ProcessStatus.COMMIT_UNKNOWN: UNKNOWN,
+    ProcessStatus.CLEARING: replace(COMMITTING, status=ProcessStatus.CLEARING, receipt=RECEIPT),
     ProcessStatus.SUCCESS: SUCCESS,
     ProcessStatus.PARTIAL: replace(SUCCESS, status=ProcessStatus.PARTIAL),
     ProcessStatus.FAILED: replace(RUNNING, status=ProcessStatus.FAILED, finished_at=NOW, failure="x"),
@@ -77,6 +83,9 @@ STAGES = {
 }
 EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
     BeginCommit: BeginCommit(),
+    BeginClearing: BeginClearing(RECEIPT),
+    Cleared: Cleared(RECEIPT),
+    ClearedPartly: ClearedPartly("AMORO-1013", "2 files were kept"),
     CommitSent: CommitSent(),
     Committed: Committed(RECEIPT),
     CommittedPartly: CommittedPartly(RECEIPT),
@@ -89,6 +98,7 @@ EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
 }
 FIRST_DELAY = Delay("AMORO-1010", "no answer", LATER + timedelta(seconds=5))
 ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
+CLEARING = STAGES[ProcessStatus.CLEARING]
 GONE = replace(
     COMMITTING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-3002", failure="not there"
 )
@@ -120,6 +130,21 @@ RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     ),
     (ProcessStatus.COMMITTING, TableGone): GONE,
     (ProcessStatus.COMMIT_UNKNOWN, TableGone): GONE,
+    (ProcessStatus.RUNNING, Cleared): replace(
+        RUNNING, status=ProcessStatus.SUCCESS, finished_at=LATER, receipt=RECEIPT
+    ),
+    (ProcessStatus.RUNNING, BeginClearing): replace(RUNNING, status=ProcessStatus.CLEARING, receipt=RECEIPT),
+    (ProcessStatus.COMMITTING, BeginClearing): CLEARING,
+    (ProcessStatus.COMMIT_UNKNOWN, BeginClearing): CLEARING,
+    (ProcessStatus.CLEARING, CommitDelayed): replace(CLEARING, delay=FIRST_DELAY),
+    (ProcessStatus.CLEARING, Cleared): replace(CLEARING, status=ProcessStatus.SUCCESS, finished_at=LATER),
+    (ProcessStatus.CLEARING, ClearedPartly): replace(
+        CLEARING,
+        status=ProcessStatus.PARTIAL,
+        finished_at=LATER,
+        failure_code="AMORO-1013",
+        failure="2 files were kept",
+    ),
 }
 
 
@@ -137,6 +162,10 @@ def test_every_status_with_every_event(status: ProcessStatus, kind: type[Process
         advance(STAGES[status], EVENTS[kind], LATER)
 
 
+DONE_OR_NEARLY = (ProcessStatus.CLEARING, ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
+WAITING = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
+
+
 @given(st.lists(st.sampled_from(list(EVENTS.values())), max_size=30))
 def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -> None:
     process, unclear = RUNNING, False
@@ -146,13 +175,32 @@ def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -
         except IllegalState:
             continue
         unclear = isinstance(event, CommitUnclear) or (
-            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly | TableGone)
+            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly | TableGone | BeginClearing)
         )
-        assert (process.finished_at is None) == process.status.is_active
-        assert (process.receipt is not None) == (process.status in (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL))
-        assert process.delay is None or process.status in (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
+        assert process.is_active == (process.status in ACTIVE_PROCESS_STATUSES)
+        assert (process.receipt is not None) == (process.status in DONE_OR_NEARLY)
+        assert process.delay is None or process.status in WAITING
         # An unknown commit is left through the table's word alone.
         assert unclear == (process.status is ProcessStatus.COMMIT_UNKNOWN)
+
+
+class Started:
+    """An event of its own."""
+
+
+def test_a_status_of_its_own_is_rows_of_the_table() -> None:
+    """As issues to come add them: a process that is planned and stored, and starts when somebody says so."""
+    held = replace(RUNNING, status="requested")
+    rows = {("requested", Started): ProcessStatus.RUNNING, ("requested", ProcessClosed): ProcessStatus.CLOSED}
+    transitions = {**TRANSITIONS, **rows}
+    assert advance(held, Started(), LATER, transitions) == RUNNING
+    closed = advance(held, ProcessClosed("by hand"), LATER, transitions)
+    assert (closed.status, closed.failure, closed.finished_at) == (ProcessStatus.CLOSED, "by hand", LATER)
+    assert decide(held, [DONE]) == Wait()
+    with pytest.raises(IllegalState, match="process 0199-process is requested: BeginCommit"):
+        advance(held, BeginCommit(), LATER, transitions)
+    with pytest.raises(IllegalState, match="process 0199-process is requested: Started"):
+        advance(held, Started(), LATER)
 
 
 # Waiting
@@ -246,7 +294,7 @@ TOO_OFTEN = "task 3 failed 6 times; last: no such file"
         ),
         ([DONE, _poisoned(3, TaskStatus.ACKED)], Wait()),
         ([DONE, _poisoned(3, TaskStatus.SUCCESS)], StartCommit((1, 3))),
-        ([], FailProcess("AMORO-1001", "the process has no tasks")),
+        ([], StartCommit(())),
     ],
 )
 def test_what_follows_whether_or_not_a_part_may_be_committed(
@@ -285,6 +333,14 @@ def test_what_follows_whether_or_not_a_part_may_be_committed(
 def test_what_a_lost_task_means(tasks: list[OptimizingTask], whole: Decision, partial: Decision) -> None:
     assert decide(RUNNING, tasks) == whole
     assert decide(PARTIAL_ALLOWED, tasks) == partial
+
+
+@pytest.mark.parametrize("tasks", [[], [DONE], [DONE, DONE_TOO]])
+def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[OptimizingTask]) -> None:
+    process = replace(RUNNING, commits=False)
+    assert decide(process, tasks) == EndWork()
+    assert decide(process, [*tasks, _task(4, TaskStatus.ACKED)]) == Wait()
+    assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1002", TOO_OFTEN.replace("3", "4"))
 
 
 def test_without_retries_the_first_failure_is_the_last() -> None:

@@ -16,8 +16,8 @@ def process(summary: ProcessSummary, nobody: str) -> pb.Process:
     return pb.Process(
         process_id=item.process_id,
         table=str(summary.table),
-        type=item.type.value,
-        status=item.status.value,
+        type=item.type,
+        status=item.status,
         trigger=item.trigger,
         reason=item.reason,
         snapshot_id=item.snapshot_id,
@@ -85,7 +85,7 @@ def receipt(made: Receipt) -> pb.Receipt:
     )
 
 
-def exit_status(status: ProcessStatus, failure_code: str) -> int:
+def exit_status(status: str, failure_code: str) -> int:
     """What a command that waited for the process ends with."""
     match status:
         case ProcessStatus.PARTIAL:

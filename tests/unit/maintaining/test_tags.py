@@ -44,7 +44,7 @@ def test_a_period_has_begun_once_its_offset_has_passed(period: TagPeriod, now: s
 
 
 @pytest.mark.parametrize(
-    ("period", "now", "name", "next_at"),
+    ("period", "now", "name", "due_at"),
     [
         (TagPeriod.HOURLY, "2026-01-01T00:30:00", "tag-2025123123", "2026-01-01T01:00:00"),
         (TagPeriod.DAILY, "2026-03-01T00:00:00", "tag-20260228", "2026-03-02T00:00:00"),
@@ -55,10 +55,10 @@ def test_a_period_has_begun_once_its_offset_has_passed(period: TagPeriod, now: s
         (TagPeriod.MONTHLY, "2026-12-31T12:00:00", "tag-202611", "2027-01-01T00:00:00"),
     ],
 )
-def test_a_tag_is_named_after_the_period_that_ended(period: TagPeriod, now: str, name: str, next_at: str) -> None:
+def test_a_tag_is_named_after_the_period_that_ended(period: TagPeriod, now: str, name: str, due_at: str) -> None:
     config = TagConfig(True, period, max_delay=timedelta(0))
     verdict = judge_tag(config, at(now), [snapshot(7, now)], ["main"])
-    assert verdict == TagVerdict(f"tag {name} is missing", at(next_at), name, 7)
+    assert verdict == TagVerdict(f"tag {name} is missing", at(due_at), name, 7)
 
 
 def test_the_first_snapshot_after_the_trigger_is_tagged_whatever_their_order() -> None:
@@ -99,8 +99,8 @@ def test_periods_begin_in_the_zone_of_maintenance_also_where_its_clock_is_set() 
     history = [snapshot(1, "2026-03-28T22:59"), snapshot(2, "2026-03-28T23:00"), snapshot(3, "2026-03-29T22:00")]
     first = judge_tag(config, at("2026-03-29T21:59"), history, ())
     second = judge_tag(config, at("2026-03-29T22:00"), history, ())
-    assert (first.name, first.snapshot_id, first.next_at) == ("tag-20260328", 2, at("2026-03-29T22:00"))
-    assert (second.name, second.snapshot_id, second.next_at) == ("tag-20260329", 3, at("2026-03-30T22:00"))
+    assert (first.name, first.snapshot_id, first.due_at) == ("tag-20260328", 2, at("2026-03-29T22:00"))
+    assert (second.name, second.snapshot_id, second.due_at) == ("tag-20260329", 3, at("2026-03-30T22:00"))
 
 
 def test_a_pattern_writes_dates_as_java_does() -> None:

@@ -1,0 +1,98 @@
+"""Automatic tags: the coordinator names a snapshot of each period, by a commit that adds no snapshot."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.formats.port import Maintainable, Readable, Role
+from amoro_core.maintaining.tags import TagConfig, TagVerdict, judge_tag
+from amoro_core.model.actions import Case, Change
+from amoro_core.model.commits import RefAt
+from amoro_core.model.lanes import METADATA
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import Receipt
+from amoro_core.model.properties import parse_into
+from amoro_core.model.tables import SnapshotFacts
+
+NAME = "auto-create-tags"
+
+
+class AutoCreateTags:
+    """The action of Amoro's automatic tags."""
+
+    name = NAME
+    names = (NAME,)
+    lane = METADATA
+    roles = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN})
+
+    def judge(self, table: Readable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+        """Due when the tag of the period that ended last is missing and a snapshot fits."""
+        config = parse_into(TagConfig, properties)
+        if not config.enabled:
+            return None
+        verdict = _verdict(table, config, now)
+        return Judgement(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
+
+    def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
+        """The tag that is missing; asked for, it is made whether or not the table's properties switch the action on."""
+        config = parse_into(TagConfig, situation.properties)
+        verdict = _verdict(table, config, situation.now)
+        if verdict.snapshot_id is None or not (config.enabled or request.name):
+            return verdict, None
+        snapshot = next(one for one in table.snapshots() if one.snapshot_id == verdict.snapshot_id)
+        detail = json.dumps({"tag": verdict.name, "max_age_ms": config.max_age_ms})
+        reason = f"{verdict.reason}: on snapshot {snapshot.snapshot_id}"
+        return verdict, Plan(NAME, reason, snapshot.snapshot_id, snapshot.sequence_number, (), detail)
+
+    def preparing(self) -> Prepare:
+        """What stages the tag as it was planned, on whatever the table is by then."""
+        return _change
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        """None: files stay as they are."""
+        return frozenset()
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        """None: it reads no files."""
+        return ()
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        """None: it writes no files."""
+        return ()
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def receipt(self, case: Case) -> None:
+        """None: every process of it commits."""
+
+
+def main_history(table: Readable) -> list[SnapshotFacts]:
+    """The snapshots from main's head back, as far as the table still knows them."""
+    known = {one.snapshot_id: one for one in table.snapshots()}
+    history: list[SnapshotFacts] = []
+    snapshot_id = table.facts.snapshot_id
+    while snapshot_id is not None and (found := known.pop(snapshot_id, None)) is not None:
+        history.append(found)
+        snapshot_id = found.parent_id
+    return history
+
+
+def _verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
+    refs = {name for one in table.snapshots() for name in one.refs}
+    return judge_tag(config, now, main_history(table), refs)
+
+
+def _change(table: Maintainable, case: Case, now: datetime) -> Change:
+    said = json.loads(case.process.detail)
+    name, snapshot_id = said["tag"], case.process.snapshot_id
+    payload = table.stage_tag(name, snapshot_id, said["max_age_ms"])
+    duration = round((now - case.process.created_at).total_seconds() * 1000)
+    return Change(
+        payload=payload,
+        evidence=RefAt(name, snapshot_id),
+        receipt=replace(Receipt.nothing(snapshot_id), duration_ms=duration),
+    )

@@ -1,0 +1,96 @@
+"""What is known of each action on each table, in `table_action`."""
+
+from datetime import datetime
+
+from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.model.tables import ActionRecord
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms_or_none, insert_into, to_ms, to_ms_or_none
+
+_COLUMNS = ("table_id", "action_name", "reason", "last_at_ms", "next_at_ms", "failures", "retry_at_ms")
+_KEY = ("table_id", "action_name")
+_CHANGES = ", ".join(f"{column} = excluded.{column}" for column in _COLUMNS if column not in _KEY)
+_SAVE = f"{insert_into('table_action', _COLUMNS)} ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET {_CHANGES}"
+
+
+def save(db: Connection, record: ActionRecord) -> ActionRecord:
+    """Keep the record in the place of the one before. Raises Referenced for a table that is not known."""
+    db.execute(_SAVE, _to_row(record))
+    return record
+
+
+def get(db: Connection, table_id: int, action: str) -> ActionRecord:
+    """What is known of the action on the table; nothing yet where it was never kept."""
+    row = db.select_one(
+        "SELECT * FROM table_action WHERE table_id = :table_id AND action_name = :action",
+        {"table_id": table_id, "action": action},
+    )
+    return ActionRecord(table_id, action) if row is None else _from_row(row)
+
+
+def list_for_table(db: Connection, table_id: int) -> list[ActionRecord]:
+    """What is known of each action on the table, in order of their names."""
+    rows = db.select(
+        "SELECT * FROM table_action WHERE table_id = :table_id ORDER BY action_name", {"table_id": table_id}
+    )
+    return [_from_row(row) for row in rows]
+
+
+def list_due(db: Connection, now: datetime) -> list[tuple[int, str, str]]:
+    """Table, action and the table's catalog for all that is due by now, the longest due first.
+
+    Not what backs off, what is under way already, and what stands on a refused table.
+
+    Optimizing is not among them: what it waits for is the status of the table.
+    """
+    rows = db.select(
+        "SELECT table_id, action_name, catalog_name FROM table_action JOIN table_identifier USING (table_id) "
+        "JOIN table_runtime USING (table_id) "
+        f"WHERE table_runtime.status <> 'refused' AND action_name <> '{OPTIMIZING_ACTION}' AND next_at_ms <= :now_ms "
+        "AND (retry_at_ms IS NULL OR retry_at_ms <= :now_ms) "
+        "AND NOT EXISTS (SELECT 1 FROM table_process WHERE finished_at_ms IS NULL "
+        "AND table_process.table_id = table_action.table_id AND table_process.action_name = table_action.action_name) "
+        "ORDER BY next_at_ms, table_id, action_name",
+        {"now_ms": to_ms(now)},
+    )
+    return [(row["table_id"], row["action_name"], row["catalog_name"]) for row in rows]
+
+
+def remove(db: Connection, table_id: int, action: str) -> None:
+    """Forget the action on the table; one that is not known is no error."""
+    db.execute(
+        "DELETE FROM table_action WHERE table_id = :table_id AND action_name = :action",
+        {"table_id": table_id, "action": action},
+    )
+
+
+def forget(db: Connection, table_id: int) -> None:
+    """Forget every action on the table but optimizing, which is forgotten with what else is known of it."""
+    db.execute(
+        f"DELETE FROM table_action WHERE table_id = :table_id AND action_name <> '{OPTIMIZING_ACTION}'",
+        {"table_id": table_id},
+    )
+
+
+def _to_row(record: ActionRecord) -> Row:
+    return {
+        "table_id": record.table_id,
+        "action_name": record.action,
+        "reason": record.reason,
+        "last_at_ms": to_ms_or_none(record.last_at),
+        "next_at_ms": to_ms_or_none(record.next_at),
+        "failures": record.failures,
+        "retry_at_ms": to_ms_or_none(record.retry_at),
+    }
+
+
+def _from_row(row: Row) -> ActionRecord:
+    return ActionRecord(
+        table_id=row["table_id"],
+        action=row["action_name"],
+        reason=row["reason"],
+        last_at=from_ms_or_none(row["last_at_ms"]),
+        next_at=from_ms_or_none(row["next_at_ms"]),
+        failures=row["failures"],
+        retry_at=from_ms_or_none(row["retry_at_ms"]),
+    )

@@ -1,0 +1,44 @@
+"""What the end of a process leaves behind: its record, and what is known of its action on the table."""
+
+from dataclasses import replace
+from datetime import datetime
+
+from amoro_core.model.processes import OptimizingProcess
+from amoro_core.state import processes as process_machine
+from amoro_core.state import tables as table_machine
+from amoro_core.state.backoff import backed_off
+from amoro_core.store import actions, processes, tables
+from amoro_core.store.database import Connection
+
+
+def end(
+    db: Connection, process: OptimizingProcess, event: process_machine.ProcessEvent, now: datetime
+) -> OptimizingProcess:
+    """End a process without a commit; what it has written is left over until it was removed."""
+    return processes.save(db, replace(process_machine.advance(process, event, now), left_over=True))
+
+
+def release(db: Connection, process: OptimizingProcess, reason: str, now: datetime, *, backs_off: bool = False) -> None:
+    """The table after a process that has committed nothing. `backs_off`: it failed, and would fail again."""
+    if process.is_optimizing:
+        runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
+        tables.save(db, backed_off(runtime, now) if backs_off else runtime)
+        return
+    record = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
+    if backs_off:
+        record = backed_off(record, now)
+    actions.save(db, record)
+
+
+def done(
+    db: Connection, process: OptimizingProcess, reason: str, now: datetime, snapshot_id: int | None = None
+) -> None:
+    """The table after a process that has done its work; `snapshot_id` is the one that it committed."""
+    if process.is_optimizing:
+        runtime = table_machine.advance(tables.get(db, process.table_id), table_machine.ProcessEnded(reason), now)
+        head = runtime.snapshot_id if snapshot_id is None else snapshot_id
+        tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
+        return
+    known = actions.get(db, process.table_id, process.action)
+    # Judged again at once: another period may be over already.
+    actions.save(db, replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None))

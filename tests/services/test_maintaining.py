@@ -1,0 +1,295 @@
+"""Actions beside optimizing, by the one that is there: when automatic tags are due, made, lost and made again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.errors import CommitRefused, CommitUnknown, InvalidArgument, TableBusy, TableRefused
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.lanes import METADATA
+from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
+from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
+from amoro_core.store import actions, commits, processes
+from amoro_core.transactions.planned import EVALUATION
+from tests.engine import writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+TAGS = "auto-create-tags"
+ON = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
+SEND = IcebergTable.send
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """Three snapshots of today, and the clock soon after."""
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON)
+    for number in range(3):
+        writer.append(made, [row(number, "a")])
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    return made
+
+
+def tags(world: World) -> dict[str, int]:
+    refs = world.catalog.load_table("db.t").metadata.refs
+    return {name: ref.snapshot_id for name, ref in refs.items() if name != "main"}
+
+
+def first(table: Table) -> int:
+    return min(table.refresh().metadata.snapshots, key=lambda one: one.sequence_number or 0).snapshot_id
+
+
+def name_of(world: World) -> str:
+    return f"tag-{world.now - timedelta(days=1):%Y%m%d}"
+
+
+def record(world: World) -> ActionRecord:
+    return world.store.read(lambda db: actions.get(db, world.table().table_id, TAGS))
+
+
+def of(world: World, process_id: str) -> OptimizingProcess:
+    return world.optimizing.find_process(process_id).process
+
+
+def begin(world: World, trigger: str = "request") -> str:
+    begun = world.maintaining.begin(world.table().table_id, TAGS, trigger=trigger)
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def made_once(world: World, table: Table) -> None:
+    assert tags(world) == {name_of(world): first(table)}
+    every = world.store.read(lambda db: processes.list_processes(db, world.table().table_id))
+    done = [one for one in every if one.status is ProcessStatus.SUCCESS]
+    assert [(one.type, one.lane, one.snapshot_id) for one in done] == [(TAGS, METADATA, first(table))]
+    assert [one for one in every if one.is_active] == []
+
+
+def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone(world: World, table: Table) -> None:
+    world.tables.refresh(world.table().table_id)
+    assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
+    process_id = begin(world, EVALUATION)
+    assert (of(world, process_id).status, world.heard.commits) == (ProcessStatus.COMMITTING, [process_id])
+    assert world.maintaining.list_due() == []
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    made_once(world, table)
+    assert len(table.refresh().metadata.snapshots) == 3  # a commit without a snapshot
+    assert world.table().status is OptimizingStatus.IDLE  # which is about optimizing
+    kept = record(world)
+    assert (kept.last_at, kept.failures) == (world.now, 0)
+    again = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
+    assert (again.process_id, again.reason) == ("", f"tag {name_of(world)} is there")
+    assert record(world).next_at == (world.now + timedelta(days=1)).replace(hour=0, minute=0, second=0)
+    assert world.maintaining.list_due() == []
+
+
+def test_it_is_due_again_by_the_clock(world: World, table: Table) -> None:
+    world.committing.commit(begin(world))
+    world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
+    world.later(timedelta(days=1).total_seconds())
+    assert world.maintaining.list_due() == [(world.table().table_id, TAGS, "cat")]
+    begun = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
+    assert begun.reason.startswith("no snapshot was committed since")
+    assert world.maintaining.list_due() == []
+
+
+def test_a_tag_has_the_age_that_properties_say(world: World, table: Table) -> None:
+    with table.transaction() as change:
+        change.set_properties({"tag.auto-create.max-age-ms": "86400000", "tag.auto-create.tag-format": "'day-'yyyy"})
+    world.committing.commit(begin(world))
+    ref = table.refresh().metadata.refs[f"day-{world.now - timedelta(days=1):%Y}"]
+    assert (ref.max_ref_age_ms, ref.snapshot_ref_type.value) == (86400000, "tag")
+
+
+def test_without_its_property_nothing_is_due_but_what_is_asked_for(world: World, table: Table) -> None:
+    with table.transaction() as change:
+        change.remove_properties("tag.auto-create.enabled")
+    world.tables.refresh(world.table().table_id)
+    assert (world.maintaining.list_due(), record(world).reason) == ([], "")
+    assert world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION).process_id == ""
+    preview = world.maintaining.preview(world.table().identifier, TAGS)
+    assert preview.plan is not None
+    assert preview.plan.reason == f"tag {name_of(world)} is missing: on snapshot {first(table)}"
+    world.committing.commit(begin(world))
+    made_once(world, table)
+
+
+def test_nothing_is_due_on_a_table_that_is_switched_off_or_refused(world: World, table: Table) -> None:
+    world.tables.set_enabled(world.table().identifier, False)
+    assert world.maintaining.list_due() == []
+    world.tables.set_enabled(world.table().identifier, True)
+    assert world.maintaining.list_due()
+    with table.transaction() as change:
+        change.set_properties({"tag.auto-create.trigger.period": "weekly"})
+    world.tables.refresh(world.table().table_id)
+    runtime = world.table()
+    assert (runtime.status, runtime.refusal) == (OptimizingStatus.REFUSED, "configuration")
+    assert "tag.auto-create.trigger.period has the malformed value 'weekly'" in runtime.status_reason
+    assert world.maintaining.list_due() == []
+
+
+def test_an_action_that_is_not_there_is_refused_by_name(world: World, table: Table) -> None:
+    for name in ("polish", "optimizing", "minor"):
+        with pytest.raises(InvalidArgument, match=f"there is no action '{name}'") as caught:
+            world.maintaining.begin(world.table().table_id, name, trigger="request")
+        assert "One of: auto-create-tags" in caught.value.hint
+
+
+def test_it_runs_beside_a_rewrite_and_both_land(world: World, table: Table) -> None:
+    rewrite = world.begin(OptimizingType.FULL)
+    world.run_all(rewrite)
+    tag = begin(world)
+    assert world.committing.commit(tag) is ProcessStatus.SUCCESS
+    assert world.table().status is OptimizingStatus.COMMITTING
+    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+    assert tags(world) == {name_of(world): first(table)}
+    assert world.table().status is OptimizingStatus.IDLE
+
+
+def test_of_its_lane_there_is_one_process_at_a_time(world: World, table: Table) -> None:
+    tag = begin(world)
+    with pytest.raises(TableBusy, match=rf"process {tag} \(auto-create-tags, committing\) is active"):
+        begin(world)
+
+
+def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewrite = world.begin(OptimizingType.FULL)
+    world.run_all(rewrite)
+    world.tables.refresh(world.table().table_id)
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
+    with pytest.raises(TableBusy, match="it is not known whether its commit was applied"):
+        begin(world, EVALUATION)
+    assert world.maintaining.list_due() == []  # not again at once
+    monkeypatch.undo()
+    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+    world.later(60)
+    assert world.maintaining.list_due()
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_tag_is_traced_and_made_once(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if arrives:
+            SEND(self, payload)
+        raise CommitUnknown("no answer")
+
+    process_id = begin(world)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    made_once(world, table)
+
+
+def test_an_unknown_tag_whose_name_somebody_gave_to_another_snapshot_is_refuted(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id = begin(world)
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    head = table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    table.manage_snapshots().create_tag(head, name_of(world)).commit()
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED]
+    assert tags(world) == {name_of(world): head}
+
+
+def test_a_name_that_was_given_meanwhile_is_a_conflict_and_no_failure(world: World, table: Table) -> None:
+    process_id = begin(world)
+    head = table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    table.manage_snapshots().create_tag(head, name_of(world)).commit()
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert of(world, process_id).failure == f"the table has a branch or tag {name_of(world)} already"
+    assert record(world).failures == 0
+
+
+def test_a_failure_backs_off_for_its_action_alone(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.tables.refresh(world.table().table_id)
+    process_id = begin(world, EVALUATION)
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitRefused("no right")))
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    kept = record(world)
+    assert (kept.failures, kept.retry_at) == (1, world.now + timedelta(minutes=1))
+    assert kept.reason == "auto-create-tags failed: no right"
+    assert (world.table().failures, world.table().retry_at) == (0, None)
+    assert world.maintaining.list_due() == []
+    world.later(61)
+    monkeypatch.undo()
+    assert world.maintaining.list_due()
+    world.committing.commit(begin(world, EVALUATION))
+    made_once_after_failure = record(world)
+    assert (made_once_after_failure.failures, made_once_after_failure.retry_at) == (0, None)
+
+
+def test_a_process_that_has_sent_nothing_can_be_cancelled(world: World, table: Table) -> None:
+    process_id = begin(world)
+    assert world.optimizing.cancel(process_id, "by hand").process.status is ProcessStatus.CLOSED
+    assert world.committing.commit(process_id) is ProcessStatus.CLOSED
+    assert tags(world) == {}
+    world.committing.commit(begin(world))
+    assert tags(world) == {name_of(world): first(table)}
+
+
+def test_a_table_that_was_made_anew_ends_its_processes_in_every_lane(world: World, table: Table) -> None:
+    process_id = begin(world)
+    world.catalog.drop_table("db.t")
+    writer.append(writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=ON), [row(1, "a")])
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "is another table" in of(world, process_id).failure
+    assert tags(world) == {}
+
+
+def test_a_refused_table_is_not_tagged(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: IcebergTable, *, for_commit: bool = True) -> None:
+        raise TableRefused("a feature of tomorrow", reason="metadata")
+
+    monkeypatch.setattr(IcebergTable, "refuse_unsupported", refuse)
+    with pytest.raises(TableRefused, match="a feature of tomorrow"):
+        begin(world)
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "plan.after_mark",
+        "plan.before_store",
+        "plan.after_store",
+        "commit.after_intent",
+        "commit.after_send",
+        "commit.after_done",
+    ],
+)
+def test_killed_anywhere_the_tag_is_made_once(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    world.tables.refresh(world.table().table_id)
+    for module in ("services.maintaining", "services.committing"):
+        monkeypatch.setattr(f"amoro_core.{module}.failpoint", die)
+    with pytest.raises(Killed):
+        world.committing.commit(begin(world, EVALUATION))
+    monkeypatch.undo()
+    world.restart()
+    for process_id in world.heard.commits:
+        world.committing.commit(process_id)
+    for table_id, action, _ in world.maintaining.list_due():
+        if (begun := world.maintaining.begin(table_id, action, trigger=EVALUATION)).process_id:
+            world.committing.commit(begun.process_id)
+    made_once(world, table)
