@@ -1,32 +1,32 @@
-"""Waiting for something to change, in coroutines, while any thread may change it."""
+"""Notification of coroutines by any thread."""
 
 import asyncio
 
 
 class Changes:
-    """An event that many coroutines wait for and any thread may fire."""
+    """An event for which many coroutines wait and which any thread may fire."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._event = asyncio.Event()
-        self.are_over = False  # nothing will change any more: who waits gets what there is
+        self.are_over = False  # no change will follow: waits end at once
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Say where the waiting ones live; before that, firing does nothing."""
+        """Set the event loop of the waiting coroutines; before that, firing does nothing."""
         self._loop = loop
 
     def fire(self) -> None:
-        """Wake everybody who waits now."""
+        """Wake all coroutines that wait now."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake)
 
     def end(self) -> None:
-        """Wake everybody for the last time."""
+        """Wake all coroutines for the last time."""
         self.are_over = True
         self.fire()
 
     def current(self) -> asyncio.Event:
-        """The event of the next firing: take it before looking at the state, then wait on it."""
+        """The event of the next firing. Get it before reading the state, then wait for it."""
         return self._event
 
     def _wake(self) -> None:

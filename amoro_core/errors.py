@@ -370,5 +370,5 @@ class WaitTimeout(AmoroError):
     """What was waited for did not happen in time; it goes on."""
 
     code = "AMORO-8001"
-    remedy = "Look later: amoro process show ID. What was begun goes on."
+    remedy = "What was begun goes on: amoro process show ID tells how it ends."
     exit_status = 124

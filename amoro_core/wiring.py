@@ -73,7 +73,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the services are made from; tests have other ones than a coordinator."""
+    """The parts that services are made from; tests replace some of them."""
 
     formats: Formats
     containers: Mapping[str, Container]
@@ -87,7 +87,7 @@ class Parts:
 
 
 def installed(home: Path, given_catalogs: Sequence[CatalogConfig]) -> Parts:
-    """What is installed, for that state directory; `given_catalogs` are known beside pyiceberg's."""
+    """The installed parts, for that state directory; `given_catalogs` are known beside those of pyiceberg."""
     return Parts(
         Formats(table_formats()),
         containers(home),
@@ -153,7 +153,7 @@ class Services:
         self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)
 
     def operations(self, pool: Executor) -> Operations:
-        """What people and their tools can do with these services, in threads of the pool."""
+        """The operations over these services; they run in threads of the pool."""
         return Operations(self, self.changes, pool)
 
     def nobody_works(self, group: str) -> str:

@@ -1,1 +1,1 @@
-"""What people and their tools can do, each operation once: whatever offers it only translates."""
+"""The operations for people and their tools, each defined once; gRPC, and whatever comes beside it, only translates."""

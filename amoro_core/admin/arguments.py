@@ -1,4 +1,4 @@
-"""What requests say, as values."""
+"""Fields of requests as values."""
 
 from datetime import timedelta
 from typing import TypeVar
@@ -24,7 +24,7 @@ def word(kind: type[Word], text: str, name: str) -> Word | None:
 
 
 def requested_type(type_: str, force: bool) -> OptimizingType | None:
-    """The type of optimizing that is asked for. Raises InvalidArgument, also for a force that would be passed over."""
+    """The type of optimizing that is asked for. Raises InvalidArgument, also for a force that would have no effect."""
     requested = word(OptimizingType, type_, "type")
     if force and requested is not OptimizingType.FULL:
         raise InvalidArgument("force needs the type full", hint="Ask for that type: --type full --force.")

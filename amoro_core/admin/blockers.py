@@ -10,7 +10,7 @@ from amoro_core.services.overview import page_limit
 
 
 def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -> pb.Blocker:
-    """Keep kinds of work off the table for a time."""
+    """Block kinds of work on the table for a time."""
     named = [word(BlockedOperation, text, "kind of work") for text in request.operations]
     operations = frozenset(item for item in named if item is not None) or {BlockedOperation.OPTIMIZE}
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
@@ -19,7 +19,7 @@ def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -
 
 
 def renew_blocker(services: Services, request: pb.RenewBlockerRequest, call: Call) -> pb.Blocker:
-    """Let the blocker hold from now for a time."""
+    """Extend the blocker, counted from now."""
     return blocker(services.blockers.renew(request.blocker_id, duration(request.hold_ms)))
 
 

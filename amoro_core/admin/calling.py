@@ -1,4 +1,4 @@
-"""How operations are called: admitted by role, off the event loop, within their deadlines."""
+"""Calls of operations: authorized by role, run outside of the event loop, bounded by their deadlines."""
 
 import asyncio
 import threading
@@ -17,19 +17,19 @@ MAX_WAIT_S = 20.0
 
 
 class Operations:
-    """The operations over these services, as whatever offers them calls them; errors are ours."""
+    """The operations over these services, for any transport. Errors are AmoroErrors."""
 
     def __init__(self, services: Services, changes: Changes, pool: Executor) -> None:
-        """`changes` fires when what is waited for may have moved."""
+        """`changes` fires when a process may have changed."""
         self._services = services
         self._changes = changes
         self._pool = pool
 
     async def call(self, method: str, request: Any, token: str, user: str = "") -> Any:
-        """The answer of the method for the bearer of the token; `user` is who he says that he is.
+        """The answer of the method to a caller with that token; `user` is the caller's name as the client gives it.
 
-        Raises UnknownToken, NotAllowed, WaitTimeout at the deadline, and what the operation raises. A thread that works
-        on what nobody waits for any more goes on where it can't be told so.
+        Raises UnknownToken, NotAllowed, WaitTimeout at the deadline, and the errors of the operation. Work that has
+        begun runs on after the deadline, except where it asks `Call.is_given_up`.
         """
         operation, given_up = OPERATIONS[method], threading.Event()
         look = partial(self._look, method, operation, request, token, user, given_up)

@@ -1,4 +1,4 @@
-"""Catalogs: where tables come from."""
+"""Catalogs."""
 
 from amoro_core.admin.messages import catalogs as messages
 from amoro_core.admin.services import Call, Services
@@ -10,7 +10,7 @@ from amoro_core.services.overview import page_limit
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:
-    """Add the catalog, and look for its tables."""
+    """Add the catalog, and start the discovery of its tables."""
     config = CatalogConfig(request.name, tuple(sorted(request.properties.items())), tuple(request.allowed_locations))
     added = services.catalogs.add(config, dict(request.site_files))
     services.program.explore()
@@ -23,7 +23,7 @@ def get_catalog(services: Services, request: pb.GetCatalogRequest, call: Call) -
 
 
 def update_catalog(services: Services, request: pb.UpdateCatalogRequest, call: Call) -> pb.Catalog:
-    """Change what the catalog is configured with, and look for its tables."""
+    """Change the configuration of the catalog, and start the discovery of its tables."""
     change = CatalogChange(
         dict(request.properties),
         frozenset(request.removed_properties),

@@ -22,14 +22,14 @@ def create_group(services: Services, request: pb.CreateGroupRequest, call: Call)
 
 
 def list_groups(services: Services, request: pb.ListGroupsRequest, call: Call) -> pb.ListGroupsResponse:
-    """Groups by name, without what their tables used."""
+    """Groups by name, without the use of their tables and without instances."""
     page = services.groups.page(request.after, page_limit(request.limit))
     shown = [_group(services, view, uses=False) for view in page.items]
     return pb.ListGroupsResponse(groups=shown, next=page.next, total=page.total)
 
 
 def get_group(services: Services, request: pb.GetGroupRequest, call: Call) -> pb.Group:
-    """The group, with what its tables used and with its instances."""
+    """The group, with the quota use of its tables and with its instances."""
     return _group(services, services.groups.get(request.name))
 
 
@@ -45,13 +45,13 @@ def update_group(services: Services, request: pb.UpdateGroupRequest, call: Call)
 
 
 def scale_group(services: Services, request: pb.ScaleGroupRequest, call: Call) -> pb.Group:
-    """Let the group have so many instances."""
+    """Set the number of instances that the group's container keeps."""
     services.containers.scale(request.name, request.instances)
     return _group(services, services.groups.get(request.name))
 
 
 def remove_group(services: Services, request: pb.RemoveGroupRequest, call: Call) -> pb.RemoveGroupResponse:
-    """Remove a group that nothing needs."""
+    """Remove the group. Raises IllegalState while optimizers or tables use it."""
     services.groups.remove(request.name)
     return pb.RemoveGroupResponse(name=request.name)
 

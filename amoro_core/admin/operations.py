@@ -1,4 +1,4 @@
-"""Every operation of the AdminService, in one table: what carries it out, who may call it, and how long it may last."""
+"""The table of operations: for each method of the AdminService its function, role and deadline."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,10 +27,10 @@ class Operation:
     """A function of the services, the request and the call, and its rules."""
 
     work: Callable[[Services, Any, Call], Any]
-    role: Role  # who has a higher one may call it, too
+    role: Role  # the least that a token needs
     deadline: timedelta
     changes: bool = False  # False: it only reads
-    #: Of an operation whose request says `wait_ms`: whether an answer (the one before, this one) is worth that wait.
+    #: For requests with `wait_ms`: whether this answer, after the one before, ends the wait.
     is_news: Callable[[Any, Any], bool] | None = None
 
 

@@ -1,4 +1,4 @@
-"""Optimizers, and the instances that containers started as such."""
+"""Optimizers, and the instances that containers have started as optimizers."""
 
 from amoro_core.admin.messages import groups as messages
 from amoro_core.admin.services import Call, Services
@@ -18,14 +18,14 @@ def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call:
 
 
 def drain_optimizer(services: Services, request: pb.DrainOptimizerRequest, call: Call) -> pb.Optimizer:
-    """Let the optimizer finish what it runs, then leave."""
+    """Drain the optimizer: it finishes the tasks that it runs, and deregisters."""
     return _optimizer(services, *services.optimizers.drain(request.optimizer_id))
 
 
 def release_optimizer(
     services: Services, request: pb.ReleaseOptimizerRequest, call: Call
 ) -> pb.ReleaseOptimizerResponse:
-    """Take the optimizer's tasks back at once, and forget it."""
+    """End the registration of the optimizer; its tasks are planned again."""
     optimizer_id = services.optimizers.find(request.optimizer_id)[0].optimizer_id
     held = services.optimizing.dismiss(optimizer_id, "its optimizer was released", lost=False)
     services.optimizers.release(optimizer_id)
@@ -33,18 +33,18 @@ def release_optimizer(
 
 
 def get_instance(services: Services, request: pb.GetInstanceRequest, call: Call) -> pb.InstanceStatus:
-    """The instance, and what its container says of it now."""
+    """The instance, and its status in its container now."""
     return messages.instance_status(services.containers.find_instance(request.id))
 
 
 def get_instance_logs(services: Services, request: pb.GetInstanceLogsRequest, call: Call) -> pb.InstanceLogs:
-    """The last lines that the instance wrote."""
+    """The last lines of the instance's log."""
     resource_id, said = services.containers.logs(request.id, request.lines)
     return pb.InstanceLogs(resource_id=resource_id, lines=said)
 
 
 def kill_instance(services: Services, request: pb.KillInstanceRequest, call: Call) -> pb.InstanceStatus:
-    """End the instance at once."""
+    """Kill the instance."""
     return messages.instance_status(services.containers.kill(request.id))
 
 

@@ -1,4 +1,4 @@
-"""Optimizing a table: what it would do, doing it, and comparing what it did."""
+"""Optimizing of a table: plans, processes and verification."""
 
 from amoro_core.admin.arguments import requested_type
 from amoro_core.admin.messages import plans
@@ -9,14 +9,14 @@ from amoro_core.protocol import admin_pb2 as pb
 
 
 def plan_table(services: Services, request: pb.PlanTableRequest, call: Call) -> pb.Plan:
-    """What optimizing the table would do now."""
+    """The plan that optimizing the table would have now."""
     requested = requested_type(request.type, request.force)
     identifier = services.catalogs.resolve(request.table)
     return plans.plan(services.tables.preview(identifier, requested, request.force, request.where))
 
 
 def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: Call) -> pb.OptimizeTableResponse:
-    """Begin a process on the table, if there is something to do."""
+    """Start a process on the table, if there is something to do."""
     requested = requested_type(request.type, request.force)
     runtime = services.tables.wished(services.catalogs.resolve(request.table))
     begun = services.planning.begin(
@@ -32,7 +32,7 @@ def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: C
 
 
 def verify_table(services: Services, request: pb.VerifyTableRequest, call: Call) -> pb.Verification:
-    """Compare rows before and after optimizing; it ends when nobody waits for it any more."""
+    """Compare rows before and after optimizing; the comparison stops once the caller has given up."""
     identifier = services.catalogs.resolve(request.table)
     found = services.verifying.verify(identifier, request.before or None, request.after or None, call.is_given_up)
     return verification(identifier, found)

@@ -44,12 +44,12 @@ def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -
 
 
 def has_moved(before: pb.Process | None, now: pb.Process) -> bool:
-    """Whether who waits for the process hears of it: it has ended, or its commit begins to wait for something else."""
+    """Whether a waiting caller is answered: the process has ended, or its commit has begun to wait for something new."""
     return now.status not in _MAY_MOVE or (before is not None and now.waiting not in ("", before.waiting))
 
 
 def cancel_process(services: Services, request: pb.CancelProcessRequest, call: Call) -> pb.Process:
-    """End the process before its commit."""
+    """Cancel the process. Raises IllegalState once its commit was sent."""
     view = services.optimizing.cancel(request.process_id, f"cancelled by {call.caller}")
     (message,) = messages_of(services, [process_summary(services, view.process.process_id)])
     return message

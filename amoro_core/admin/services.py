@@ -1,4 +1,4 @@
-"""What operations work with: the services, the program around them, and the call."""
+"""The arguments of operations: the services, the program around them, and the call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,12 +29,12 @@ class Program:
     started: datetime
     settings: Sequence[tuple[str, str, str]]  # key, value, origin
     address: Callable[[], str]  # where it listens
-    explore: Callable[[], None]  # the catalogs are to be looked at now
+    explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Who asks, and whether he still waits for the answer."""
+    """The caller, and whether the caller still waits for the answer."""
 
     caller: str
     is_given_up: Callable[[], bool] = lambda: False

@@ -1,4 +1,4 @@
-"""The coordinator itself: what it is, its settings, and its state."""
+"""The coordinator itself: its status, settings and state database."""
 
 import os
 
@@ -8,7 +8,7 @@ from amoro_core.protocol import admin_pb2 as pb
 
 
 def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> pb.GetStatusResponse:
-    """What runs, since when, and how much it knows."""
+    """Version, start and address of the coordinator, and how many tables, optimizers and processes there are."""
     program = services.program
     return pb.GetStatusResponse(
         version=program.version,
@@ -22,7 +22,7 @@ def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> 
 
 
 def get_settings(services: Services, request: pb.GetSettingsRequest, call: Call) -> pb.GetSettingsResponse:
-    """Every setting, and who said it."""
+    """Every setting with its origin."""
     settings = [pb.Setting(key=key, value=value, origin=origin) for key, value, origin in services.program.settings]
     return pb.GetSettingsResponse(settings=settings)
 
@@ -33,5 +33,5 @@ def backup_state(services: Services, request: pb.BackupStateRequest, call: Call)
 
 
 def check_state(services: Services, request: pb.CheckStateRequest, call: Call) -> pb.CheckStateResponse:
-    """What is wrong with the state database."""
+    """The problems of the state database."""
     return pb.CheckStateResponse(problems=services.state.check())

@@ -1,4 +1,4 @@
-"""Tables: what is known of them, what is in them, and whether they are optimized."""
+"""Tables: their runtimes, their contents, and whether they are optimized."""
 
 from collections.abc import Sequence
 
@@ -25,12 +25,12 @@ def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -
 
 
 def select_tables(services: Services, request: pb.SelectTablesRequest, call: Call) -> pb.SelectTablesResponse:
-    """The tables that names and patterns mean."""
+    """The tables that match names and patterns."""
     return selected(services.catalogs.select(request.names))
 
 
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
-    """What is known of the table, with the failure of its last process."""
+    """The runtime of the table, with the failure of its last process."""
     return _table(services, services.tables.find(services.catalogs.resolve(request.table)))
 
 
@@ -64,7 +64,7 @@ def list_snapshots(services: Services, request: pb.ListSnapshotsRequest, call: C
 
 
 def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, call: Call) -> pb.Table:
-    """Let the table be optimized or not; a process that is not wanted any more is cancelled."""
+    """Enable or disable the optimizing of the table; disabling cancels its running process."""
     runtime = services.tables.set_enabled(services.catalogs.resolve(request.table), request.enabled)
     if services.optimizing.cancel_unwanted(runtime.table_id) is not None:
         runtime = services.tables.find(runtime.identifier)

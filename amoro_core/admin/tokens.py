@@ -9,7 +9,7 @@ from amoro_core.services.overview import page_limit
 
 
 def create_token(services: Services, request: pb.CreateTokenRequest, call: Call) -> pb.Token:
-    """Make a token, which is in this answer alone."""
+    """Create a token. Only this answer holds it."""
     role = word(Role, request.kind, "role") or Role.ADMIN
     made, token = services.tokens.create(request.name, role)
     return _token(made, token)
@@ -22,7 +22,7 @@ def list_tokens(services: Services, request: pb.ListTokensRequest, call: Call) -
 
 
 def revoke_token(services: Services, request: pb.RevokeTokenRequest, call: Call) -> pb.RevokeTokenResponse:
-    """Let the token's bearer in no more."""
+    """Revoke the token: its next call is refused."""
     services.tokens.revoke(request.name)
     return pb.RevokeTokenResponse(name=request.name)
 

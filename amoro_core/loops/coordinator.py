@@ -41,7 +41,7 @@ SCALE_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long the loops wait for others, and how much they do at a time."""
+    """Timeouts, intervals and sizes of the loops."""
 
     ack_timeout: timedelta
     start_to_close: timedelta

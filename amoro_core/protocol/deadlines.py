@@ -1,8 +1,8 @@
-"""How long calls of the AdminService may last: a client waits as long, and the coordinator answers within it."""
+"""Deadlines of calls of the AdminService, for the client and for the coordinator."""
 
 from datetime import timedelta
 
-QUICK = timedelta(seconds=30)  # what the coordinator knows already
-TOUCHING = timedelta(minutes=2)  # what reaches out to a catalog or a container
-READING = timedelta(minutes=10)  # what reads a table's manifests
-LASTING = timedelta(hours=24)  # what the caller gives a time of its own to
+QUICK = timedelta(seconds=30)  # answered from the state database
+TOUCHING = timedelta(minutes=2)  # one that calls a catalog or a container
+READING = timedelta(minutes=10)  # one that reads manifests of a table
+LASTING = timedelta(hours=24)  # the client sets a deadline of its own

@@ -16,7 +16,7 @@ SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
 
 
 def admin_handler(operations: Operations) -> "grpc.GenericRpcHandler[Any, Any]":
-    """What answers the methods of the AdminService."""
+    """The handler of every method of the AdminService."""
     return grpc.method_handlers_generic_handler(
         SERVICE.full_name, {method: _handler(operations, method) for method in OPERATIONS}
     )

@@ -1,4 +1,4 @@
-"""What a servicer method needs around its work: who calls, and a thread to work in."""
+"""Metadata of calls, and threads for their work."""
 
 import asyncio
 from collections.abc import Callable

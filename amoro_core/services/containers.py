@@ -62,7 +62,7 @@ MAX_LOG_LINES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What an instance is told so that its optimizer joins the coordinator."""
+    """The arguments with which an instance finds the coordinator and registers."""
 
     address: Callable[[], str]
     token_file: Path
@@ -71,7 +71,7 @@ class Joining:
 
 @dataclass(frozen=True, slots=True)
 class Registrations:
-    """The registered optimizers that were started as a resource, and what is done with one of them."""
+    """The registered optimizers that were started as a resource, and how to drain or dismiss one."""
 
     live: Callable[[], Iterable[LiveOptimizer]]
     drain: Callable[[str], object]  # tells it to leave

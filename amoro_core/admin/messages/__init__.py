@@ -1,1 +1,1 @@
-"""Values of the services as messages of the AdminService: the one schema of what every way of asking answers."""
+"""Values of the services as messages of the AdminService: one schema for every transport."""
