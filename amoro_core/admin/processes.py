@@ -44,7 +44,7 @@ def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -
 
 
 def has_moved(before: pb.Process | None, now: pb.Process) -> bool:
-    """Whether a waiting caller is answered: the process has ended, or its commit has begun to wait for something new."""
+    """Whether a waiting caller is answered: the process has ended, or its commit begins to wait for something new."""
     return now.status not in _MAY_MOVE or (before is not None and now.waiting not in ("", before.waiting))
 
 
