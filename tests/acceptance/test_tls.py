@@ -8,7 +8,7 @@ from tests.rpc.certificates import Authority
 
 
 def test_everything_works_by_tls_and_nothing_beyond_loopback_without(installation: Installation) -> None:
-    refused = installation.run("up", "--host", "0.0.0.0", "--port", "0", "--without-optimizer")  # noqa: S104
+    refused = installation.run("up", "--host", "0.0.0.0", "--port", "0", "--without-optimizer")
     assert (refused.status, refused.stdout) == (2, "")
     assert "host 0.0.0.0 is beyond loopback" in refused.stderr
 
@@ -16,7 +16,7 @@ def test_everything_works_by_tls_and_nothing_beyond_loopback_without(installatio
     server, user = ours.issue("localhost"), users.issue("client.example")
     files = (f"tls-certificate: {server.certificate}", f"tls-key: {server.key}", f"tls-client-ca: {users.file}")
     (installation.home / "amoro.yaml").write_text("\n".join((SETTINGS, *files)))
-    coordinator = installation.up("--host", "0.0.0.0")  # noqa: S104
+    coordinator = installation.up("--host", "0.0.0.0")
     port = address_of(coordinator).rpartition(":")[2]
     address = f"localhost:{port}"
     trust = ("--ca-file", str(ours.file), "--certificate-file", str(user.certificate), "--key-file", str(user.key))

@@ -18,7 +18,7 @@ UNIT = ROOT / "docs" / "examples" / "amoro.service"
 def service() -> dict[str, str]:
     """What stands under [Service]; a key that stands twice has its last value."""
     parser = ConfigParser(strict=False, interpolation=None)
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.optionxform = str
     parser.read_string(UNIT.read_text(encoding="utf-8"))
     return dict(parser["Service"])
 

@@ -81,7 +81,7 @@ def test_a_table_is_planned_optimized_and_verified_without_a_server(
 def test_results_are_frozen_and_show_themselves_as_text_and_as_html(table: Table, home: Path) -> None:
     planned = plan(table, type="full", home=home)
     with pytest.raises(FrozenInstanceError):
-        planned.tasks = 3  # type: ignore[misc]
+        planned.tasks = 3
     assert "full requested: 3 fragments" in str(planned)
     assert str(planned).endswith("Nothing was changed. Run: optimize(table, type='full')")
     assert "unpartitioned" in planned.explain()
@@ -151,17 +151,17 @@ def test_errors_are_classes_that_mirror_the_exit_statuses(
         assert off.value.hint == "Switch it on with `client.enable('cat.db.t')` or by the table's property."
         assert off.value.__notes__ == [f"Hint: {off.value.hint}"]
         with pytest.raises(InvalidArgument, match="'huge' is not a type"):
-            client.plan("cat.db.t", type="huge")  # type: ignore[arg-type]
+            client.plan("cat.db.t", type="huge")
         for wrong in ("soon", "-5s", timedelta(seconds=-1), 30):
             with pytest.raises(InvalidArgument, match="is not a duration"):
-                client.optimize("cat.db.t", timeout=wrong)  # type: ignore[arg-type]
+                client.optimize("cat.db.t", timeout=wrong)
         with pytest.raises(InvalidArgument, match="force needs the type full"):
             client.plan("cat.db.t", type="major", force=True)
         with pytest.raises(InvalidArgument, match="force needs the type full") as forced:
             client.optimize("cat.db.t", force=True)
         assert forced.value.hint == "Ask for that type: type='full', force=True."
     with pytest.raises(InvalidArgument, match="is not a table that pyiceberg has loaded"):
-        plan("cat.db.t", home=home)  # type: ignore[arg-type]
+        plan("cat.db.t", home=home)
     with pytest.raises(UnknownToken):
         connect(coordinator.address, "amo_wrong")
     with pytest.raises(CoordinatorUnavailable, match="no coordinator runs on"):

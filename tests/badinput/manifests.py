@@ -110,7 +110,7 @@ def _said_anew(path: Path, change: Callable[[Records], None]) -> None:
     with path.open("rb") as file:
         reader = fastavro.reader(file)
         schema, metadata, codec = reader.writer_schema, reader.metadata, reader.codec
-        records: Records = [dict(record) for record in reader]  # type: ignore[arg-type]
+        records: Records = [dict(record) for record in reader]
     change(records)
     written = io.BytesIO()
     own = {key: value for key, value in metadata.items() if not key.startswith("avro.")}

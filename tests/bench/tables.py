@@ -66,7 +66,7 @@ def _measure(directory: Path, tables: int, change: bool) -> None:
 
 def _change(coordinator: Coordinator, catalog: object, tables: int) -> None:
     name = name_of(tables // 2)
-    table = catalog.load_table(f"db.{name}")  # type: ignore[attr-defined]
+    table = catalog.load_table(f"db.{name}")
 
     def seen() -> TableRuntime:
         return coordinator.tables.find(parse_table(f"cat.db.{name}"))

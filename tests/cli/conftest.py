@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def admin() -> FakeAdmin:
-    return FakeAdmin()  # type: ignore[abstract]  # its methods are made from the descriptor
+    return FakeAdmin()  # its methods are made from the descriptor
 
 
 @pytest.fixture

@@ -56,14 +56,14 @@ def typed(bare_cli: Cli, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 def test_the_shell_is_offered_commands_and_names_that_are_safe_to_print(
     typed: object, words: str, offered: list[str]
 ) -> None:
-    assert typed(words) == offered  # type: ignore[operator]
+    assert typed(words) == offered
 
 
 def test_names_are_those_of_the_state_directory_that_is_meant(
     typed: object, launcher: FakeLauncher, home: Path, tmp_path: Path
 ) -> None:
-    typed("amoro plan cat")  # type: ignore[operator]
-    typed(f"amoro --home {tmp_path} plan cat")  # type: ignore[operator]
+    typed("amoro plan cat")
+    typed(f"amoro --home {tmp_path} plan cat")
     assert launcher.calls == [("names", Kind.TABLE, home), ("names", Kind.TABLE, tmp_path)]
 
 

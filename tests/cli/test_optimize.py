@@ -278,7 +278,7 @@ class _Lines:
 def test_plain_progress_has_a_line_every_ten_seconds_and_at_each_change_of_status() -> None:
     now = 0.0
     lines = _Lines()
-    progress = PlainProgress(lines, lambda: now)  # type: ignore[arg-type]
+    progress = PlainProgress(lines, lambda: now)
     for moment, status in (
         (0.5, "running"),
         (9.0, "running"),

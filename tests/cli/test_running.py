@@ -23,7 +23,7 @@ def optimizer_options(home: Path, **changes: object) -> OptimizerOptions:
         "heartbeat_interval": timedelta(seconds=10),
         "resource_id": None,
     }
-    return OptimizerOptions(**{**values, **changes})  # type: ignore[arg-type]
+    return OptimizerOptions(**{**values, **changes})
 
 
 def test_up_leaves_address_and_port_to_the_settings(bare_cli: Cli, launcher: FakeLauncher, home: Path) -> None:

@@ -114,11 +114,11 @@ def storage_faults() -> Iterator[None]:
             return _BrokenOutput(created(file, overwrite), file.location)
         raise fault.error or _error(fault.trouble, file.location)
 
-    PyArrowFile.open, PyArrowFile.create = open_, create  # type: ignore[method-assign,assignment]
+    PyArrowFile.open, PyArrowFile.create = open_, create
     try:
         yield
     finally:
-        PyArrowFile.open, PyArrowFile.create = opened, created  # type: ignore[method-assign]
+        PyArrowFile.open, PyArrowFile.create = opened, created
 
 
 def _met(operation: Operation, location: str) -> StorageFault | None:

@@ -103,7 +103,7 @@ class _Connection(BaseRequestHandler):
         protocol = TBinaryProtocol.TBinaryProtocol(TTransport.TBufferedTransport(connection))
         with suppress(TTransport.TTransportException):  # the client is done
             while True:
-                self.server.processor.process(protocol, protocol)  # type: ignore[attr-defined]
+                self.server.processor.process(protocol, protocol)
 
 
 class _Server(ThreadingTCPServer):

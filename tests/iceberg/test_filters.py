@@ -85,7 +85,7 @@ def selects(condition: str, file: DataFile, table: TableMetadata | None = None) 
 
 
 def micros(*parts: int) -> int:
-    return (datetime(*parts, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)  # type: ignore[misc,arg-type]
+    return (datetime(*parts, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def days(*parts: int) -> int:

@@ -78,7 +78,7 @@ def counts(table: Table) -> list[tuple[ManifestContent, int, int | None, int | N
 
 
 def entries(manifest: ManifestFile) -> list[dict[str, Any]]:
-    return list(fastavro.reader(BytesIO(Path(local_path(manifest.manifest_path)).read_bytes())))  # type: ignore[arg-type]
+    return list(fastavro.reader(BytesIO(Path(local_path(manifest.manifest_path)).read_bytes())))
 
 
 def listed(path: str, length: int, spec_id: int = 0) -> ManifestFile:

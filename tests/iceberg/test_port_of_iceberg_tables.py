@@ -217,7 +217,7 @@ def committed(table: Table, config: CatalogConfig) -> tuple[AnyTable, Trace]:
     evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
     assert found.trace(evidence) is Trace.OPEN
     found.send(staged.payload)
-    assert second.path in {file.data.path for file in opened(config).scan().files}  # type: ignore[union-attr]
+    assert second.path in {file.data.path for file in opened(config).scan().files}
     return found, found.trace(evidence)
 
 
@@ -228,7 +228,7 @@ def test_a_commit_goes_through_the_port(config: CatalogConfig, catalog: SqlCatal
     after = opened(config).scan()
     assert after is not None
     assert [(file.data.sequence_number, file.data.record_count) for file in after.files] == [(2, 1), (3, 1)]
-    assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")  # type: ignore
+    assert (after.sequence_number, table.refresh().current_snapshot().summary["process"]) == (4, "p")
 
 
 def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
@@ -242,7 +242,7 @@ def test_manifests_are_read_and_merged_once_however_often_it_is_staged(
     assert scanned is not None
     content = CommitContent((1,), (scanned.files[0].data,), (), (), ())
     head = found.head(scanned.snapshot_id)
-    for manifest in table.refresh().current_snapshot().manifests(table.io):  # type: ignore[union-attr]
+    for manifest in table.refresh().current_snapshot().manifests(table.io):
         Path(manifest.manifest_path.removeprefix("file://")).unlink()
     lists = [found.stage(head, content, {}).manifest_list for _ in range(2)]
     assert [len(read_list(table.io, one)) for one in lists] == [1, 3]

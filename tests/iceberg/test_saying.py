@@ -38,7 +38,7 @@ class _Pages(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET  # noqa: N815 - http.server asks for it
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Log nothing."""

@@ -142,11 +142,11 @@ def _live(wish: Mapping[str, object]) -> None:
             os.dup2(source, target)
         faulthandler.register(signal.SIGUSR1)  # says where each thread is
         os.environ.clear()
-        os.environ.update(wish["environment"])  # type: ignore[call-overload]
+        os.environ.update(wish["environment"])
         os.chdir(os.environ["HOME"])
         random.seed()
         failpoints.arm(str(wish["armed"]))
-        sys.argv = ["amoro", *wish["arguments"]]  # type: ignore[misc]
+        sys.argv = ["amoro", *wish["arguments"]]
         importlib.import_module("amoro_core.__main__").main()
         status = 0
     except SystemExit as leaving:

@@ -10,7 +10,7 @@ from amoro_core.iceberg.catalogs import close_catalogs
 from tests.model.stages import Stages
 
 #: Memory, where the system offers it as files: thousands of small commits would otherwise wait for the disk.
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only where it exists; the directory within is private
+_SHARED_MEMORY = Path("/dev/shm")
 
 
 def quick_directory() -> tempfile.TemporaryDirectory[str]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def _commit(happenings: Sequence[Happening], scene: Scene, process_id: str) -> N
     died = False
     with ExitStack() as during:
         if Point.INSIDE_COMMIT in points:
-            inside = lambda: _run(happenings, Point.INSIDE_COMMIT, scene)  # noqa: E731
+            inside = partial(_run, happenings, Point.INSIDE_COMMIT, scene)
             during.enter_context(before_sending(inside, must_come=is_alone))
         if Point.BEFORE_DATABASE in points:
             during.enter_context(dying(world, lambda _, name: name == "send", after=True))
@@ -174,7 +175,7 @@ def _begin(world: World, lake: Lake, kind: Kind) -> str:
     works = [
         codec.decode_input(pb.RewriteInput.FromString(payload))
         for task in world.tasks(process_id)
-        for payload in [world.store.read(lambda db, task=task: tasks.read_input(db, task.task_id))]  # type: ignore[misc]
+        for payload in [world.store.read(lambda db, task=task: tasks.read_input(db, task.task_id))]
     ]
     assert len(works) == (2 if lake.table.spec().fields else 1)
     assert all(bool(work.rewritten) == (kind is Kind.REWRITE) for work in works)

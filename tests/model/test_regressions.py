@@ -283,7 +283,7 @@ def test_c2_an_error_within_the_catalogs_client_after_the_commit_is_no_failure(
     commit_table = kind.commit_table
 
     def late(catalog: object, *given: object) -> object:
-        commit_table(catalog, *given)  # type: ignore[arg-type]
+        commit_table(catalog, *given)
         raise error
 
     with monkeypatch.context() as patch:

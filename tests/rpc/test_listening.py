@@ -47,7 +47,7 @@ def test_an_address_of_ipv6_needs_no_brackets(tmp_path: Path, monkeypatch: pytes
         assert coordinator.address.startswith("[::1]:")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - refused before anything listens
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
 def test_listening_beyond_loopback_is_refused_unless_somebody_accepts_it(tmp_path: Path, host: str) -> None:
     with pytest.raises(InvalidSettings, match=f"host {host} is beyond loopback"):
         Coordinator(tmp_path / "home", replace(Settings(), host=host, port=0), watch=False)

@@ -35,7 +35,7 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def spy(self: Connection, sql: str, parameters: object = {}) -> object:
         asked.append(sql)
-        return select(self, sql, parameters)  # type: ignore[arg-type]
+        return select(self, sql, parameters)
 
     monkeypatch.setattr(Connection, "select", spy)
     return asked

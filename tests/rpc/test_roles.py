@@ -29,8 +29,8 @@ def call(coordinator: Coordinator) -> Callable[[str, str], tuple[grpc.StatusCode
                     message, metadata=(("authorization", f"Bearer {token}"),), timeout=30
                 )
         except grpc.RpcError as error:
-            sent = dict(error.trailing_metadata() or ())  # type: ignore[attr-defined]
-            return error.code(), error.details() or "", sent  # type: ignore[attr-defined]
+            sent = dict(error.trailing_metadata() or ())
+            return error.code(), error.details() or "", sent
         return grpc.StatusCode.OK, "", {}
 
     return made
@@ -50,5 +50,5 @@ def test_a_token_is_let_in_to_what_its_role_allows_and_to_nothing_else(
             assert status is grpc.StatusCode.PERMISSION_DENIED, (method, role)
             assert said == f"the token a-{role} has the role {role}; {method} needs the role {needed}"
             assert (sent["amoro-code"], sent["amoro-exit"]) == ("AMORO-4001", "4")
-            assert f"with the role {needed}".encode() in sent["amoro-hint-bin"]  # type: ignore[operator]
+            assert f"with the role {needed}".encode() in sent["amoro-hint-bin"]
     assert call("GetStatus", "nobody's")[0] is grpc.StatusCode.UNAUTHENTICATED

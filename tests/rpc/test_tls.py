@@ -96,8 +96,8 @@ def register(coordinator: Coordinator, trust: Trust) -> str:
 
 def test_beyond_loopback_a_certificate_and_a_token_let_clients_in(ours: Authority, start: Start) -> None:
     pair = ours.issue("127.0.0.1")
-    coordinator = start(pair, host="0.0.0.0")  # noqa: S104
-    there = coordinator.address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+    coordinator = start(pair, host="0.0.0.0")
+    there = coordinator.address.replace("0.0.0.0", "127.0.0.1")
     assert ask(coordinator, Trust(ours.file), there) == str(pair.certificate)
     assert ask(coordinator, Trust(ours.file), f"grpcs://{there}") == str(pair.certificate)
     endpoint = Endpoint(there, Secret("another-token"), Trust(ours.file))
@@ -121,7 +121,7 @@ def test_an_optimizer_registers_by_the_same_trust(ours: Authority, start: Start)
 
 
 def test_who_may_read_the_state_directory_needs_no_certificate(ours: Authority, start: Start, tmp_path: Path) -> None:
-    coordinator = start(ours.issue("elsewhere.example"), host="0.0.0.0")  # noqa: S104
+    coordinator = start(ours.issue("elsewhere.example"), host="0.0.0.0")
     local = recorded_address(tmp_path / "home")
     assert local == coordinator.local_address
     assert local.startswith("127.0.0.1:")
@@ -294,6 +294,6 @@ def test_doctor_says_how_long_the_certificate_is_valid(ours: Authority, tmp_path
 
 def test_a_coordinator_for_one_command_shows_no_certificate(ours: Authority) -> None:
     pair = ours.issue("elsewhere.example")
-    settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))  # noqa: S104
+    settings = Settings(host="0.0.0.0", tls_certificate=str(pair.certificate), tls_key=str(pair.key))
     embedded = embedded_settings(settings)
     assert (embedded.host, embedded.tls_certificate, embedded.tls_key) == ("127.0.0.1", "", "")

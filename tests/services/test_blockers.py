@@ -28,7 +28,7 @@ def small_files(world: World) -> None:
 
 def block(world: World, *operations: BlockedOperation, **more: object) -> HeldBlocker:
     table_id = world.table().table_id
-    return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)  # type: ignore[arg-type]
+    return world.blockers.block(table_id, frozenset(operations or (OPTIMIZE,)), **more)
 
 
 def test_a_blocked_table_is_not_planned_and_says_by_whom_and_until_when(world: World) -> None:

@@ -258,12 +258,12 @@ def test_a_coordinator_that_died_after_sending_finds_its_commit(world: World, pr
     def die_when_finishing(run: object) -> object:
         if getattr(run, "__name__", "") == "finish":
             raise died
-        return save(run)  # type: ignore[arg-type]
+        return save(run)
 
-    world.store.write = die_when_finishing  # type: ignore[method-assign, assignment]
+    world.store.write = die_when_finishing
     with pytest.raises(RuntimeError, match="killed"):
         world.committing.commit(process)
-    world.store.write = save  # type: ignore[method-assign]
+    world.store.write = save
     assert outcomes(world, process) == [CommitOutcome.SENT]
     world.restart()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS

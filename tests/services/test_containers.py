@@ -315,7 +315,7 @@ def test_an_instance_that_is_killed_while_it_is_started_is_ended_once_it_has_a_h
         containers.kill(launch.resource_id)
         return started(launch)
 
-    yard.start = start_slowly  # type: ignore[method-assign]
+    yard.start = start_slowly
     containers.scale("g", 1)
     containers.keep("g")
     assert (states(containers), yard.asked()) == (["stopping"], ["stop  True"])

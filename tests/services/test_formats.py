@@ -29,7 +29,7 @@ def table_id(world: World) -> int:
 
 def as_format(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Let the tables of Iceberg be those of another format."""
-    facts = IcebergTable.facts.fget  # type: ignore[attr-defined]
+    facts = IcebergTable.facts.fget
     renamed: Any = property(lambda table: replace(facts(table), format=name))
     monkeypatch.setattr(IcebergTable, "facts", renamed)
 

@@ -167,7 +167,7 @@ def test_a_process_that_was_cancelled_while_it_staged_its_commit_sends_nothing(
     before, stage = metadata_files(world), IcebergTable.stage
 
     def staged(self: IcebergTable, *arguments: object) -> object:
-        made = stage(self, *arguments)  # type: ignore[arg-type]
+        made = stage(self, *arguments)
         world.optimizing.cancel(process, "no more")
         return made
 

@@ -124,7 +124,7 @@ class World:
             threads=threads,
             labels={},
             heartbeat_interval=timedelta(seconds=10),
-            **{"memory_bytes": 1, **more},  # type: ignore[arg-type]
+            **{"memory_bytes": 1, **more},
         )
         return registered.optimizer.optimizer_id
 

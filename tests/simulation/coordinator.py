@@ -94,7 +94,7 @@ class Coordinator:
         self.file = Store.open(path)
         self.jobs: list[tuple[str, Callable[[], object]]] = []
         self.mortal = MortalStore(self.file, at)
-        store: Store = self.mortal  # type: ignore[assignment]
+        store: Store = self.mortal
         around = Around(
             commit_due=lambda process_id, catalog: self.loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self.loops.left_over(process_id, catalog),

@@ -104,14 +104,14 @@ class Lake:
     def rows_of(self, path: str) -> Rows:
         rows = self.files.get(path)
         assert rows is not None, f"the live file {path} was removed"
-        return rows  # type: ignore[return-value]
+        return rows
 
     def without(self, rows: Rows, delete: DeleteFile) -> Rows:
         content = self.files.get(delete.path)
         assert content is not None, f"the live delete {delete.path} was removed"
         if delete.kind is DeleteKind.EQUALITY:
-            return frozenset(row for row in rows if row[0] not in content)  # type: ignore[operator]
-        return rows - content  # type: ignore[operator]
+            return frozenset(row for row in rows if row[0] not in content)
+        return rows - content
 
     def send(self, payload: bytes) -> None:
         """Raises CommitConflict, CommitRefused, CommitUnknown; as the seed will while the lake is faulty."""

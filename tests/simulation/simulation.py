@@ -100,11 +100,11 @@ class Simulation:
     def _begin(self) -> None:
         """Everybody knows everybody: the tables are found and looked at, the optimizers are registered."""
         for loop in ("explore", "refresh", "refresh"):
-            self._do(loop, lambda loop=loop: self._loop(loop))  # type: ignore[misc]
+            self._do(loop, lambda loop=loop: self._loop(loop))
             while self.coordinator.jobs:
                 self._do("job", self._job)
         for hand in self.hands:
-            self._do("hand", lambda hand=hand: hand.step(self))  # type: ignore[misc]
+            self._do("hand", lambda hand=hand: hand.step(self))
 
     def close(self) -> None:
         self.watch.close()
@@ -513,21 +513,21 @@ class Simulation:
             if int((self.seconds - began) / TICK_S) % 4 == 0:
                 for identifier in sorted(self.lake.tables):
                     if self._restless():
-                        self._do("write", lambda table=self.lake.tables[identifier]: self.lake.append(table))  # type: ignore[misc]
+                        self._do("write", lambda table=self.lake.tables[identifier]: self.lake.append(table))
         self.counts["virtual seconds to rest"] += int(self.seconds - began)
 
     def _tick(self) -> None:
         self._do("tick", lambda: self._pass(TICK_S))
         for hand in self.hands:
             if not hand.gone:
-                self._do("beat", lambda hand=hand: hand.attempt(self, hand.heartbeat if hand.token else hand.register))  # type: ignore[misc]
+                self._do("beat", lambda hand=hand: hand.attempt(self, hand.heartbeat if hand.token else hand.register))
         for loop in ("keep", "explore", "refresh", "commit"):
-            self._do(loop, lambda loop=loop: self._loop(loop))  # type: ignore[misc]
+            self._do(loop, lambda loop=loop: self._loop(loop))
         while self.coordinator.jobs:
             self._do("job", self._job)
         for hand in self.hands:
             if not (hand.gone or hand.hung):
-                self._do("turn", lambda hand=hand: hand.attempt(self, lambda world: world._turn(hand)))  # type: ignore[misc]
+                self._do("turn", lambda hand=hand: hand.attempt(self, lambda world: world._turn(hand)))
         while self.coordinator.jobs:
             self._do("job", self._job)
 

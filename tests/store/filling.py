@@ -20,9 +20,9 @@ def fill(store: Store, *, known: int, running: int = 0, each: int = 0) -> None:
     """
     store.write(lambda db: optimizers.add(db, builders.optimizer(HELD.optimizer_id)))
     for start in range(0, known, _AT_ONCE):
-        store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))  # type: ignore[misc]
+        store.write(lambda db, start=start: _add_tables(db, range(start, min(known, start + _AT_ONCE))))
     for number in range(running):
-        store.write(lambda db, number=number: _add_process(db, number, each))  # type: ignore[misc]
+        store.write(lambda db, number=number: _add_process(db, number, each))
 
 
 def _add_tables(db: Connection, numbers: range) -> None:

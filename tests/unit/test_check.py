@@ -128,19 +128,19 @@ def with_group(change: Callable[[Group], Group], group: Group = GROUP) -> PlanRe
 
 
 def output(group: Group = GROUP, **changes: object) -> PlanRecord:
-    return with_group(lambda one: replace(one, output=replace(one.output, **changes)), group)  # type: ignore[arg-type]
+    return with_group(lambda one: replace(one, output=replace(one.output, **changes)), group)
 
 
 def work(group: Group = GROUP, **changes: object) -> PlanRecord:
-    return with_group(lambda one: replace(one, work=replace(one.work, **changes)), group)  # type: ignore[arg-type]
+    return with_group(lambda one: replace(one, work=replace(one.work, **changes)), group)
 
 
 def data_output(**changes: object) -> PlanRecord:
-    return output(data_files=(replace(OUT, **changes),))  # type: ignore[arg-type]
+    return output(data_files=(replace(OUT, **changes),))
 
 
 def delete_output(**changes: object) -> PlanRecord:
-    return output(delete_files=(replace(CONVERTED, **changes),))  # type: ignore[arg-type]
+    return output(delete_files=(replace(CONVERTED, **changes),))
 
 
 def test_results_that_add_up_pass() -> None:

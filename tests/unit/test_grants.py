@@ -22,11 +22,11 @@ STRICT = Grant(("s3://wh/lake",), strict=True)
         (LOCAL, "s3://b/t/", ("s3://b/t", "file:///wh", "/allowed")),
         (BUCKET, "s3a://wh/lake/t", ("s3a://wh/lake/t", "s3://wh/lake")),
         (BUCKET, "s3://other/t", ("s3://other/t", "s3://wh/lake")),
-        (BUCKET, "/tmp/t", ("s3://wh/lake",)),  # noqa: S108
+        (BUCKET, "/tmp/t", ("s3://wh/lake",)),
         (BUCKET, "s3://other/t/../..", ("s3://wh/lake",)),
         (STRICT, "s3://wh/lake/t", ("s3://wh/lake/t", "s3://wh/lake")),
         (STRICT, "s3://other/t", ("s3://wh/lake",)),
-        (Grant(()), "/tmp/t", ()),  # noqa: S108
+        (Grant(()), "/tmp/t", ()),
         (Grant(()), "hdfs:///", ()),
         (Grant(()), "hdfs:///t", ("hdfs:///t",)),
     ],

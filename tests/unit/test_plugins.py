@@ -91,7 +91,7 @@ def test_a_container_is_plugged_in_for_a_state_directory_and_what_is_broken_or_o
     found = containers(tmp_path)
     assert list(found) == ["external", "local", "spark", "nomad"]
     assert isinstance(found["local"], LocalContainer)
-    assert found["nomad"].home == tmp_path  # type: ignore[attr-defined]
+    assert found["nomad"].home == tmp_path
 
 
 def test_without_plug_ins_there_is_iceberg_and_no_other_action() -> None:

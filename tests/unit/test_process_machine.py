@@ -254,7 +254,7 @@ def _task(number: int, status: TaskStatus, **fields: object) -> OptimizingTask:
     base = OptimizingTask(TaskId("0199-process", number), 7, "default", status, attempt=1)
     if status in (TaskStatus.SCHEDULED, TaskStatus.ACKED):
         base = replace(base, thread=OptimizerThread("optimizer-1", 1))
-    return replace(base, **fields)  # type: ignore[arg-type]
+    return replace(base, **fields)
 
 
 def _failed(number: int, runs: int) -> OptimizingTask:

@@ -99,7 +99,7 @@ def test_each_property_has_an_effect_but_those_that_say_so() -> None:
 
 def test_a_property_without_a_parser_cannot_be_declared() -> None:
     with pytest.raises(TypeError):
-        declared("some.key", "", None)  # type: ignore[arg-type]
+        declared("some.key", "", None)
 
 
 def test_what_no_property_declares_is_left_alone_and_what_is_lacking_has_its_default() -> None:

@@ -79,7 +79,7 @@ def test_a_secret_is_told_to_whom_asks_and_else_shown_as_three_asterisks() -> No
     assert (secret.reveal(), bool(secret), bool(Secret(""))) == ("amo_1", True, False)
     assert (secret == Secret("amo_1"), secret == Secret("amo_2"), secret == "amo_1") == (True, False, False)
     assert len({secret, Secret("amo_1")}) == 1
-    assert (str(secret), repr(secret), f"{secret}|{secret:>5}|{secret!r}|{secret!s}", "%s" % secret) == (  # noqa: UP031
+    assert (str(secret), repr(secret), f"{secret}|{secret:>5}|{secret!r}|{secret!s}", "%s" % secret) == (  # noqa: UP031 - each way is tried
         "***",
         "Secret('***')",
         "***|  ***|Secret('***')|***",
@@ -117,7 +117,7 @@ class Model(BaseModel):
         pytest.param(lambda held: repr(copy.deepcopy([held])) + repr(copy.copy(held)), id="copies"),
         pytest.param(lambda held: "Bearer " + held, id="joined with +"),
         pytest.param(lambda held: "".join(["Bearer ", held]), id="joined"),
-        pytest.param(lambda held: "{0!s} {0!r} {0:>9} {0!a}".format(held), id="format"),  # noqa: UP032
+        pytest.param(lambda held: "{0!s} {0!r} {0:>9} {0!a}".format(held), id="format"),  # noqa: UP032 - each way is tried
         pytest.param(lambda held: pprint.pformat([held]), id="pformat"),
         pytest.param(lambda held: repr(ValueError(held)) + str(ValueError(held)), id="an error's argument"),
         pytest.param(lambda held: bytes(held), id="bytes"),

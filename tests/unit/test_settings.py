@@ -48,25 +48,22 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "amoro.yaml"
     path.write_text("port: 7000\nhistory-keep: 90m\nheartbeat_interval: 5s\ngroups: [default, a]\n")
     environment = {"AMORO_PORT": "7001", "AMORO_HEARTBEAT_TIMEOUT": "1m30s", "AMORO_GROUPS": "b, c"}
-    settings = load_settings(tmp_path, None, environment).with_values("flag --host", host="0.0.0.0")  # noqa: S104
+    settings = load_settings(tmp_path, None, environment).with_values("flag --host", host="0.0.0.0")
     assert settings.history_keep == timedelta(minutes=90)
-    assert (
-        settings.described()
-        == (
-            ("host", "0.0.0.0", "flag --host"),  # noqa: S104
-            ("port", "7001", "environment AMORO_PORT"),
-            ("metrics-port", "0", "default"),
-            ("insecure", "false", "default"),
-            *DEFAULTS[4:7],
-            ("heartbeat-interval", "5s", f"file {path}"),
-            ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
-            ("schedule-to-ack", "30s", "default"),
-            ("start-to-close", "2h", "default"),
-            ("groups", "b, c", "environment AMORO_GROUPS"),
-            *DEFAULTS[12:15],
-            ("history-keep", "90m", f"file {path}"),
-            *DEFAULTS[-5:],
-        )
+    assert settings.described() == (
+        ("host", "0.0.0.0", "flag --host"),
+        ("port", "7001", "environment AMORO_PORT"),
+        ("metrics-port", "0", "default"),
+        ("insecure", "false", "default"),
+        *DEFAULTS[4:7],
+        ("heartbeat-interval", "5s", f"file {path}"),
+        ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
+        ("schedule-to-ack", "30s", "default"),
+        ("start-to-close", "2h", "default"),
+        ("groups", "b, c", "environment AMORO_GROUPS"),
+        *DEFAULTS[12:15],
+        ("history-keep", "90m", f"file {path}"),
+        *DEFAULTS[-5:],
     )
 
 

@@ -354,7 +354,7 @@ def test_other_position_deletes_on_a_converted_file_drop_the_group(number: int, 
 
 @pytest.mark.parametrize("kind", ["rewritten", "converted"])
 def test_a_planned_delete_that_no_longer_applies_drops_the_group(kind: str) -> None:
-    plan = record(group(1, **{kind: [scanned(A, E7, P8)]}))  # type: ignore[arg-type]
+    plan = record(group(1, **{kind: [scanned(A, E7, P8)]}))
     now = head(scanned(A, E7))
 
     assert refusing(plan, now) == ["planned_deletes_still_apply"]
@@ -369,7 +369,7 @@ def test_a_delete_is_known_by_path_and_sequence_number() -> None:
 
 @pytest.mark.parametrize("kind", ["rewritten", "converted"])
 def test_an_old_equality_delete_that_was_not_planned_drops_the_group(kind: str) -> None:
-    plan = record(group(1, **{kind: [scanned(A)]}))  # type: ignore[arg-type]
+    plan = record(group(1, **{kind: [scanned(A)]}))
     now = head(scanned(A, equality("old", S)))
 
     assert refusing(plan, now) == ["no_unplanned_old_equality_deletes"]

@@ -38,7 +38,7 @@ def test_a_directory_that_is_a_link_to_a_foreign_one_is_neither_read_nor_written
     (lake / "t/data").symlink_to(tmp_path / "foreign")
     path = f"{lake}/t/data/secret"
     for ask in (access.read_bytes, access.open_input, access.size, access.exists, access.require_readable):
-        assert refused(lambda ask=ask: ask(path)) == "location"  # type: ignore[misc]
+        assert refused(lambda ask=ask: ask(path)) == "location"
     assert refused(lambda: access.delete(path)) == "location"
     assert refused(lambda: access.create_output(f"{lake}/t/data/new")) == "location"
     assert sorted(os.listdir(tmp_path / "foreign")) == ["secret"]

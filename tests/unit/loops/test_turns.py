@@ -98,7 +98,7 @@ class Later(Executor):
     def __init__(self) -> None:
         self.jobs: list[Callable[[], None]] = []
 
-    def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Future[None]:  # type: ignore[override]
+    def submit(self, fn: Callable[..., object], /, *args: object, **kwargs: object) -> Future[None]:
         self.jobs.append(lambda: (fn(*args, **kwargs), None)[1])
         return Future()
 

@@ -84,9 +84,9 @@ def test_segments_with_their_own_deletes_give_no_plan_until_full_is_due() -> Non
 
 def test_large_tasks_hold_several_outputs() -> None:
     scan = scan_of(many(20, 10 * MIB))
-    assert [len(task.rewritten) for task in planned(scan).tasks] == [10, 10]  # type: ignore[union-attr]
+    assert [len(task.rewritten) for task in planned(scan).tasks] == [10, 10]
     wide = replace(CONFIG, max_task_size=512 * MIB)
-    assert [(len(task.rewritten), task.output_count) for task in planned(scan, wide).tasks] == [(20, 2)]  # type: ignore[union-attr]
+    assert [(len(task.rewritten), task.output_count) for task in planned(scan, wide).tasks] == [(20, 2)]
 
 
 def test_segments_are_converted_or_rewritten_by_the_share_of_their_deleted_rows() -> None:

@@ -337,7 +337,7 @@ def test_large_avro_files_are_streamed_with_the_same_result(tmp_path: Path) -> N
     file = avro_file(tmp_path, NAMES, rows)
     assert file.size_bytes > SMALL_FILE_BYTES
     access = access_to(tmp_path)
-    access.read_bytes = None  # type: ignore[assignment, method-assign]
+    access.read_bytes = None
 
     output = run(task(context(tmp_path, TWO), [file]), access)
 

@@ -215,7 +215,7 @@ class FullDisk(FileAccess):
 
 class FullFile:
     def __init__(self, path: str, disk: FullDisk) -> None:
-        self._file = open(path, "xb")  # noqa: SIM115
+        self._file = open(path, "xb")  # noqa: SIM115 - closed as the stream is
         self._disk = disk
         self.closed = False
 

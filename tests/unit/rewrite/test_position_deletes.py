@@ -35,7 +35,7 @@ def numbered(root: Path, rows: int, **options: object) -> pa.Table:
 
 
 def numbers(output: object) -> list[int]:
-    return [row["n"] for row in rows_of(output)]  # type: ignore[arg-type]
+    return [row["n"] for row in rows_of(output)]
 
 
 #: With and without memory to keep a delete file's positions for other tasks.

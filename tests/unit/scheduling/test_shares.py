@@ -157,7 +157,7 @@ def test_no_table_that_waits_gets_less_than_half_of_its_part_in_random_workloads
         threads, tables = chance.randint(1, 8), range(chance.randint(2, 6))
         quotas = {table: chance.choice([0.1, 0.2, 0.5, 0.5, 0.8, 1.0, 2.0]) for table in tables}
         typical = {table: chance.choice([30.0, 60.0, 120.0]) for table in tables}
-        group = Group(threads, quotas, lambda table, c=chance, t=typical: t[table] * c.uniform(0.5, 1.5))  # type: ignore[misc]
+        group = Group(threads, quotas, lambda table, c=chance, t=typical: t[table] * c.uniform(0.5, 1.5))
         group.waiting = Counter(dict.fromkeys(tables, 10_000))
         parts = {table: share_of(quota, threads) for table, quota in quotas.items()}
         # Long enough for three tasks of the table with the least part.
