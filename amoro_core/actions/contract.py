@@ -18,6 +18,9 @@ from amoro_core.model.processes import Receipt
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.work import Work
 
+#: What optimizing needs of a table's format.
+OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:

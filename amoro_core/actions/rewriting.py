@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation
+from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation
 from amoro_core.actions.rewrite_planning import plan_rewriting
 from amoro_core.errors import CheckFailed, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
-from amoro_core.formats.port import Rewritable, Role
+from amoro_core.formats.port import Rewritable
 from amoro_core.model.actions import Case, Change, TaskResult
 from amoro_core.model.commits import (
     PROCESS_ID,
@@ -40,7 +40,7 @@ class Rewriting:
     name = OPTIMIZING_ACTION
     names = tuple(kind.value for kind in OptimizingType)
     lane = FILES
-    roles = frozenset(Role)  # to maintain: what a commit did not take is removed
+    roles = OPTIMIZING_ROLES
 
     def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
         """What its triggers say, or what somebody asked for, and the tasks that do it."""

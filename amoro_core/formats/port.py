@@ -23,8 +23,8 @@ class Role(StrEnum):
 
     READ = "read"  # `Readable`: snapshots and live files
     REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
-    COMMIT = "commit"  # `Committable`: changes sent, each at most once
-    MAINTAIN = "maintain"  # `Maintainable`: tags are made, what nothing refers to is removed
+    COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
+    MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
 
 
 class OpenTable(Protocol):
@@ -143,20 +143,20 @@ class Committable(OpenTable, Protocol):
         Landed: what it leaves behind is there. Refuted only once it can't be applied any more.
         """
 
+    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
+        """Delete files of ours below the table's location that no snapshot of any ref reaches, as they are now.
+
+        Returns what was deleted; anything doubtful is kept.
+        """
+
 
 class Maintainable(OpenTable, Protocol):
-    """A table whose references are made, and from which is removed what nothing refers to."""
+    """A table that takes changes which add no snapshot."""
 
     def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
         """What makes a tag of a snapshot of the table, loaded anew; to be sent. `max_age_ms` None: kept for ever.
 
         Raises CommitConflict when the name is taken or the snapshot is gone.
-        """
-
-    def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Delete files of ours below the table's location that no snapshot of any ref reaches.
-
-        Returns what was deleted; anything doubtful is kept.
         """
 
 
@@ -169,15 +169,22 @@ def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
 
     Raises TableRefused("format"), with the names of format, work and roles, when its format lacks any.
     """
-    lacking = sorted(frozenset(needed) - table.roles)
-    if lacking:
-        raise TableRefused(
+    if refusal := lacking(table, needed, work):
+        raise refusal
+    return cast(AnyTable, table)
+
+
+def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused | None:
+    """The refusal of a table whose format lacks any of those roles; None where it has them."""
+    missing = sorted(frozenset(needed) - table.roles)
+    if missing:
+        return TableRefused(
             f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
-            f"{', '.join(lacking)}",
+            f"{', '.join(missing)}",
             reason="format",
             hint="Work that does without is done all the same.",
         )
-    return cast(AnyTable, table)
+    return None
 
 
 class TableFormat(Protocol):

@@ -183,7 +183,7 @@ class CommittingService:
             table.send(attempt.payload)
         except (CommitConflict, CommitUnknown, WorkFailed) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
-            return with_roles(self._load(case), (Role.COMMIT,), case.process.type).trace(attempt.evidence)
+            return self._committable(case).trace(attempt.evidence)
         return Trace.LANDED
 
     # A new attempt
@@ -298,7 +298,7 @@ class CommittingService:
         process_id = case.process.process_id
         while paths := self._store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
             failpoint("clear.before_delete")
-            removed = frozenset(self._maintainable(case).delete_unreferenced(paths))
+            removed = frozenset(self._committable(case).delete_unreferenced(paths))
             failpoint("clear.after_delete")
             kept = [path for path in paths if path not in removed]
             self._store.write(partial_of(_settled, process_id=process_id, removed=removed, kept=kept))
@@ -395,7 +395,7 @@ class CommittingService:
             return ()
         try:
             # Nothing where another table has the name by now: its references say nothing about the planned one's files.
-            removed = self._maintainable(case).delete_unreferenced(wanted)
+            removed = self._committable(case).delete_unreferenced(wanted)
         except _GONE as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
             log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
@@ -419,8 +419,8 @@ class CommittingService:
             )
         return table
 
-    def _maintainable(self, case: Case) -> AnyTable:
-        return with_roles(self._load(case), (Role.MAINTAIN,), "removing what is left over")
+    def _committable(self, case: Case) -> Committable:
+        return with_roles(self._load(case), (Role.COMMIT,), case.process.type)
 
     def _action(self, case: Case) -> Action:
         return self._find_action(case.process.type)

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from amoro_core.actions.contract import Triggered
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.events import get_logger
-from amoro_core.formats.port import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import (
     OptimizingConfig,
@@ -31,7 +30,7 @@ from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import judge_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
-from amoro_core.store import groups, partitions, tables
+from amoro_core.store import actions, groups, partitions, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.listing import add_all, begin_anew, dispose, look_later, new_table, take_up
 from amoro_core.transactions.looking import BUSY, Judged, Judgements, Seen, as_refused, as_seen, judge_all, note
@@ -181,6 +180,8 @@ class TableService:
             if runtime.uuid not in ("", uuid := seen.table.facts.uuid):
                 runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
             judgements = judge_all(seen, runtime.enabled_override, self._triggered, self._clock())
+            if (lacking := seen.refusal) is not None:
+                return self._store.write(lambda db: self._for_others(db, table_id, seen, lacking, judgements)), lacking
             judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
@@ -214,9 +215,10 @@ class TableService:
         # Another table that has the name by now has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
         last = {} if anew else self._store.read(lambda db: partitions.last_optimized(db, known.table_id))
-        scan = seen.table.scan()
-        path_of = seen.table.partition_path
-        chooses = seen.table.chooses(where) if where else None
+        table = seen.optimizable
+        scan = table.scan()
+        path_of = table.partition_path
+        chooses = table.chooses(where) if where else None
         evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects, chooses)
         made = None
         if scan is not None:
@@ -230,21 +232,20 @@ class TableService:
             )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
-        return Preview(runtime, evaluation, made, paths, len(seen.table.disputed_deletes(inputs)))
+        return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)))
 
     def _look(self, runtime: TableRuntime) -> Seen:
         catalog = self._tables.catalog(runtime.identifier.catalog)
         refusal = self._tables.formats.commits_refused(catalog)
         if refusal is not None:
             raise TableRefused(refusal, reason="catalog")
-        table = with_roles(self._tables.open(runtime.identifier), Role, "optimizing")
+        table = self._tables.open(runtime.identifier)
         defaults = dict(catalog.properties)
         own = table.facts.properties
         config = parse_config(effective_properties(defaults, own))
         decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
         table.refuse_unsupported()
-        selects = table.selects(config.filter) if config.filter is not None else None
-        return Seen(table, config, defaults, table.left_alone(), selects)
+        return Seen(table, config, defaults, table.left_alone())
 
     def _refuse_twins(self, runtime: TableRuntime, seen: Seen) -> None:
         """One table under two names would be optimized twice; the name that came later is refused."""
@@ -274,7 +275,7 @@ class TableService:
 
     def _judge(self, runtime: TableRuntime, seen: Seen) -> Judged:
         """The verdict by the snapshot's totals where these suffice, else by its files."""
-        now, facts, table = self._clock(), seen.table.facts, seen.table
+        now, facts, table = self._clock(), seen.table.facts, seen.optimizable
         # What a table was refused for may stand in its files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
@@ -296,15 +297,21 @@ class TableService:
         note(db, table_id, judgements, self._clock())
         return tables.save(db, runtime)
 
+    def _for_others(
+        self, db: Connection, table_id: int, seen: Seen, refusal: TableRefused, judgements: Judgements
+    ) -> TableRuntime:
+        """Keep what was seen of a table that is refused for optimizing alone."""
+        before, now = tables.get(db, table_id), self._clock()
+        take_up(db, table_id, seen.config)
+        note(db, table_id, judgements, now)
+        runtime = as_refused(as_seen(before, seen, None, now), refusal, seen.config, now)
+        return _keep_refused(db, before, runtime, refusal)
+
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
+        actions.pause(db, table_id)
         runtime = as_refused(before, refusal, self._config(before), self._clock())
-        if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != (
-            OptimizingStatus.REFUSED,
-            refusal.told,
-        ):
-            log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
-        return tables.save(db, runtime)
+        return _keep_refused(db, before, runtime, refusal)
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
         """Say yes or no to optimizing a table; kept here, the table is not touched.
@@ -392,3 +399,10 @@ class TableService:
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
         """All known tables, in order of their names."""
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
+
+
+def _keep_refused(db: Connection, before: TableRuntime, runtime: TableRuntime, refusal: TableRefused) -> TableRuntime:
+    told = OptimizingStatus.REFUSED, refusal.told
+    if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != told:
+        log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
+    return tables.save(db, runtime)

@@ -39,14 +39,13 @@ def list_for_table(db: Connection, table_id: int) -> list[ActionRecord]:
 def list_due(db: Connection, now: datetime) -> list[tuple[int, str, str]]:
     """Table, action and the table's catalog for all that is due by now, the longest due first.
 
-    Not what backs off, what is under way already, and what stands on a refused table.
+    Not what backs off, and what is under way already.
 
     Optimizing is not among them: what it waits for is the status of the table.
     """
     rows = db.select(
         "SELECT table_id, action_name, catalog_name FROM table_action JOIN table_identifier USING (table_id) "
-        "JOIN table_runtime USING (table_id) "
-        f"WHERE table_runtime.status <> 'refused' AND action_name <> '{OPTIMIZING_ACTION}' AND next_at_ms <= :now_ms "
+        f"WHERE action_name <> '{OPTIMIZING_ACTION}' AND next_at_ms <= :now_ms "
         "AND (retry_at_ms IS NULL OR retry_at_ms <= :now_ms) "
         "AND NOT EXISTS (SELECT 1 FROM table_process WHERE finished_at_ms IS NULL "
         "AND table_process.table_id = table_action.table_id AND table_process.action_name = table_action.action_name) "
@@ -54,6 +53,11 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str, str]]:
         {"now_ms": to_ms(now)},
     )
     return [(row["table_id"], row["action_name"], row["catalog_name"]) for row in rows]
+
+
+def pause(db: Connection, table_id: int) -> None:
+    """Let no action be due on the table until it is judged again."""
+    db.execute("UPDATE table_action SET next_at_ms = NULL WHERE table_id = :table_id", {"table_id": table_id})
 
 
 def remove(db: Connection, table_id: int, action: str) -> None:

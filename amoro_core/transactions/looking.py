@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Judgement, Triggered
+from amoro_core.actions.contract import OPTIMIZING_ROLES, Judgement, Triggered
 from amoro_core.errors import TableRefused
-from amoro_core.formats.port import AnyTable
+from amoro_core.formats.port import AnyTable, OpenTable, lacking, with_roles
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
@@ -33,11 +33,25 @@ class Judged:
 class Seen:
     """What one look at a table said."""
 
-    table: AnyTable
+    table: OpenTable
     config: OptimizingConfig
     defaults: Mapping[str, str]  # of its catalog
     left_alone: str | None
-    selects: Callable[[DataFile], bool] | None
+
+    @property
+    def refusal(self) -> TableRefused | None:
+        """Why the table is refused for optimizing, and for that alone: its format lacks what that needs."""
+        return lacking(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    @property
+    def optimizable(self) -> AnyTable:
+        """The table, for optimizing. Raises its refusal."""
+        return with_roles(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    @property
+    def selects(self) -> Callable[[DataFile], bool] | None:
+        """Which files optimizing is limited to; None: to none. Raises TableRefused for a malformed condition."""
+        return None if self.config.filter is None else self.optimizable.selects(self.config.filter)
 
     def enabled(self, override: bool | None) -> Enabled:
         """Whether the table is optimized, by `amoro table enable|disable` and by what was seen."""
@@ -74,15 +88,19 @@ Judgements = Mapping[str, Judgement | None]
 def judge_all(seen: Seen, override: bool | None, triggered: Iterable[Triggered], now: datetime) -> Judgements:
     """What the actions that are due by themselves say of a table; None of one that is off there.
 
-    Off is every one where somebody said `amoro table disable`. Raises TableRefused("configuration").
+    Off is every one where somebody said `amoro table disable`, and one that needs what the table's format lacks. Raises
+    TableRefused("configuration").
     """
+    if override is False:
+        return {action.name: None for action in triggered}
     properties = effective_properties(seen.defaults, seen.table.facts.properties)
-    found = {
-        action.name: action.judge(seen.table, properties, now)
-        for action in triggered
-        if action.roles <= seen.table.roles
-    }
-    return {name: None if override is False else judgement for name, judgement in found.items()}
+    return {action.name: _judgement(action, seen.table, properties, now) for action in triggered}
+
+
+def _judgement(action: Triggered, table: OpenTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+    if lacking(table, action.roles, action.name) is not None:
+        return None
+    return action.judge(with_roles(table, action.roles, action.name), properties, now)
 
 
 def note(db: Connection, table_id: int, judgements: Judgements, now: datetime) -> None:

@@ -94,7 +94,7 @@ class JournalTable:
 
     def send(self, payload: bytes) -> None:
         """Append a staged record; again it is found and left as it is. Raises CommitConflict."""
-        asked, now = json.loads(payload), self._now()
+        asked, now = json.loads(payload), self.now()
         number, record = asked["number"], asked["record"]
         if asked["table"] == now.facts.uuid and now.records[number - 1 : number] == [record]:
             return
@@ -114,14 +114,14 @@ class JournalTable:
     def trace(self, evidence: Evidence) -> Trace:
         """Landed when the record is there, refuted when another one has its number."""
         assert isinstance(evidence, SnapshotAdded)
-        records = self._now().records
+        records = self.now().records
         if evidence.snapshot_id in (record["id"] for record in records):
             return Trace.LANDED
         return Trace.REFUTED if len(records) >= evidence.sequence_number else Trace.OPEN
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of the table that no record names."""
-        named = {name for record in self._now().records for name in record.get("files", ())}
+        named = {name for record in self.now().records for name in record.get("files", ())}
         ours = {path: self.place / path.removeprefix(f"{self.place.as_uri()}/") for path in paths}
         unnamed = {path: file for path, file in ours.items() if file.name not in named and file.parent == self.place}
         gone = {path: file for path, file in unnamed.items() if file.name != "journal.json" and file.exists()}
@@ -129,7 +129,7 @@ class JournalTable:
             file.unlink()
         return tuple(gone)
 
-    def _now(self) -> "JournalTable":
+    def now(self) -> "JournalTable":
         """Loaded anew. Raises TableNotFound, CommitConflict when another table has the name."""
         now = JournalTable(self._identifier, self.place)
         if now.facts.uuid != self.facts.uuid:

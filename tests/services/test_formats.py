@@ -1,6 +1,7 @@
 """Tables of formats that lack something, and tables whose format changes."""
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.formats.port import Role
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingStatus, TableFacts, parse_table
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.store import tables
 from tests.engine import writer
@@ -17,6 +18,7 @@ from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
 
 TABLE = parse_table("cat.db.t")
+TAGGED = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_another_table_of_the_name_has_its_own_format(
     assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
 
 
-@pytest.mark.parametrize("lacking", [Role.REWRITE, Role.COMMIT, Role.MAINTAIN])
+@pytest.mark.parametrize("lacking", [Role.REWRITE, Role.COMMIT])
 def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_same(
     world: World, table_id: int, monkeypatch: pytest.MonkeyPatch, lacking: Role
 ) -> None:
@@ -85,6 +87,25 @@ def test_a_format_that_lacks_a_role_is_refused_for_optimizing_and_shown_all_the_
         world.begin()
     inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.data_files == 4
+
+
+def test_an_action_whose_role_a_format_lacks_is_refused_by_name_and_optimizing_goes_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, properties=TAGGED)
+    for number in range(4):
+        writer.append(table, [row(number)])
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    table_id = world.table().table_id
+    world.tables.refresh(table_id)
+    assert world.maintaining.list_due() == [(table_id, "auto-create-tags", "cat")]
+    monkeypatch.setattr(IcebergTable, "roles", frozenset(Role) - {Role.MAINTAIN})
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status is OptimizingStatus.REFUSED, world.maintaining.list_due()) == (False, [])
+    with pytest.raises(TableRefused, match="format iceberg, which lacks what auto-create-tags needs: maintain"):
+        world.maintaining.begin(table_id, "auto-create-tags", trigger="request")
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
 
 
 def test_a_table_that_nobody_can_read_is_not_looked_into(

@@ -1,0 +1,131 @@
+"""The extension as it is installed, a distribution on the path with entry points, and a world that finds it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ResourceGroup
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.store import groups
+from amoro_core.store.database import Store
+from amoro_core.transactions.planned import EVALUATION
+from amoro_core.wiring import Around, Parts, Services, installed
+from amoro_optimizer.kinds import Run, installed_kinds
+from tests.extension.journal import JournalTable
+from tests.services.world import SETTINGS
+
+ENTRY_POINTS = (Path(__file__).parent / "entry_points.txt").read_text(encoding="utf-8")
+TABLE = TableIdentifier("lake", ("db",), "log")
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+LARGE = "a line of some length\n" * 20
+SMALL = "a line\n"
+
+
+@pytest.fixture
+def plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is installed, as pip leaves it."""
+    about = tmp_path / "site" / "amoro_journal-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: amoro-journal\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+
+
+class World:
+    """A coordinator's services with what is installed, no threads, and a journal that others write to."""
+
+    def __init__(self, home: Path) -> None:
+        self.heartbeat = SETTINGS.heartbeat_timeout / 6
+        self.home, self.place = home, home / "lake" / "db" / "log"
+        (self.place / "log").mkdir(parents=True)
+        self.write_description()
+        self.lake = CatalogConfig("lake", (("table-formats", "journal"), ("warehouse", str(home / "lake"))))
+        self._open()
+
+    def _open(self) -> None:
+        self.due: list[str] = []
+        self.store = Store.open(self.home / "amoro.db")
+        self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
+        around = Around(
+            lambda process_id, catalog: self.due.append(process_id),
+            lambda process_id, catalog: None,
+            lambda: None,
+            lambda: "here:1",
+            lambda: "here:1",
+        )
+        found = installed(self.home, [self.lake])
+        parts = Parts(found.formats, found.containers, found.policies, found.catalogs, found.actions, clock=lambda: NOW)
+        self.services = Services(self.store, self.home, SETTINGS, {}, around, parts)
+        self.services.optimizing.recover()
+        registered = self.services.optimizers.register(
+            group="default",
+            threads=1,
+            memory_bytes=1,
+            labels={},
+            heartbeat_interval=self.heartbeat,
+            kinds=installed_kinds().names,
+        )
+        self.optimizer_id = registered.optimizer.optimizer_id
+
+    def restart(self) -> None:
+        """As after a kill: nothing of memory is left, and whoever worked is gone."""
+        for optimizer, _ in self.services.optimizers.list_optimizers():
+            self.services.optimizing.dismiss(optimizer.optimizer_id, "it was killed", lost=True)
+            self.services.optimizers.forget(optimizer.optimizer_id)
+        self.store.close()
+        self._open()
+
+    def write_description(self) -> None:
+        """The table, as another one than before."""
+        (self.place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
+
+    def journal(self) -> JournalTable:
+        return JournalTable(TABLE, self.place)
+
+    def append(self, **files: str) -> None:
+        """Another writer adds files with that content."""
+        for name, content in files.items():
+            (self.place / name).write_text(content)
+        journal = self.journal()
+        journal.send(journal.stage({"files": list(files)})[0])
+
+    def tallies(self) -> list[dict[str, int]]:
+        """What was counted, commit after commit."""
+        return [record["tally"] for record in self.journal().records if "tally" in record]
+
+    def look(self) -> list[str]:
+        """Look at the lake and begin what is due; the ids of the processes."""
+        self.services.tables.explore("lake")
+        for table_id, _ in self.services.tables.list_due():
+            self.services.tables.refresh(table_id)
+        due = self.services.maintaining.list_due()
+        begun = [self.services.maintaining.begin(table, name, trigger=EVALUATION) for table, name, _ in due]
+        return [one.process_id for one in begun if one.process_id]
+
+    def work(self) -> None:
+        """Let the optimizer do all that is planned, and the coordinator what is due then."""
+        optimizing, kinds = self.services.optimizing, installed_kinds()
+        while handed := optimizing.poll(self.optimizer_id, "default", [1]):
+            [vended] = optimizing.ack(self.optimizer_id, [handed[0].attempt])
+            assert vended is not None
+            run = Run(handed[0].attempt, vended, 1, lambda done, total: None, lambda: False)
+            optimizing.complete(self.optimizer_id, handed[0].attempt, kinds.execute(handed[0].work, run))
+        for process_id in (one.process_id for one in self.processes() if one.is_active):
+            self.services.committing.commit(process_id)
+
+    def processes(self) -> list[OptimizingProcess]:
+        """Every process, the newest first."""
+        return [view.process for view in self.services.optimizing.list_processes(None, None, 100)]
+
+
+@pytest.fixture
+def world(tmp_path: Path, plugged_in: None) -> Iterator[World]:
+    made = World(tmp_path / "home")
+    yield made
+    made.store.close()

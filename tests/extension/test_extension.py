@@ -1,0 +1,201 @@
+"""A format, an action and a kind of work that are installed: what they do runs, ends and is shown as all else does."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.store import commits
+from amoro_core.transactions.planned import EVALUATION
+from tests.extension.conftest import LARGE, SMALL, TABLE, World
+
+LINK = os.link
+
+
+class Killed(BaseException):
+    """The coordinator is no more."""
+
+
+def runtime(world: World) -> TableRuntime:
+    return world.services.tables.ensure(TABLE)
+
+
+def counted_once(world: World, *counts: int) -> None:
+    """Every file is counted, right and once, by a process each of which ended well."""
+    assert [sorted(tally.values()) for tally in world.tallies()] == [sorted(counts)]
+    assert [one.status for one in world.processes() if one.status is not ProcessStatus.CLOSED] == [
+        ProcessStatus.SUCCESS
+    ]
+    assert world.look() == []
+
+
+def test_small_files_are_counted_in_the_coordinator(world: World) -> None:
+    world.append(a=SMALL, b=SMALL * 2)
+    [process_id] = world.look()
+    [process] = world.processes()
+    assert (process.type, process.action, process.lane, process.trigger) == ("tally", "tally", "metadata", EVALUATION)
+    assert (process.status, process.reason, world.due) == (
+        ProcessStatus.COMMITTING, "2 files are not counted", [process_id],
+    )  # fmt: skip
+    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
+    counted_once(world, 1, 2)
+
+
+def test_large_files_are_counted_by_optimizers_that_know_the_kind(world: World) -> None:
+    world.append(a=LARGE, b=LARGE, c=SMALL)
+    [process_id] = world.look()
+    stranger = world.services.optimizers.register(
+        group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval=world.heartbeat
+    ).optimizer.optimizer_id
+    assert world.services.optimizing.poll(stranger, "default", [1]) == []
+    tasks = world.services.optimizing.find_process(process_id).tasks
+    assert [(task.kind, task.input_bytes, task.status) for task in tasks] == [
+        ("tally", len(LARGE), TaskStatus.PLANNED)
+    ] * 2
+    world.work()
+    counted_once(world, 20, 20, 1)
+
+
+def test_what_is_written_meanwhile_is_counted_by_the_next_process(world: World) -> None:
+    world.append(a=SMALL)
+    [first] = world.look()
+    world.append(b=SMALL * 3)
+    assert world.services.committing.commit(first) is ProcessStatus.SUCCESS
+    world.look()
+    world.work()
+    assert world.tallies() == [{"a": 1}, {"b": 3}]
+
+
+def test_who_counted_first_wins(world: World) -> None:
+    world.append(a=SMALL)
+    [process_id] = world.look()
+    journal = world.journal()
+    journal.send(journal.stage({"tally": {"a": 1}})[0])
+    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
+    [process] = world.processes()
+    assert process.failure == "somebody else counted files of lake.db.log meanwhile"
+    assert (world.tallies(), world.look()) == ([{"a": 1}], [])
+
+
+def test_it_can_be_cancelled_and_begun_again_by_name(world: World) -> None:
+    world.append(a=LARGE)
+    [process_id] = world.look()
+    assert world.services.optimizing.cancel(process_id, "by hand").process.status is ProcessStatus.CLOSED
+    assert [task.status for task in world.services.optimizing.find_process(process_id).tasks] == [TaskStatus.CANCELED]
+    world.work()
+    assert world.tallies() == []
+    assert world.services.maintaining.preview(TABLE, "tally").plan is not None
+    world.services.maintaining.begin(runtime(world).table_id, "tally", trigger="request")
+    world.work()
+    counted_once(world, 20)
+
+
+def test_it_is_listed_and_counted_as_all_processes_are(world: World) -> None:
+    world.append(a=SMALL)
+    world.look()
+    world.work()
+    assert [(one.type, one.receipt is not None) for one in world.processes()] == [("tally", True)]
+    samples = {(one.name, one.labels): one.value for one in world.services.metering.read()}
+    ended = [value for (name, labels), value in samples.items() if "tally" in labels and "success" in labels]
+    assert ended == [1.0]
+
+
+def test_its_format_is_refused_for_optimizing_and_for_that_alone(world: World) -> None:
+    world.append(a=SMALL)
+    world.look()
+    world.work()
+    found = runtime(world)
+    assert (found.status, found.refusal, found.format) == (OptimizingStatus.REFUSED, "format", "journal")
+    assert "lake.db.log has the format journal, which lacks what optimizing needs: read, rewrite" in found.status_reason
+    with pytest.raises(TableRefused, match="lacks what auto-create-tags needs: maintain, read"):
+        world.services.maintaining.begin(found.table_id, "auto-create-tags", trigger="request")
+    counted_once(world, 1)
+
+
+def test_a_table_that_says_no_is_left_alone(world: World) -> None:
+    world.append(a=SMALL)
+    world.services.tables.set_enabled(TABLE, False)
+    assert world.look() == []
+    world.services.tables.set_enabled(TABLE, True)
+    assert len(world.look()) == 1
+
+
+def test_an_action_that_nobody_installed_is_refused_by_name(world: World) -> None:
+    with pytest.raises(InvalidArgument, match="there is no action 'talley'"):
+        world.services.maintaining.begin(runtime(world).table_id, "talley", trigger="request")
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_commit_is_traced_and_applied_once(world: World, arrives: bool) -> None:
+    def link(*given: Any) -> None:
+        if arrives:
+            LINK(*given)
+        raise OSError("the disk went away")
+
+    world.append(a=SMALL)
+    [process_id] = world.look()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "link", link)
+        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.restart()
+    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
+    counted_once(world, 1)
+
+
+def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(world: World) -> None:
+    world.append(a=SMALL)
+    [process_id] = world.look()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError("the disk went away")))
+        assert world.services.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    world.append(b=SMALL)
+    assert world.services.committing.commit(process_id) is ProcessStatus.SUCCESS
+    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED, CommitOutcome.DONE]
+    assert world.tallies() == [{"a": 1}]
+
+
+def test_a_journal_that_was_made_anew_ends_the_processes_of_the_one_before(world: World) -> None:
+    world.append(a=SMALL)
+    [process_id] = world.look()
+    world.write_description()
+    assert world.services.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "is another table" in world.processes()[0].failure
+    assert world.tallies() == []
+
+
+POINTS = (
+    "plan.after_mark", "plan.before_store", "plan.after_store", "poll.after_store", "ack.after_store",
+    "complete.before_store", "complete.after_store", "commit.after_intent", "commit.after_send", "commit.after_done",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_every_file_is_counted_once(world: World, point: str, content: str) -> None:
+    reached: list[str] = []
+
+    def die(name: str) -> None:
+        reached.append(name)
+        if name == point:
+            raise Killed
+
+    world.append(a=content)
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        for service in ("maintaining", "committing", "optimizing"):
+            patch.setattr(f"amoro_core.services.{service}.failpoint", die)
+        world.look()
+        world.work()
+    is_here = content == LARGE or not point.startswith(("poll", "ack", "complete"))
+    assert (point in reached) == is_here
+    world.restart()
+    world.work()
+    world.look()
+    world.work()
+    counted_once(world, content.count("\n"))
