@@ -10,6 +10,7 @@ from amoro_core.errors import CheckFailed, CommitConflict, DataFileMissing, Unre
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
 from amoro_core.formats.port import Rewritable
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.actions import Case, Change, TaskResult
 from amoro_core.model.commits import (
     PROCESS_ID,
@@ -29,6 +30,7 @@ from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.validating.check import check
+from amoro_core.validating.matching import match
 from amoro_core.validating.rules import ambiguous_deletes, validate
 
 _AGAIN = "The next round plans it anew."
@@ -140,10 +142,13 @@ def _check(
 
 
 def _inputs(record: PlanRecord, content: CommitContent, head: Head) -> list[ScannedFile]:
-    """The files that the commit's groups have read, as they are matched on the head."""
+    """The files that the commit's groups have read, with their deletes of the head matched one by one."""
     groups = (group for group in record.groups if group.number in content.groups)
     paths = {file.data.path for group in groups for file in (*group.work.rewritten, *group.work.converted)}
-    return [file for file in head.scan.files if file.data.path in paths]
+    scan, live = head.scan, LiveFiles.of(head.scan.files)
+    rows = (live.columns.row(at) for at in live.ids_of(paths).tolist())
+    data = [file for file in rows if file.path in paths]
+    return list(match(data, (*live.applied, *scan.dangling), scan.unpartitioned_specs)[0])
 
 
 def _outputs(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -177,7 +182,7 @@ def _receipt(
     removed = {delete.identity for delete in content.removed_deletes}
     equality = {
         delete.identity
-        for delete in (*head.scan.dangling, *(delete for file in head.scan.files for delete in file.deletes))
+        for delete in (*head.scan.dangling, *LiveFiles.of(head.scan.files).applied)
         if delete.kind is DeleteKind.EQUALITY
     }
     return Receipt(

@@ -5,6 +5,8 @@ with what else the memory holds. Its reader takes a file that ends within a bloc
 file. Neither is asked here.
 """
 
+import re
+from functools import lru_cache
 from typing import Self, TypeVar
 
 from pyiceberg.avro.decoder import BinaryDecoder
@@ -88,6 +90,19 @@ class BoundedDecoder(BinaryDecoder):
     def read_bytes(self) -> bytes:
         return self.read(self.read_int())
 
+    def read_map(self, *, of_numbers: bool) -> bytes:
+        """The bytes of a map of numbers or bytes by numbers, which are there and end."""
+        data, at = self._data, self._at
+        while True:
+            count, at = _number(data, at)
+            if count == 0:
+                start, self._at = self._at, at
+                return data[start:at]
+            if count < 0:  # then the size of the block follows
+                count = -count
+                _, at = _number(data, at)
+            at = _end_of_numbers(data, at, 2 * count) if of_numbers else _end_of_pairs(data, at, count)
+
 
 def _number(data: bytes, start: int) -> tuple[int, int]:
     """The number that begins there, and where it ends. Raises ValueError."""
@@ -102,6 +117,29 @@ def _number(data: bytes, start: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), at + 1
         shift += 7
     raise ValueError(f"a number begins at {start} and does not end")
+
+
+def _end_of_numbers(data: bytes, start: int, count: int) -> int:
+    # Each takes a byte at least.
+    found = _numbers(count).match(data, start) if count <= len(data) - start else None
+    if found is None:
+        raise ValueError(f"{count} numbers begin at {start} and do not end")
+    return found.end()
+
+
+@lru_cache(256)
+def _numbers(count: int) -> re.Pattern[bytes]:
+    return re.compile(rb"(?>[\x80-\xff]{0,%d}[\x00-\x7f]){%d}" % (_LONG_BYTES - 1, count))
+
+
+def _end_of_pairs(data: bytes, at: int, count: int) -> int:
+    for _ in range(count):
+        _, at = _number(data, at)
+        size, at = _number(data, at)
+        if not at <= at + size <= len(data):
+            raise _too_many(size, at)
+        at += size
+    return at
 
 
 def _too_many(announced: int, at: int) -> ValueError:

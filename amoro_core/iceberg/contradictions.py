@@ -12,6 +12,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifests import Manifest
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 
@@ -158,9 +159,9 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
 
 def refuse_twice_live(scan: TableScan) -> None:
     """Raise TableRefused("metadata") for a file that is live more than once: its rows would count twice, for some."""
-    deletes = {id(one): one for file in scan.files for one in file.deletes} | {id(one): one for one in scan.dangling}
-    places = [(normalise(file.data.path), 0) for file in scan.files]
-    places += [(normalise(one.path), one.identity.offset) for one in deletes.values()]
+    live = LiveFiles.of(scan.files)
+    places = [(normalise(path), 0) for path in live.columns.paths.to_pylist()]
+    places += [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
     if (twice := _twice(places)) is not None:
         raise _refused(f"{twice[0]} is live more than once in snapshot {scan.snapshot_id}")
 

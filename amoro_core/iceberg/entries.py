@@ -1,6 +1,5 @@
 """Manifest entries of pyiceberg as our data and delete files."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.conversions import from_bytes, to_bytes
@@ -19,6 +18,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, PrimitiveType, UnknownType
 
 from amoro_core.errors import TableRefused
+from amoro_core.live.packing import PackedMetrics, pack_map
 from amoro_core.model.files import (
     ColumnMetrics,
     DataFile,
@@ -179,15 +179,12 @@ def _sequence_number(entry: ManifestEntry) -> int:
 
 
 def _metrics(file: EntryFile) -> ColumnMetrics:
-    return ColumnMetrics(
-        column_sizes=_plain(file.column_sizes),
-        value_counts=_plain(file.value_counts),
-        null_value_counts=_plain(file.null_value_counts),
-        nan_value_counts=_plain(file.nan_value_counts),
-        lower_bounds=_plain(file.lower_bounds),
-        upper_bounds=_plain(file.upper_bounds),
+    maps = (
+        file.column_sizes,
+        file.value_counts,
+        file.null_value_counts,
+        file.nan_value_counts,
+        file.lower_bounds,
+        file.upper_bounds,
     )
-
-
-def _plain(found: Mapping[int, Any] | None) -> dict[int, Any]:
-    return dict(found) if found else {}
+    return PackedMetrics(b"".join(pack_map(one) for one in maps))

@@ -27,6 +27,7 @@ from amoro_core.iceberg.entries import find_in_history
 from amoro_core.iceberg.foreign import refuse_foreign, refuse_foreign_files
 from amoro_core.iceberg.guards import LOCATION_PROVIDERS
 from amoro_core.iceberg.merging import merge_settings
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.properties import declared, parse_into
@@ -80,7 +81,7 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
     deletes whose columns nobody can resolve, and those that apply to a file and compare columns which must not be
     keys."""
     refuse_twice_live(scan)
-    refuse_foreign_files(file.data.path for file in scan.files)
+    refuse_foreign_files(LiveFiles.of(scan.files).columns.paths.to_pylist())
     applied = applied_deletes(scan)
     for delete in (*applied, *scan.dangling):
         if delete.kind is DeleteKind.EQUALITY:
@@ -92,7 +93,7 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
 
 def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
     """Each delete file that applies to a live data file, once."""
-    return tuple({id(delete): delete for file in scan.files for delete in file.deletes}.values())
+    return LiveFiles.of(scan.files).applied
 
 
 def left_alone(metadata: TableMetadata) -> str | None:

@@ -12,6 +12,7 @@ from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.contradictions import refuse_listed
 from amoro_core.iceberg.entries import identity_of, partition_types, to_delete_file
 from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Head
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, TableScan
 
@@ -100,7 +101,7 @@ def _removed(
 
 
 def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
-    every = [*scan.dangling, *(delete for file in scan.files for delete in file.deletes)]
+    every = [*scan.dangling, *LiveFiles.of(scan.files).applied]
     return {one.numbered for one in every if one.kind is DeleteKind.EQUALITY}
 
 

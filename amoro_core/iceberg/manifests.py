@@ -47,6 +47,7 @@ from amoro_core.iceberg.avro import (
 )
 from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
 from amoro_core.iceberg.entries import find_in_history, partition_types, schemas_newest_first
+from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.saying import said
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 
@@ -106,6 +107,7 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
         with BoundedAvroFile[ManifestEntry](
             source, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], _READ_TYPES, _READ_ENUMS
         ) as reader:
+            reader.reader = with_packed_metrics(reader.reader)
             header = _header_of(reader, manifest)
             return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
     except Exception as error:

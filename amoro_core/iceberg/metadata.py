@@ -12,6 +12,7 @@ from pyiceberg.types import NestedField, StructType
 from amoro_core.errors import TableRefused
 from amoro_core.files import partitions
 from amoro_core.iceberg.entries import find_in_history, is_unpartitioned, spec_schema
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
@@ -82,8 +83,7 @@ def equality_ids(scan: TableScan | None) -> frozenset[int]:
         return frozenset()
     return frozenset(
         field_id
-        for file in scan.files
-        for delete in file.deletes
+        for delete in LiveFiles.of(scan.files).applied
         if delete.kind is DeleteKind.EQUALITY
         for field_id in delete.equality_ids
     )

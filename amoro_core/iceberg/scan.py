@@ -19,8 +19,9 @@ from amoro_core.iceberg.entries import (
     to_delete_file,
 )
 from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
-from amoro_core.matching import match
-from amoro_core.model.files import DataFile, DeleteFile, TableScan
+from amoro_core.live.columns import Gathering
+from amoro_core.live.matching import match
+from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import is_local
 
 
@@ -42,16 +43,17 @@ def scan(
     if snapshot is None:
         return None
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
-    data: list[DataFile] = []
-    deletes: list[DeleteFile] = []
+    data, deletes = Gathering(), list[DeleteFile]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
         manifest = read(table.io, listed)
         refuse_manifest(manifest, len(metadata.specs()[listed.partition_spec_id].fields))
         _collect(manifest, types[listed.partition_spec_id], data, deletes)
-    refuse_outside([*(file.path for file in data), *(file.path for file in deletes)], read_locations, way_out)
+    columns = data.columns()
+    refuse_outside(columns.paths.to_pylist(), read_locations, way_out)
+    refuse_outside((file.path for file in deletes), read_locations, way_out)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
-    files, dangling = match(data, deletes, unpartitioned)
-    return TableScan(snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling)
+    files, dangling = match(columns, deletes, unpartitioned)
+    return TableScan(snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned)
 
 
 def live_manifests(
@@ -79,11 +81,12 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
 def _collect(
     manifest: Manifest,
     types: PartitionTypes,
-    data: list[DataFile],
+    data: Gathering,
     deletes: list[DeleteFile],
 ) -> None:
     for entry in manifest.live:
         if manifest.file.content == ManifestContent.DATA:
-            data.append(to_data_file(entry, types))
+            data.add(to_data_file(entry, types))
         else:
             deletes.append(to_delete_file(entry, types))
+    data.end_part()

@@ -1,7 +1,7 @@
 """Data and delete files as a table's metadata describes them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -164,9 +164,13 @@ class ScannedFile:
 
 @dataclass(frozen=True, slots=True)
 class TableScan:
-    """All live files of one snapshot. `dangling` deletes apply to no live data file."""
+    """All live files of one snapshot. `dangling` deletes apply to no live data file.
+
+    The files are rows, or columns that make a row for whoever asks for it.
+    """
 
     snapshot_id: int
     sequence_number: int
-    files: tuple[ScannedFile, ...]
+    files: Sequence[ScannedFile]
     dangling: tuple[DeleteFile, ...] = ()
+    unpartitioned_specs: frozenset[int] = frozenset()  # whose equality deletes hold everywhere

@@ -1,6 +1,6 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,9 +10,9 @@ from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, T
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
 from amoro_core.planning.costs import weigh
-from amoro_core.planning.files import FileClass, classify
+from amoro_core.planning.files import FileClass, assess, classify
 from amoro_core.planning.limits import settled, within_file_count
-from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, partitions_of, selected
+from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, parted, partitions_of
 from amoro_core.planning.planner import WEIGHT
 from amoro_core.planning.prechecks import held_until
 from amoro_core.planning.summary import basis_of, health_of, summarize
@@ -76,8 +76,11 @@ def evaluate(
         )
     everything = partitions_of(scan, config)
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
-    partitions = _selected(chosen, selects)
-    staying = _staying(everything, selects)
+    partitions, staying = chosen, frozenset[DeleteIdentity]()
+    if selects is not None:
+        parts = {one.key: parted(one, selects) for one in everything}
+        partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
+        staying = _staying(others for _, others in parts.values())
     verdicts = []
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
@@ -102,22 +105,9 @@ def _outside(chosen: Sequence[PartitionFiles]) -> str:
     return reasons.OUTSIDE_FILTER if chosen else reasons.NOT_CHOSEN
 
 
-def _selected(
-    partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None
-) -> Sequence[PartitionFiles]:
-    if selects is None:
-        return partitions
-    return [one for one in (selected(partition, selects) for partition in partitions) if one.files]
-
-
-def _staying(
-    partitions: Sequence[PartitionFiles], selects: Callable[[DataFile], bool] | None
-) -> frozenset[DeleteIdentity]:
+def _staying(others: Iterable[PartitionFiles]) -> frozenset[DeleteIdentity]:
     """The equality deletes that files outside the filter need, which nobody will ever convert or rewrite."""
-    if selects is None:
-        return frozenset()
-    files = (file for partition in partitions for file in partition.files)
-    return needed_by(file.scanned for file in files if file.deletes and not selects(file.data))
+    return frozenset[DeleteIdentity]().union(*(needed_by(one.files.files, one.files.ids) for one in others))
 
 
 def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity]) -> PartitionVerdict:
@@ -188,7 +178,7 @@ def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
 
 def _deserves_minor(partition: PartitionFiles) -> bool:
     stats = partition.stats
-    return stats.fragments > 1 or stats.fresh_equality_deletes > 0 or any(file.combinable for file in partition.files)
+    return stats.fragments > 1 or stats.fresh_equality_deletes > 0 or bool(partition.files.combinable.any())
 
 
 def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
@@ -209,9 +199,8 @@ def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
 
 
 def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
-    live = {file.data.path: file.live_bytes for file in case.partition.files}
     sizes = [
-        sum(live[file.data.path] for file in task.rewritten) // task.output_count
+        sum(assess(file, case.config).live_bytes for file in task.rewritten) // task.output_count
         for task in tasks
         for _ in range(task.output_count)
     ]

@@ -1,10 +1,16 @@
 """What one process may hold, and what it must hold together."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amoro_core.live.columns import Ids, Place
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DeleteIdentity, DeleteKind, Partition, ScannedFile
+from amoro_core.model.files import DeleteIdentity, DeleteKind, ScannedFile
 from amoro_core.model.plans import TaskPlan
 from amoro_core.planning.costs import deletes_of, file_count, inputs_of, read_cost
 from amoro_core.planning.files import assess
@@ -66,9 +72,10 @@ def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[Tas
     """
     if not any(task.converted for task in tasks):
         return tuple(tasks)
-    planned = {file.data.path for task in tasks for file in inputs_of(task)}
-    others = [file for file in files if file.data.path not in planned]
-    staying, least = needed_by(others), _least_needed(others)
+    live = LiveFiles.of(files)
+    planned = pa.array((file.data.path for task in tasks for file in inputs_of(task)), pa.string())
+    others = np.flatnonzero(~pc.is_in(live.columns.paths, planned).to_numpy())
+    staying, least = needed_by(live, others), _least_needed(live, others)
     return tuple(
         replace(task, marks=True)
         if any(_has_any(file, staying) or _shares_from(file, least) for file in task.converted)
@@ -77,18 +84,17 @@ def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[Tas
     )
 
 
-def _least_needed(files: Iterable[ScannedFile]) -> Mapping[tuple[int, Partition], int]:
+def _least_needed(files: LiveFiles, ids: Ids) -> Mapping[Place, int]:
     """By spec and partition the least number of a position delete of several files that one of the files may need."""
-    least: dict[tuple[int, Partition], int] = {}
-    for file in files:
-        place, number = (file.data.spec_id, file.data.partition), file.data.sequence_number
-        if file.deletes:
-            number = max(number, file.carried_through + 1)
-        least[place] = min(least.get(place, number), number)
-    return least
+    columns = files.columns
+    needed = np.maximum(columns.numbers[ids], files.carried_through[ids] + 1)
+    places, which = np.unique(columns.place[ids], return_inverse=True)
+    least = np.full(len(places), needed.max(initial=0), np.int64)
+    np.minimum.at(least, which, needed)
+    return {columns.places[place]: number for place, number in zip(places.tolist(), least.tolist(), strict=True)}
 
 
-def _shares_from(file: ScannedFile, least: Mapping[tuple[int, Partition], int]) -> bool:
+def _shares_from(file: ScannedFile, least: Mapping[Place, int]) -> bool:
     number = least.get((file.data.spec_id, file.data.partition))
     return number is not None and any(
         delete.kind is DeleteKind.POSITION and delete.named_file is None and delete.sequence_number >= number

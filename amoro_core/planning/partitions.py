@@ -1,13 +1,18 @@
 """The files of a scan by partition, and the counts that triggers ask for."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.live.columns import Ids, Mask
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
-from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, Partition, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, TableScan
 from amoro_core.model.plans import PartitionKey
-from amoro_core.planning.files import AssessedFile, FileClass, assess
+from amoro_core.planning.assessing import AssessedColumns, assess_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,32 +39,44 @@ class PartitionStats:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The live files of one partition, by sequence number and path, and the deletes that dangle in it."""
+    """The live files of one partition, and the deletes that dangle in it."""
 
     key: PartitionKey
-    files: tuple[AssessedFile, ...]
+    files: AssessedColumns
     stats: PartitionStats
     dangling: int = 0
+
+    @property
+    def small_sizes(self) -> list[int]:
+        """The sizes of fragments, and of undersized files without too many deleted rows."""
+        small = self.files.is_fragment | (self.files.is_undersized & ~self.files.duplicates)
+        return _numbers(self.files.sizes[small])
 
 
 def partitions_of(scan: TableScan, config: OptimizingConfig) -> tuple[PartitionFiles, ...]:
     """All partitions that have data files, in a fixed order."""
-    # Plain tuples are hashed many times faster than keys, and there may be millions of files.
-    places: dict[tuple[int, Partition], list[AssessedFile]] = {}
-    for scanned in scan.files:
-        place = scanned.data.spec_id, scanned.data.partition
-        if place not in places:
-            places[place] = []
-        places[place].append(assess(scanned, config))
-    grouped = {PartitionKey(*place): files for place, files in places.items()}
-    dangling = Counter(PartitionKey(delete.spec_id, delete.partition) for delete in scan.dangling)
-    return tuple(_partition(key, grouped[key], dangling[key]) for key in sorted(grouped, key=order_of))
+    live = LiveFiles.of(scan.files)
+    places = live.columns.places
+    files = assess_all(live, config).part(np.argsort(live.columns.place, kind="stable"))
+    ends = _numbers(np.searchsorted(live.columns.place[files.ids], np.arange(len(places) + 1)))
+    dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
+    found = []
+    for place, first, behind in zip(places, ends, ends[1:], strict=False):
+        part = files.part(slice(first, behind))
+        found.append(PartitionFiles(PartitionKey(*place), part, _stats(part), dangling[place]))
+    return tuple(sorted(found, key=lambda one: order_of(one.key)))
 
 
-def selected(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> PartitionFiles:
-    """The partition as if it had the selected files only."""
-    files = tuple(file for file in partition.files if selects(file.data))
-    return partition if len(files) == len(partition.files) else replace(partition, files=files, stats=_stats(files))
+def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
+    """The partition as if it had the selected files only, and as if it had the others only."""
+    row = partition.files.files.columns.row
+    mask = np.array([selects(row(at)) for at in _numbers(partition.files.ids)], np.bool_)
+    return _part(partition, mask), _part(partition, ~mask)
+
+
+def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
+    files = partition.files.part(mask)
+    return replace(partition, files=files, stats=_stats(files))
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -67,45 +84,50 @@ def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
     return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
 
 
-def needed_by(files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
+def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
     """The equality deletes that apply to one of the files and are not carried by its own position delete."""
-    return frozenset(identity for file in files if file.deletes for identity in _needed(file))
+    return frozenset(delete.identity for delete in _needed(files, ids))
 
 
-def _needed(file: ScannedFile) -> Iterator[DeleteIdentity]:
-    carried_through = file.carried_through
-    for delete in file.deletes:
-        if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
-            yield delete.identity
+def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
+    by_row = files.by_row[ids]
+    told = ids[~by_row]
+    yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
+    for at in _numbers(ids[by_row]):
+        carried_through = int(files.carried_through[at])
+        for delete in files.row(at).deletes:
+            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
+                yield delete
 
 
-def _partition(key: PartitionKey, files: list[AssessedFile], dangling: int) -> PartitionFiles:
-    ordered = tuple(sorted(files, key=lambda file: (file.data.sequence_number, file.data.path)))
-    return PartitionFiles(key, ordered, _stats(ordered), dangling)
-
-
-def _stats(files: tuple[AssessedFile, ...]) -> PartitionStats:
-    deletes: dict[DeleteIdentity, DeleteFile] = {}
-    fresh: set[DeleteIdentity] = set()
-    for file in files:
-        if not file.deletes:
-            continue
-        for delete in file.deletes:
-            deletes[delete.identity] = delete
-            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > file.carried_through:
-                fresh.add(delete.identity)
+def _stats(files: AssessedColumns) -> PartitionStats:
+    deletes = {delete.identity: delete for delete in _deletes_of(files.files, files.ids[files.has_deletes])}
     return PartitionStats(
         data_files=len(files),
-        data_bytes=sum(file.data.size_bytes for file in files),
-        records=sum(file.data.record_count for file in files),
-        fragments=sum(file.is_fragment for file in files),
-        undersized=tuple(sorted(f.data.size_bytes for f in files if f.is_undersized and not f.duplicates)),
-        duplicates=sum(file.duplicates for file in files),
-        too_short=sum(file.too_short for file in files),
-        combinable=sum(
-            file.combinable and not file.duplicates and file.file_class is FileClass.TARGET_SIZE for file in files
-        ),
-        equality_deletes=tuple(d for d in deletes.values() if d.kind is DeleteKind.EQUALITY),
-        position_deletes=tuple(d for d in deletes.values() if d.kind is DeleteKind.POSITION),
-        fresh_equality_deletes=len(fresh),
+        data_bytes=int(files.sizes.sum()),
+        records=int(files.files.columns.records[files.ids].sum()),
+        fragments=int(files.is_fragment.sum()),
+        undersized=tuple(_numbers(np.sort(files.sizes[files.is_undersized & ~files.duplicates]))),
+        duplicates=int(files.duplicates.sum()),
+        too_short=int(files.too_short.sum()),
+        combinable=int((files.combinable & ~files.duplicates & files.is_target_size).sum()),
+        equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
+        position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
+        fresh_equality_deletes=len(needed_by(files.files, files.ids[files.has_deletes])),
     )
+
+
+def _deletes_of(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
+    """The deletes that apply to one of the files, some of them more than once."""
+    by_row = files.by_row[ids]
+    told = ids[~by_row]
+    yield from files.newer_equality_deletes(told, files.columns.numbers[told])
+    position = files.position_delete[told]
+    yield from (files.deletes[at] for at in _numbers(position[position >= 0]))
+    for at in _numbers(ids[by_row]):
+        yield from files.row(at).deletes
+
+
+def _numbers(column: npt.NDArray[np.integer]) -> list[int]:
+    found: list[int] = column.tolist()
+    return found

@@ -82,12 +82,7 @@ def held_until(
     latest = max((at for at in (last.minor, last.major, last.full) if at is not None), default=None)
     if interval is None or latest is None or now - latest >= interval:
         return None
-    sizes = [
-        file.data.size_bytes
-        for file in partition.files
-        if file.is_fragment or (file.is_undersized and not file.duplicates)
-    ]
-    return None if _is_uneven(sizes, config) else latest + interval
+    return None if _is_uneven(partition.small_sizes, config) else latest + interval
 
 
 def next_look(due_at: datetime) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, HealthParts
@@ -15,13 +16,12 @@ _POSITION_CAP = Fraction(1, 5)
 
 def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: HealthParts) -> FileSummary:
     """The counts of the scan, dangling deletes included, with the health score."""
-    deletes = {delete.identity: delete for file in scan.files for delete in file.deletes}
-    deletes |= {delete.identity: delete for delete in scan.dangling}
+    deletes = {delete.identity: delete for delete in (*LiveFiles.of(scan.files).applied, *scan.dangling)}
     return FileSummary(
         data_files=len(scan.files),
         data_bytes=sum(partition.stats.data_bytes for partition in partitions),
         fragment_files=sum(partition.stats.fragments for partition in partitions),
-        undersized_files=sum(file.is_undersized for partition in partitions for file in partition.files),
+        undersized_files=sum(int(partition.files.is_undersized.sum()) for partition in partitions),
         equality_delete_files=sum(delete.kind is DeleteKind.EQUALITY for delete in deletes.values()),
         position_delete_files=sum(delete.kind is DeleteKind.POSITION for delete in deletes.values()),
         delete_bytes=sum(delete.size_bytes for delete in deletes.values()),

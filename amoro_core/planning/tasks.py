@@ -7,12 +7,14 @@ the others are joined into tasks by what they cost to read.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from amoro_core.live.columns import Mask
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.tables import OptimizingType
+from amoro_core.planning.assessing import AssessedColumns
 from amoro_core.planning.costs import read_cost
-from amoro_core.planning.files import AssessedFile, FileClass
+from amoro_core.planning.files import AssessedFile
 from amoro_core.planning.packing import pack_evenly
 from amoro_core.planning.partitions import PartitionFiles
 
@@ -37,9 +39,11 @@ class _Bin:
 
 def tasks_of(partition: PartitionFiles, selection: Selection, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
     """The tasks of the whole partition, without any limit; empty when nothing would be gained."""
-    candidates = [file for file in partition.files if _is_candidate(file, selection, config)]
-    taken = {file.data.path for file in candidates}
-    converted = [file for file in partition.files if file.data.path not in taken and _is_converted(file, selection)]
+    chosen = _candidates(partition.files, selection, config)
+    candidates = partition.files.pick(chosen)
+    converted: list[AssessedFile] = []
+    if selection.type is not OptimizingType.FULL:
+        converted += partition.files.pick(partition.files.convertible & ~chosen)
     bins = []
     passed_over = []
     for bin_ in _bins(candidates, selection, config):
@@ -52,7 +56,7 @@ def tasks_of(partition: PartitionFiles, selection: Selection, config: Optimizing
     if not bins and not converted and partition.dangling and selection.requested:
         # Dangling deletes go with a commit in their partition; the smallest bin is enough to carry them.
         if selection.type is OptimizingType.FULL:
-            passed_over = [_bin((file,), config) for file in partition.files]
+            passed_over = [_bin((file,), config) for file in partition.files.pick(partition.files.all)]
         bins += sorted(passed_over, key=_size_order)[:1]
     return (*_rewriting(partition.key, bins, config), *_converting(partition.key, converted, config))
 
@@ -62,16 +66,17 @@ def rewriting_alone(key: PartitionKey, scanned: ScannedFile, live_bytes: int, co
     return TaskPlan(key, (scanned,), (), _outputs_of_one(live_bytes, config), read_cost((scanned,), config))
 
 
-def _is_candidate(file: AssessedFile, selection: Selection, config: OptimizingConfig) -> bool:
+def _candidates(files: AssessedColumns, selection: Selection, config: OptimizingConfig) -> Mask:
+    """Which files may be rewritten."""
     match selection.type:
         case OptimizingType.MINOR:
-            return file.is_fragment or file.too_short
+            return files.is_fragment | files.too_short
         case OptimizingType.MAJOR:
-            small = file.file_class is not FileClass.TARGET_SIZE
-            return small or file.duplicates or file.too_short or _is_wished(file, selection)
+            wished = files.has_deletes & selection.requested
+            return ~files.is_target_size | files.duplicates | files.too_short | wished
         case OptimizingType.FULL:
             wanted = config.full_rewrite_all_files or selection.force
-            return wanted or bool(file.deletes) or file.file_class is not FileClass.TARGET_SIZE
+            return files.all if wanted else files.has_deletes | ~files.is_target_size
 
 
 def _is_wished(file: AssessedFile, selection: Selection) -> bool:

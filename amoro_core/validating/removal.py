@@ -1,42 +1,35 @@
 """Which delete files a commit takes away: those that nothing needs that stays."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
+import numpy as np
+import pyarrow as pa
+
+from amoro_core.live.columns import Ids, Numbers, Place
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import Group
-from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, Partition, ScannedFile, TableScan
+from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.paths import normalise
 
-Place = tuple[int, Partition]
 Numbered = tuple[DeleteIdentity, int]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Outside:
     """The live data files that the commit leaves as they are.
 
     What a file's own position delete carries, it does not need of others.
     """
 
-    paths: set[str] = field(default_factory=set)  # normalised
-    ordered: list[str] = field(default_factory=list)  # the paths in order, once somebody asks
-    above: int | None = None  # equality deletes that hold everywhere are needed above this number
-    above_by_place: dict[tuple[DeleteKind, Place], int] = field(default_factory=dict)  # others above these
-    deletes: set[Numbered] = field(default_factory=set)  # that the matcher says apply to them
-    converted: list[ScannedFile] = field(default_factory=list)  # those with a position delete of their own
-
-    def add(self, scanned: ScannedFile) -> None:
-        data, place, carried_through = scanned.data, _place(scanned.data), scanned.carried_through
-        self.paths.add(normalise(data.path))
-        above = max(data.sequence_number, carried_through)
-        self.above = above if self.above is None else min(self.above, above)
-        for kind in DeleteKind:
-            from_ = above if kind is DeleteKind.EQUALITY else max(data.sequence_number - 1, carried_through)
-            self.above_by_place[kind, place] = min(self.above_by_place.get((kind, place), from_), from_)
-        self.deletes |= {delete.numbered for delete in scanned.deletes if not _is_carried(delete, carried_through)}
-        if carried_through >= 0:
-            self.converted.append(scanned)
+    files: LiveFiles
+    ids: Ids
+    above: int | None  # equality deletes that hold everywhere are needed above this number
+    above_by_place: Mapping[tuple[DeleteKind, Place], int]  # others above these
+    deletes: Set[Numbered]  # that the matcher says apply to them
+    referenced: Set[str]  # those of the normalised paths that the candidates reference
+    ordered: list[str] = field(default_factory=list)  # all normalised paths in order, once somebody asks
 
     def needs(self, delete: DeleteFile) -> bool:
         if delete.numbered in self.deletes:
@@ -51,11 +44,54 @@ class _Outside:
     def has(self, named: str, *, is_referenced: bool) -> bool:
         """Whether that path is among the files, or, where bounds name it, one that goes on from it."""
         if is_referenced:
-            return named in self.paths
-        if len(self.ordered) < len(self.paths):
-            self.ordered = sorted(self.paths)
+            return named in self.referenced
+        if len(self.ordered) < len(self.ids):
+            paths = self.files.columns.paths.take(pa.array(self.ids)).to_pylist()
+            self.ordered[:] = sorted(map(normalise, paths))
         at = bisect_left(self.ordered, named)
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)
+
+    def converted(self) -> Iterator[ScannedFile]:
+        """Those with a position delete of their own."""
+        return map(self.files.row, self.ids[self.files.carried_through[self.ids] >= 0].tolist())
+
+
+def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _Outside:
+    numbers, carried_through = files.columns.numbers[ids], files.carried_through[ids]
+    above = np.maximum(numbers, carried_through)
+    by_place = {(DeleteKind.EQUALITY, place): least for place, least in _least(files, ids, above)}
+    of_positions = np.maximum(numbers - 1, carried_through)
+    by_place |= {(DeleteKind.POSITION, place): least for place, least in _least(files, ids, of_positions)}
+    named = {normalise(one.referenced_data_file) for one in candidates if one.referenced_data_file is not None}
+    referenced = (files.columns.paths[at].as_py() for at in np.intersect1d(files.ids_of(named), ids).tolist())
+    return _Outside(
+        files,
+        ids,
+        int(above.min()) if len(ids) else None,
+        by_place,
+        frozenset(delete.numbered for delete in _needed(files, ids)),
+        frozenset(map(normalise, referenced)),
+    )
+
+
+def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place, int]]:
+    """The least of the files' numbers by place."""
+    places, which = np.unique(files.columns.place[ids], return_inverse=True)
+    least = np.full(len(places), numbers.max(initial=0), np.int64)
+    np.minimum.at(least, which, numbers)
+    return ((files.columns.places[at], found) for at, found in zip(places.tolist(), least.tolist(), strict=True))
+
+
+def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
+    """The deletes that apply to one of the files and that its own position delete does not carry."""
+    by_row = files.by_row[ids]
+    told = ids[~by_row]
+    yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
+    position = files.position_delete[told]
+    yield from (files.deletes[at] for at in position[position >= 0].tolist())
+    for scanned in map(files.row, ids[by_row].tolist()):
+        carried_through = scanned.carried_through
+        yield from (delete for delete in scanned.deletes if not _is_carried(delete, carried_through))
 
 
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
@@ -75,17 +111,19 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         for group in groups
         for given in group.work.converted
     }
-    outside, converted = _Outside(), _Converted(folded)
-    for scanned in scan.files:
-        if scanned.data.path in folded:
-            converted.add(scanned.data)
-        elif scanned.data.path not in rewritten:
-            outside.add(scanned)
-    candidates = _candidates(groups, scan, sequence_number)
+    files, converted = LiveFiles.of(scan.files), _Converted(folded)
+    stays = np.ones(len(files), np.bool_)
+    for at in files.ids_of((*rewritten, *folded)).tolist():
+        data = files.columns.row(at)
+        stays[at] = data.path not in folded and data.path not in rewritten
+        if data.path in folded:
+            converted.add(data)
+    candidates = _candidates(groups, files, scan.dangling, sequence_number)
+    outside = _outside(files, np.flatnonzero(stays), candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
     }
-    going |= {mark.numbered: mark for scanned in outside.converted for mark in _idle_marks(scanned, going)}
+    going |= {mark.numbered: mark for scanned in outside.converted() for mark in _idle_marks(scanned, going)}
     return tuple(going[key] for key in sorted(going))
 
 
@@ -101,12 +139,14 @@ def _idle_marks(scanned: ScannedFile, going: Mapping[Numbered, DeleteFile]) -> I
     yield from (delete for delete in scanned.deletes if delete.is_converted and not delete.record_count)
 
 
-def _candidates(groups: Iterable[Group], scan: TableScan, sequence_number: int) -> dict[Numbered, DeleteFile]:
+def _candidates(
+    groups: Iterable[Group], files: LiveFiles, dangling: Iterable[DeleteFile], sequence_number: int
+) -> dict[Numbered, DeleteFile]:
     planned = {delete.numbered for delete in _planned(groups) if delete.sequence_number <= sequence_number}
-    live = (delete for scanned in scan.files for delete in scanned.deletes if delete.numbered in planned)
+    live = (delete for delete in files.applied if delete.numbered in planned)
     # A newer one that dangles begins to apply to the outputs, which carry the plan's sequence number.
-    dangling = (delete for delete in scan.dangling if delete.sequence_number <= sequence_number)
-    return {delete.numbered: delete for delete in (*live, *dangling)}
+    older = (delete for delete in dangling if delete.sequence_number <= sequence_number)
+    return {delete.numbered: delete for delete in (*live, *older)}
 
 
 def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import CommitContent, Group, Head, PlanRecord, Validation
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
@@ -32,7 +33,7 @@ class Sight:
 
     record: PlanRecord
     head: Head
-    files: Mapping[str, tuple[ScannedFile, ...]]  # by normalised path; more than one where a file is live twice
+    files: Mapping[str, tuple[ScannedFile, ...]]  # inputs by normalised path; more than one where a file is live twice
     newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, dangling ones too
     named: Named  # normalised paths
 
@@ -70,12 +71,12 @@ def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
 
     Only what they name can tell; ordered by path.
     """
-    inputs = {normalise(given.data.path) for group in record.groups for given in group.work.rewritten}
+    live = LiveFiles.of(head.scan.files)
+    inputs = (given.data.path for group in record.groups for given in group.work.rewritten)
     found = {
         delete.numbered: delete
-        for scanned in head.scan.files
-        if normalise(scanned.data.path) in inputs
-        for delete in scanned.deletes
+        for at in live.ids_of(inputs).tolist()
+        for delete in live.row(at).deletes
         if _is_ambiguous(delete, record)
     }
     return tuple(found[key] for key in sorted(found))
@@ -88,13 +89,14 @@ def _is_ambiguous(delete: DeleteFile, record: PlanRecord) -> bool:
 
 
 def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
+    live = LiveFiles.of(head.scan.files)
     files: dict[str, tuple[ScannedFile, ...]] = {}
-    newer: dict[Numbered, DeleteFile] = {}
-    for scanned in head.scan.files:
+    inputs = (given.data.path for group in record.groups for given in _inputs(group))
+    for scanned in map(live.row, live.ids_of(inputs).tolist()):
         place = normalise(scanned.data.path)
         files[place] = (*files.get(place, ()), scanned)
-        newer |= {delete.numbered: delete for delete in scanned.deletes if _is_newer_equality(delete, record)}
-    newer |= {delete.numbered: delete for delete in head.scan.dangling if _is_newer_equality(delete, record)}
+    every = (*live.applied, *head.scan.dangling)
+    newer = {delete.numbered: delete for delete in every if _is_newer_equality(delete, record)}
     normal = {identity: frozenset(map(normalise, paths)) for identity, paths in named.items()}
     return Sight(record, head, files, tuple(newer[key] for key in sorted(newer)), normal)
 

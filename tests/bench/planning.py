@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from amoro_core import matching
+from amoro_core.live.matching import match
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, TableScan
 from amoro_core.planning.evaluating import evaluate
@@ -78,7 +78,7 @@ def made_up(files: int, partitions: int, deletes: bool) -> TableScan:
     if deletes:
         found += [_position_delete(file) for file in data[::10]]
         found += [_equality_delete(key, number) for key in keys for number in (2, 3)]
-    matched, dangling = matching.match(data, found, frozenset())
+    matched, dangling = match(data, found, frozenset())
     return TableScan(1, 3, matched, dangling)
 
 

@@ -138,7 +138,7 @@ that no longer refuses. It is killed when a test fails. mutmut makes and runs th
 negated conditions, dropped statements, lost return values, `any`/`all` and `min`/`max` exchanged, and leaves log lines
 and the words of messages alone. mutmut does not touch properties, defaults of dataclasses and constants of modules.
 
-The modules: `matching`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, `manifests`,
+The modules: `live`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, `manifests`,
 `merging`, `heads`, `entries`, `tracing`; not `guards`, which keeps foreign classes out and decides nothing about rows);
 `services.committing` with `transactions.cases`. The tests: those of them that need neither a JVM nor processes, as
 `[tool.mutmut]` in `pyproject.toml` names them.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
-from amoro_core.matching import match
+from amoro_core.live.matching import match
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, TableScan
 from amoro_core.model.tables import TableIdentifier
 
@@ -84,7 +84,7 @@ class Lake:
     def scan(self, table: LakeTable, snapshot: Snapshot) -> TableScan:
         manifest = self.manifest(snapshot)
         files, dangling = match(manifest.data, manifest.deletes, _NO_PARTITIONS_EVERYWHERE)
-        return TableScan(snapshot.snapshot_id, snapshot.sequence_number, files, dangling)
+        return TableScan(snapshot.snapshot_id, snapshot.sequence_number, files, dangling, _NO_PARTITIONS_EVERYWHERE)
 
     def manifest(self, snapshot: Snapshot) -> Manifest:
         found = self.files.get(snapshot.manifest_list)

@@ -1,11 +1,13 @@
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from amoro_core.errors import TableRefused
-from amoro_core.matching import match
+from amoro_core.live import matching as in_columns
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -17,6 +19,7 @@ from amoro_core.model.files import (
     ScannedFile,
 )
 from amoro_core.model.paths import normalise
+from amoro_core.validating import matching as one_by_one
 
 PARTITIONED = 1
 OTHER_SPEC = 2
@@ -25,6 +28,23 @@ VOID = 3
 ALL_UNPARTITIONED = frozenset((UNPARTITIONED, VOID))
 A: Partition = (b"a",)
 B: Partition = (b"b",)
+
+
+def match(
+    files: Sequence[DataFile], deletes: Sequence[DeleteFile], unpartitioned: frozenset[int]
+) -> tuple[tuple[ScannedFile, ...], tuple[DeleteFile, ...]]:
+    """What both matchers say, which has to be the same."""
+    said = [said_of(matcher, files, deletes, unpartitioned) for matcher in (one_by_one.match, in_columns.match)]
+    assert said[1] == said[0]
+    return one_by_one.match(files, deletes, unpartitioned)
+
+
+def said_of(matcher: Callable[..., Any], *arguments: object) -> Any:
+    """What a matcher answers, or how it refuses."""
+    try:
+        return matcher(*arguments)
+    except TableRefused as refusal:
+        return refusal.reason, refusal.message
 
 
 def data(path: str = "/t/d.parquet", sequence: int = 5, spec: int = PARTITIONED, partition: Partition = A) -> DataFile:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from zlib import crc32
 
-from amoro_core import matching
+from amoro_core.live.matching import match
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -112,7 +112,7 @@ def scan_of(
     """The scan of a table with these files; spec 0 has no fields unless said otherwise."""
     files, deletes = list(files), list(deletes)
     latest = max([0, *(file.sequence_number for file in files), *(delete.sequence_number for delete in deletes)])
-    matched, dangling = matching.match(files, deletes, frozenset(unpartitioned_specs))
+    matched, dangling = match(files, deletes, frozenset(unpartitioned_specs))
     return TableScan(100 + latest, latest, matched, dangling)
 
 
@@ -151,7 +151,7 @@ def commit(scan: TableScan, plan: OptimizingPlan, *, unpartitioned_specs: Iterab
     folded = [_converted(task, number, plan) for number, task in enumerate(plan.tasks)]
     files = [*(file.data for file in scan.files if file.data.path not in rewritten), *added]
     deletes = [*(d for path, d in live.items() if path not in removed), *(d for some in folded for d in some)]
-    matched, more = matching.match(files, [*deletes, *dangling], frozenset(unpartitioned_specs))
+    matched, more = match(files, [*deletes, *dangling], frozenset(unpartitioned_specs))
     return TableScan(scan.snapshot_id + 1, scan.sequence_number + 1, matched, more)
 
 

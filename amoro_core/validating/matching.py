@@ -1,4 +1,7 @@
-"""Which delete applies to which data file, as the Iceberg specification says; one file at a time."""
+"""Which delete applies to which data file, as the Iceberg specification says; one file at a time.
+
+The check before a commit asks it, since `live.matching`, by which plans are made, must not certify itself.
+"""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence

@@ -1,0 +1,138 @@
+"""Data files as columns; a row is made when somebody asks for it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from amoro_core.live.packing import PackedMetrics, pack_metrics, pack_numbers, unpack_numbers
+from amoro_core.model.files import DataFile, FileFormat, Partition
+
+Place = tuple[int, Partition]  # spec and partition
+Numbers = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.int64]  # indexes into columns
+Mask = npt.NDArray[np.bool_]
+
+_FORMATS = tuple(FileFormat)
+_NO_ORDER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DataColumns:
+    """What matching and planning ask about every data file; all are equally long."""
+
+    paths: pa.ChunkedArray  # of strings
+    places: tuple[Place, ...]  # each once
+    place: npt.NDArray[np.int32]  # the index of the file's place
+    records: Numbers
+    sizes: Numbers
+    numbers: Numbers  # data sequence numbers
+    row: Callable[[int], DataFile]
+
+    def __len__(self) -> int:
+        return len(self.place)
+
+    def order(self) -> npt.NDArray[np.int64]:
+        """The files' indexes by sequence number and path."""
+        table = pa.table({"number": self.numbers, "path": self.paths})
+        by = [("number", "ascending"), ("path", "ascending")]
+        return np.asarray(pa.compute.sort_indices(table, sort_keys=by), np.int64)
+
+
+def columns_of(files: Iterable[DataFile]) -> DataColumns:
+    """The columns of files that are rows already, and stay so."""
+    rows = tuple(files)
+    codes: dict[Place, int] = {}
+    place = [codes.setdefault((file.spec_id, file.partition), len(codes)) for file in rows]
+    return DataColumns(
+        paths=pa.chunked_array([pa.array([file.path for file in rows], pa.string())]),
+        places=tuple(codes),
+        place=np.array(place, np.int32),
+        records=np.array([file.record_count for file in rows], np.int64),
+        sizes=np.array([file.size_bytes for file in rows], np.int64),
+        numbers=np.array([file.sequence_number for file in rows], np.int64),
+        row=rows.__getitem__,
+    )
+
+
+@dataclass(slots=True)
+class _Part:
+    """Some files as they are being gathered."""
+
+    paths: list[str] = field(default_factory=list)
+    place: list[int] = field(default_factory=list)
+    records: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    formats: list[int] = field(default_factory=list)
+    layouts: list[bytes] = field(default_factory=list)  # sort order, then split offsets
+    metrics: list[bytes] = field(default_factory=list)
+
+
+class Gathering:
+    """Columns as they are gathered from rows that nobody keeps, one part after the other."""
+
+    def __init__(self) -> None:
+        self._codes: dict[Place, int] = {}
+        self._part = _Part()
+        self._done: list[dict[str, pa.Array]] = []
+
+    def add(self, file: DataFile) -> None:
+        """Take in a file; its metrics stay packed where they are."""
+        part = self._part
+        part.paths.append(file.path)
+        part.place.append(self._codes.setdefault((file.spec_id, file.partition), len(self._codes)))
+        part.records.append(file.record_count)
+        part.sizes.append(file.size_bytes)
+        part.numbers.append(file.sequence_number)
+        part.formats.append(_FORMATS.index(file.file_format))
+        order = _NO_ORDER if file.sort_order_id is None else file.sort_order_id
+        part.layouts.append(pack_numbers((order, *file.split_offsets)))
+        part.metrics.append(pack_metrics(file.metrics))
+
+    def end_part(self) -> None:
+        """The files since the last part become columns, of a few hundred bytes each."""
+        part, self._part = self._part, _Part()
+        self._done.append(
+            {name: pa.array(getattr(part, name), kind) for name, kind in _TYPES.items()},
+        )
+
+    def columns(self) -> DataColumns:
+        """All that was taken in."""
+        self.end_part()
+        parts, self._done = self._done, []
+        packed = {name: pa.chunked_array([part[name] for part in parts], _TYPES[name]) for name in _TYPES}
+        numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
+        places = tuple(self._codes)
+
+        def row(at: int) -> DataFile:
+            spec_id, partition = places[numbers["place"][at]]
+            order, *offsets = unpack_numbers(packed["layouts"][at].as_py())
+            return DataFile(
+                path=packed["paths"][at].as_py(),
+                file_format=_FORMATS[packed["formats"][at].as_py()],
+                spec_id=spec_id,
+                partition=partition,
+                record_count=int(numbers["records"][at]),
+                size_bytes=int(numbers["sizes"][at]),
+                sequence_number=int(numbers["numbers"][at]),
+                metrics=PackedMetrics(packed["metrics"][at].as_py()),
+                sort_order_id=None if order == _NO_ORDER else order,
+                split_offsets=tuple(offsets),
+            )
+
+        return DataColumns(paths=packed["paths"], places=places, row=row, **numbers)
+
+
+_TYPES = {
+    "paths": pa.string(),
+    "place": pa.int32(),
+    "records": pa.int64(),
+    "sizes": pa.int64(),
+    "numbers": pa.int64(),
+    "formats": pa.int8(),
+    "layouts": pa.binary(),
+    "metrics": pa.binary(),
+}

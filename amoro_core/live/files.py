@@ -1,0 +1,215 @@
+"""The live data files of a snapshot with their deletes: in columns, as rows for those who ask for them."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers, columns_of
+from amoro_core.live.spelling import find
+from amoro_core.model.files import DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.paths import normalise
+
+_NONE, _ABOVE_ALL = -1, 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """Equality deletes by sequence number: the indexes of those that apply to a file are a suffix."""
+
+    numbers: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+
+    def newer_than(self, number: int) -> tuple[int, ...]:
+        """The indexes of the deletes above that number."""
+        return self.ids[bisect_right(self.numbers, number) :]
+
+    @property
+    def last(self) -> int:
+        """The greatest number."""
+        return self.numbers[-1] if self.numbers else _NONE
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityIndex:
+    """Equality deletes by where they hold: everywhere, or in a place, which is known by its index."""
+
+    everywhere: Ordered = Ordered()
+    by_place: Mapping[int, Ordered] = field(default_factory=dict)
+
+    def newer_than(self, place: int, number: int) -> tuple[int, ...]:
+        """The indexes of the deletes that apply to a file of that place and number."""
+        found = self.everywhere.newer_than(number)
+        here = self.by_place.get(place)
+        return found if here is None else (*found, *here.newer_than(number))
+
+    def newer_than_any(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[int]:
+        """The indexes of the deletes, each once, that apply to a file of one of the places and its number."""
+        yield from self.everywhere.newer_than(min(numbers, default=_ABOVE_ALL))
+        for place, number in zip(places, numbers, strict=True):
+            if place in self.by_place:
+                yield from self.by_place[place].newer_than(number)
+
+    def last_of(self, columns: DataColumns) -> Numbers:
+        """For each file the greatest number of those that apply to it, −1 without any."""
+        last = np.full(len(columns.places), self.everywhere.last, np.int64)
+        for place, here in self.by_place.items():
+            last[place] = max(last[place], here.last)
+        found = last[columns.place]
+        return np.where(found > columns.numbers, found, _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Deletes that apply to a file each, by the indexes of both, in the order of the files."""
+
+    files: npt.NDArray[np.int32]
+    deletes: npt.NDArray[np.int32]
+
+    def of(self, file: int) -> list[int]:
+        """The indexes of the deletes that are paired with the file."""
+        first, behind = np.searchsorted(self.files, (file, file + 1))
+        found: list[int] = self.deletes[first:behind].tolist()
+        return found
+
+
+class LiveFiles(Sequence[ScannedFile]):
+    """All live data files. As a sequence they are rows by sequence number and path, made anew for each who asks.
+
+    `columns` has them in an order of its own, which is that of all other columns.
+    """
+
+    def __init__(
+        self,
+        columns: DataColumns,
+        deletes: tuple[DeleteFile, ...],
+        equality: EqualityIndex,
+        pairs: Pairs,
+        *,
+        by_rows: bool = False,
+    ) -> None:
+        self.columns = columns
+        self.deletes = deletes
+        self._equality = equality
+        self._pairs = pairs
+        self._by_rows = by_rows
+        self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
+
+    @classmethod
+    def of(cls, files: Sequence[ScannedFile]) -> "LiveFiles":
+        """The files with the deletes that they have, whatever would match."""
+        if isinstance(files, cls):
+            return files
+        deletes = dict.fromkeys(delete for file in files for delete in file.deletes)
+        ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
+        ids = {delete: at for at, delete in enumerate(ordered)}
+        found = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
+        pairs = paired(found)
+        return cls(columns_of(file.data for file in files), ordered, EqualityIndex(), pairs, by_rows=True)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @overload
+    def __getitem__(self, at: int) -> ScannedFile: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[ScannedFile, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> ScannedFile | tuple[ScannedFile, ...]:
+        if isinstance(at, slice):
+            return tuple(self.row(one) for one in self._order[at].tolist())
+        return self.row(int(self._order[at]))
+
+    def __iter__(self) -> Iterator[ScannedFile]:
+        return map(self.row, self._order.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(one == its for one, its in zip(self, other, strict=True))
+
+    def row(self, at: int) -> ScannedFile:
+        """The file at that index of the columns, with the deletes that apply to it by sequence number and path."""
+        return ScannedFile(self.columns.row(at), self._deletes_of(at))
+
+    def ids_of(self, paths: Iterable[str]) -> Ids:
+        """The indexes of the files with one of the paths, however these are spelled, in the files' order."""
+        return np.sort(find(self.columns.paths, list(dict.fromkeys(map(normalise, paths))))[0])
+
+    def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
+        """The equality deletes that hold where one of the files is and are above the number that goes with it.
+
+        Of files that are not asked by row.
+        """
+        places, which = np.unique(self.columns.place[ids], return_inverse=True)
+        least = np.full(len(places), _ABOVE_ALL, np.int64)
+        np.minimum.at(least, which, above)
+        return (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least.tolist()))
+
+    @cached_property
+    def applied(self) -> tuple[DeleteFile, ...]:
+        """The deletes that apply to any file, each once, by sequence number and path."""
+        every = self.newer_equality_deletes(np.arange(len(self)), self.columns.numbers)
+        used = set(map(id, every)) | {id(self.deletes[at]) for at in np.unique(self._pairs.deletes).tolist()}
+        return tuple(delete for delete in self.deletes if id(delete) in used)
+
+    @cached_property
+    def last_equality_delete(self) -> Numbers:
+        """The greatest number of an equality delete that applies to a file, −1 without; of files not asked by row."""
+        return self._equality.last_of(self.columns)
+
+    @cached_property
+    def position_delete(self) -> npt.NDArray[np.int32]:
+        """The index of the one position delete of a file, which names it alone; −1 without one, or asked by row."""
+        found = np.full(len(self.columns), _NONE, np.int32)
+        found[self._pairs.files] = self._pairs.deletes
+        found[self.by_row] = _NONE
+        return found
+
+    @cached_property
+    def by_row(self) -> Mask:
+        """The files whose deletes columns do not tell: with several position deletes, or one that may name others."""
+        found = np.zeros(len(self.columns), np.bool_)
+        if self._by_rows:
+            found[self._pairs.files] = True
+            return found
+        is_alone = [one.kind is DeleteKind.POSITION and one.named_file is not None for one in self.deletes]
+        found[self._pairs.files[~np.array(is_alone, np.bool_)[self._pairs.deletes]]] = True
+        found[self._pairs.files[1:][np.diff(self._pairs.files) == 0]] = True
+        return found
+
+    @cached_property
+    def carried_through(self) -> Numbers:
+        """For each file what `ScannedFile.carried_through` says."""
+        own = [one.sequence_number if one.is_converted else _NONE for one in self.deletes]
+        found = np.array([*own, _NONE], np.int64)[self.position_delete]  # −1 is the last of these
+        for at in np.flatnonzero(self.by_row).tolist():
+            found[at] = self.row(at).carried_through
+        return found
+
+    @cached_property
+    def _order(self) -> Ids:
+        return self.columns.order()
+
+    def _deletes_of(self, at: int) -> tuple[DeleteFile, ...]:
+        columns, position = self.columns, int(self.position_delete[at])
+        found = self._equality.newer_than(int(columns.place[at]), int(columns.numbers[at]))
+        if position != _NONE or self.by_row[at]:
+            own = self._pairs.of(at) if self.by_row[at] else (position,)
+            return tuple(self.deletes[one] for one in sorted((*found, *own)))
+        # Many files have the same equality deletes, which need not stand in memory for each of them.
+        if found not in self._shared:
+            self._shared[found] = tuple(self.deletes[one] for one in sorted(found))
+        return self._shared[found]
+
+
+def paired(found: Iterable[tuple[int, int]]) -> Pairs:
+    """The pairs of a file and a delete, in whatever order they are."""
+    both = np.array(list(found), np.int32).reshape(-1, 2)
+    order = np.lexsort((both[:, 1], both[:, 0]))
+    return Pairs(both[order, 0], both[order, 1])

@@ -1,0 +1,146 @@
+"""Which delete applies to which data file, as the Iceberg specification says, for all files at once.
+
+What applies by number is a suffix of the deletes of a place in the order of their numbers. Only position deletes are
+paired with files; of equality deletes the number tells enough until somebody asks for a row.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from amoro_core.errors import TableRefused
+from amoro_core.live.columns import DataColumns, Ids, Mask, columns_of
+from amoro_core.live.files import EqualityIndex, LiveFiles, Ordered, paired
+from amoro_core.live.spelling import find
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
+from amoro_core.model.paths import normalise
+
+_Pair = tuple[int, int]  # the indexes of a file and of a delete
+
+
+def match(
+    data: DataColumns | Iterable[DataFile], deletes: Iterable[DeleteFile], unpartitioned_specs: frozenset[int]
+) -> tuple[LiveFiles, tuple[DeleteFile, ...]]:
+    """Every data file with the deletes that apply to it, and the deletes that apply to none.
+
+    All are ordered by sequence number and path. `unpartitioned_specs` have no fields or void transforms only.
+    Raises TableRefused("position-delete-partition").
+    """
+    columns = data if isinstance(data, DataColumns) else columns_of(data)
+    ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
+    pairs = paired((*_named(columns, ordered), *_unnamed(columns, ordered)))
+    files = LiveFiles(columns, ordered, _equality(columns, ordered, unpartitioned_specs), pairs)
+    applied = set(map(id, files.applied))
+    return files, tuple(delete for delete in ordered if id(delete) not in applied)
+
+
+def _equality(
+    columns: DataColumns, deletes: Sequence[DeleteFile], unpartitioned_specs: frozenset[int]
+) -> EqualityIndex:
+    everywhere: list[int] = []
+    by_place: dict[int, list[int]] = {}
+    places = {place: at for at, place in enumerate(columns.places)}
+    for at, delete in enumerate(deletes):
+        if delete.kind is not DeleteKind.EQUALITY:
+            continue
+        if delete.spec_id in unpartitioned_specs:
+            everywhere.append(at)
+        elif (place := places.get((delete.spec_id, delete.partition))) is not None:
+            by_place.setdefault(place, []).append(at)
+
+    def ordered(ids: list[int]) -> Ordered:
+        return Ordered(tuple(deletes[at].sequence_number for at in ids), tuple(ids))
+
+    return EqualityIndex(ordered(everywhere), {place: ordered(some) for place, some in by_place.items()})
+
+
+def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> list[_Pair]:
+    """The position deletes that name one file each, with that file."""
+    by_name: dict[str, list[int]] = {}
+    for at, delete in enumerate(deletes):
+        if delete.kind is DeleteKind.POSITION and (named := delete.named_file) is not None:
+            by_name.setdefault(normalise(named), []).append(at)
+    if not by_name:
+        return []
+    names = list(by_name)
+    found: list[_Pair] = []
+    for file, name in zip(*(ids.tolist() for ids in find(columns.paths, names)), strict=True):
+        number = columns.numbers[file]
+        found += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
+    _refuse_elsewhere(columns, deletes, found)
+    return found
+
+
+def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs: Iterable[_Pair]) -> None:
+    """Readers disagree about such deletes: some go by the path they name, some by the partition."""
+    elsewhere = [
+        (int(columns.numbers[file]), columns.paths[file].as_py(), at)
+        for file, at in pairs
+        if columns.places[columns.place[file]] != (deletes[at].spec_id, deletes[at].partition)
+    ]
+    if not elsewhere:
+        return
+    _, path, at = min(elsewhere)
+    raise TableRefused(
+        f"position delete {deletes[at].path} names {path}, which lies in another partition",
+        reason="position-delete-partition",
+        hint="Rewrite the data file with the engine that wrote the delete, so that the delete goes.",
+    )
+
+
+def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[_Pair]:
+    """The position deletes that may name several files of their place, with those that their bounds leave possible."""
+    places = {place: at for at, place in enumerate(columns.places)}
+    by_place: dict[int, list[int]] = {}
+    for at, delete in enumerate(deletes):
+        place = places.get((delete.spec_id, delete.partition))
+        if delete.kind is DeleteKind.POSITION and delete.named_file is None and place is not None:
+            by_place.setdefault(place, []).append(at)
+    if not by_place:
+        return
+    order = np.argsort(columns.place, kind="stable")
+    ends = np.searchsorted(columns.place[order], np.arange(len(columns.places) + 1))
+    for place, some in by_place.items():
+        files = order[ends[place] : ends[place + 1]]
+        names = _Names([columns.paths[at].as_py() for at in files.tolist()])
+        numbers = columns.numbers[files]
+        for at in some:
+            chosen = files[names.within(deletes[at].path_bounds) & (numbers <= deletes[at].sequence_number)]
+            yield from ((file, at) for file in chosen.tolist())
+
+
+class _Names:
+    """The paths of a place, as they are spelled and in their one spelling, each in order."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._count = len(paths)
+        normal = [normalise(path) for path in paths]
+        self._spellings = [_sorted(paths)] if normal == list(paths) else [_sorted(paths), _sorted(normal)]
+
+    def within(self, bounds: tuple[str, str] | None) -> Mask:
+        """Which paths the bounds leave possible, as they are spelled or in their one spelling."""
+        if bounds is None:
+            return np.ones(self._count, np.bool_)
+        low, high = (_bytes(normalise(bound)) for bound in bounds)
+        # Bounds of paths in several spellings need not be in order once they have one.
+        found = np.full(self._count, low > high)
+        self._mark(found, self._spellings[0], _bytes(bounds[0]), _bytes(bounds[1]))
+        self._mark(found, self._spellings[-1], low, high)
+        return found
+
+    @staticmethod
+    def _mark(found: Mask, spelling: tuple[list[bytes], Ids], low: bytes, high: bytes) -> None:
+        names, order = spelling
+        found[order[bisect_left(names, low) : bisect_right(names, high)]] = True
+
+
+def _sorted(paths: Sequence[str]) -> tuple[list[bytes], Ids]:
+    names = [_bytes(path) for path in paths]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    return [names[at] for at in order], np.array(order, np.int64)
+
+
+def _bytes(text: str) -> bytes:
+    """Texts compare as their UTF-8 bytes; a shortened bound may end within a character."""
+    return text.encode(errors="surrogateescape")

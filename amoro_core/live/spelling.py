@@ -1,0 +1,36 @@
+"""Files found by the one spelling of their paths among many that are spelled somehow."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amoro_core.live.columns import Ids
+from amoro_core.model.paths import normalise
+
+_OTHER_SCHEMES = {"s3": ("s3a", "s3n"), "gs": ("gcs",)}
+_SCHEMES = "s3|s3a|s3n|gs|gcs|oss|abfs|abfss|wasb|wasbs|hdfs|viewfs"
+#: Paths that are spelled in one of the ways which `_spellings` knows; nearly all are, and few need be looked at.
+_USUAL = rf"^(?:(?:file:(?://)?)?(?:/(?:[^/.][^/]*|\.[^/]+))+|(?s:(?:{_SCHEMES})://.*[^/]))$"
+
+
+def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
+    """The indexes of the paths whose one spelling is among the names, each of which stands there once, and of these."""
+    at = {name: index for index, name in enumerate(names)}
+    spelled = {text: index for name, index in at.items() for text in _spellings(name) if normalise(text) == name}
+    known = np.fromiter(spelled.values(), np.int64, len(spelled))
+    found = pc.index_in(paths, value_set=pa.array(list(spelled), paths.type)).fill_null(-1).to_numpy()
+    files = np.flatnonzero(found >= 0)
+    others = np.flatnonzero(~pc.match_substring_regex(paths, _USUAL).to_numpy() & (found < 0))
+    more = [(file, at[name]) for file in others.tolist() if (name := normalise(paths[file].as_py())) in at]
+    extra = np.array(more, np.int64).reshape(-1, 2)
+    return np.concatenate((files, extra[:, 0])), np.concatenate((known[found[files]], extra[:, 1]))
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """The usual ways to spell what has that one spelling."""
+    if name.startswith("/"):
+        return name, f"file:{name}", f"file://{name}"
+    scheme, found, rest = name.partition("://")
+    return name, *(f"{other}{found}{rest}" for other in _OTHER_SCHEMES.get(scheme, ()))

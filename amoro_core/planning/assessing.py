@@ -1,0 +1,124 @@
+"""All live files with the answers to Amoro's per-file rules, in columns; `planning.files` says them file by file."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.live.columns import Ids, Mask, Numbers
+from amoro_core.live.files import LiveFiles
+from amoro_core.model.config import OptimizingConfig
+from amoro_core.planning.files import AssessedFile, FileClass, assess
+
+_CLASSES = tuple(FileClass)
+_FRAGMENT, _UNDERSIZED, _TARGET_SIZE = range(len(_CLASSES))
+
+
+@dataclass(frozen=True, slots=True)
+class AssessedColumns:
+    """The columns of `AssessedFile` for some of the live files, which `ids` are the indexes of."""
+
+    files: LiveFiles
+    ids: Ids
+    sizes: Numbers
+    file_class: npt.NDArray[np.int8]
+    live_bytes: Numbers
+    has_deletes: Mask
+    duplicates: Mask
+    convertible: Mask
+    too_short: Mask
+    combinable: Mask
+
+    @property
+    def all(self) -> Mask:
+        """Every file."""
+        return np.ones(len(self), np.bool_)
+
+    @property
+    def is_fragment(self) -> Mask:
+        """Which files are fragments."""
+        return np.equal(self.file_class, _FRAGMENT)
+
+    @property
+    def is_undersized(self) -> Mask:
+        """Which files are undersized."""
+        return np.equal(self.file_class, _UNDERSIZED)
+
+    @property
+    def is_target_size(self) -> Mask:
+        """Which files are of the target's size."""
+        return np.equal(self.file_class, _TARGET_SIZE)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def part(self, chosen: Ids | Mask | slice) -> "AssessedColumns":
+        """Some of the files, by index in these columns or by mask."""
+        return AssessedColumns(
+            self.files, **{one.name: getattr(self, one.name)[chosen] for one in fields(self) if one.name != "files"}
+        )
+
+    def pick(self, chosen: Mask) -> tuple[AssessedFile, ...]:
+        """Those that the mask has as rows, by sequence number and path."""
+        rows = map(self.row, np.flatnonzero(chosen).tolist())
+        return tuple(sorted(rows, key=lambda file: (file.data.sequence_number, file.data.path)))
+
+    def row(self, at: int) -> AssessedFile:
+        """The file at that index of these columns."""
+        return AssessedFile(
+            self.files.row(int(self.ids[at])),
+            _CLASSES[self.file_class[at]],
+            int(self.live_bytes[at]),
+            duplicates=bool(self.duplicates[at]),
+            convertible=bool(self.convertible[at]),
+            too_short=bool(self.too_short[at]),
+            combinable=bool(self.combinable[at]),
+            carried_through=int(self.files.carried_through[self.ids[at]]),
+        )
+
+
+def assess_all(files: LiveFiles, config: OptimizingConfig) -> AssessedColumns:
+    """Every file with the answers that `assess` gives, most of them without a row of its own.
+
+    A file has equality deletes alone, or one position delete that names it, too, or it is asked by row.
+    """
+    columns, position = files.columns, files.position_delete
+    has_position, has_equality = position >= 0, files.last_equality_delete >= 0
+    file_class = np.full(len(columns), _TARGET_SIZE, np.int8)
+    file_class[columns.sizes <= config.min_target_size] = _UNDERSIZED
+    file_class[columns.sizes <= config.fragment_size] = _FRAGMENT
+    segment = file_class != _FRAGMENT
+    rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
+    deleted = rows_of[position]  # −1, without one, is the last of these
+    bearable = columns.records * config.major_trigger_duplicate_ratio
+    # One position delete that names the file is as good as converted; newer equality deletes are not in it.
+    to_convert = segment & has_equality & (files.last_equality_delete > files.carried_through)
+    done = AssessedColumns(
+        files,
+        np.arange(len(columns)),
+        columns.sizes,
+        file_class,
+        live_bytes=columns.sizes.copy(),
+        has_deletes=has_position | has_equality,
+        duplicates=segment & (deleted > bearable),
+        convertible=to_convert & (bearable >= 1),
+        too_short=to_convert & (bearable < 1),
+        combinable=np.zeros(len(columns), np.bool_),
+    )
+    for at in np.flatnonzero(has_position).tolist():
+        # As Python's numbers: bytes times rows may have more than 64 bits.
+        size, records = int(columns.sizes[at]), int(columns.records[at])
+        if records > 0:
+            done.live_bytes[at] = size * max(0, records - int(deleted[at])) // records
+    for at in np.flatnonzero(files.by_row).tolist():
+        _put(done, at, assess(files.row(at), config))
+    return done
+
+
+def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:
+    columns.live_bytes[at] = file.live_bytes
+    columns.has_deletes[at] = bool(file.deletes)
+    columns.duplicates[at] = file.duplicates
+    columns.convertible[at] = file.convertible
+    columns.too_short[at] = file.too_short
+    columns.combinable[at] = file.combinable

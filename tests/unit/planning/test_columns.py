@@ -1,0 +1,189 @@
+"""Live files in columns say what rows say: which deletes apply, what each file is, what is to be done."""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from amoro_core.live import matching as in_columns
+from amoro_core.live.columns import Gathering
+from amoro_core.live.files import LiveFiles
+from amoro_core.live.packing import PackedMap, PackedMetrics, pack_map, pack_metrics, read_bytes, read_number
+from amoro_core.live.spelling import find
+from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
+from amoro_core.model.paths import normalise
+from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
+from amoro_core.model.tables import LastOptimized, OptimizingType
+from amoro_core.planning.assessing import assess_all
+from amoro_core.planning.evaluating import evaluate
+from amoro_core.planning.files import assess
+from amoro_core.planning.planner import plan
+from amoro_core.validating import matching as one_by_one
+from tests.unit.planning.builders import NOW, data, equality_delete, position_delete, scan_of
+from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
+from tests.unit.planning.test_evaluating import CONFIG
+from tests.unit.test_matching import said_of
+
+METRICS = ColumnMetrics({1: 5, 300: 2**62}, {1: 0}, {2: -1}, {}, {1: b"abc" * 100, 2: b""}, {5: b"\x00"})
+
+
+def gathered(files: list[DataFile]) -> Gathering:
+    """The files as a scan takes them in, in parts."""
+    done = Gathering()
+    for at, file in enumerate(files):
+        done.add(file)
+        if at % 3 == 0:
+            done.end_part()
+    return done
+
+
+def test_columns_match_as_rows_do_on_random_tables() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(1500):
+        files, deletes = random_files(random.Random(seed))
+        expected = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
+        found = said_of(in_columns.match, gathered(files).columns(), deletes, UNPARTITIONED)
+        assert found == expected, seed
+        live, dangling = found
+        if not isinstance(live, LiveFiles):
+            seen["refused"] += 1
+            continue
+        rows = expected[0]
+        assert tuple(live) == rows == LiveFiles.of(rows)
+        assert {id(one) for one in live.applied} == {id(one) for file in rows for one in file.deletes}, seed
+        config = random_config(random.Random(seed))
+        columns = assess_all(live, config)
+        for at in range(len(live)):
+            assert columns.row(at) == assess(live.row(at), config), seed
+        seen["by row"] += int(live.by_row.sum())
+        seen["by columns"] += int((columns.has_deletes & ~live.by_row).sum())
+        seen["dangling"] += len(dangling)
+    assert min(seen[what] for what in ("refused", "by row", "by columns", "dangling")) > 30, seen
+
+
+def test_verdicts_and_plans_on_columns_are_those_on_rows() -> None:
+    kinds: Counter[OptimizingType | None] = Counter()
+    for seed in range(800):
+        chance = random.Random(seed)
+        files, deletes = random_files(chance)
+        rows, dangling = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
+        if not isinstance(rows, tuple):
+            continue
+        live, _ = in_columns.match(gathered(files).columns(), deletes, UNPARTITIONED)
+        asked = _asked(chance)
+        by_rows, by_columns = (decided(TableScan(7, 9, some, dangling), asked) for some in (rows, live))
+        assert by_columns == by_rows, seed
+        kinds[by_rows[0].type] += 1
+    assert min(kinds[kind] for kind in (None, *OptimizingType)) > 40, kinds
+
+
+def _asked(chance: random.Random) -> dict[str, Any]:
+    ago = NOW - chance.choice([timedelta(minutes=10), timedelta(hours=2)])
+    keys = [PartitionKey(*place) for place in PLACES if chance.random() < 0.7]
+    return {
+        "config": random_config(chance),
+        "last": {key: LastOptimized(*(chance.choice([None, ago]) for _ in range(3))) for key in keys},
+        "requested": chance.choice([None, None, *OptimizingType]),
+        "force": chance.random() < 0.3,
+        "selects": chance.choice([None, None, lambda file: file.sequence_number > 2]),
+        "chooses": chance.choice([None, None, lambda key: key.spec_id != 1]),
+    }
+
+
+def decided(scan: TableScan, asked: dict[str, Any]) -> tuple[Evaluation, object, OptimizingPlan | None]:
+    """The verdict with the work that it does not compare, and the plan."""
+    found = evaluate(scan, now=NOW, **asked)
+    made = plan(scan, found, asked["config"], threads=1, requested=asked["requested"], force=asked["force"])
+    return found, ([one.work for one in found.partitions], found.basis), made
+
+
+def test_a_row_is_made_of_what_was_gathered_and_is_not_kept() -> None:
+    files = [
+        replace(data("a", 1, partition=(None,), spec_id=1), metrics=METRICS, sort_order_id=0, split_offsets=(4, 2**40)),
+        data("b", 2**47, records=2**47, sequence_number=2**62),
+    ]
+    columns = gathered(files).columns()
+
+    assert [columns.row(at) for at in range(2)] == files
+    assert columns.row(0) is not columns.row(0)
+
+
+@pytest.mark.parametrize("metrics", [METRICS, NO_METRICS])
+def test_packed_metrics_are_the_metrics(metrics: ColumnMetrics) -> None:
+    packed = PackedMetrics(pack_metrics(metrics))
+
+    assert packed == metrics
+    assert metrics == packed
+    assert packed.upper_bounds == metrics.upper_bounds
+    assert pack_metrics(packed) == pack_metrics(metrics)
+    assert (packed == NO_METRICS) is (metrics == NO_METRICS)
+
+
+def test_a_packed_map_is_the_map_however_many_blocks_it_has() -> None:
+    numbers, bounds = {1: 5, -2: 2**62}, {3: b"x", 4: b""}
+    # A block of one pair, one with its size in bytes, and none.
+    blocks = b"\x02\x02\x0a" + b"\x01\x04\x04\x0c" + b"\x00"
+
+    assert PackedMap(pack_map(numbers), read_number) == numbers
+    assert dict(PackedMap(pack_map(bounds), read_bytes).items()) == bounds
+    assert dict(PackedMap(blocks, read_number)) == {1: 5, 2: 6}
+    assert len(PackedMap(pack_map(None), read_bytes)) == 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/t/a",
+        "file:/t/a",
+        "file:///t/a",
+        "file://localhost/t/a",
+        "FILE:/t/a",
+        "/t//a",
+        "/t/./a",
+        "/t/a/",
+        "/./t/a",
+        "//t/a",
+    ],
+)
+def test_a_path_is_found_by_its_one_spelling(path: str) -> None:
+    files = gathered(
+        [data("x", 1), replace(data("y", 1), path=path), replace(data("z", 1), path="file://elsewhere/t/a")]
+    )
+
+    found = find(files.columns().paths, ["/t/b", normalise(path), "/t/gone"])
+
+    assert [ids.tolist() for ids in found] == [[1], [1]]
+
+
+@pytest.mark.parametrize(
+    "path", ["s3://b/k/a", "s3a://b/k/a", "S3N://b/k/a", "s3://b/k/a/", "gcs://b/k", "hdfs:///k", "abfs://c@a/k"]
+)
+def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
+    paths = gathered([replace(data("x", 1), path=path), data("y", 1)]).columns().paths
+
+    assert [ids.tolist() for ids in find(paths, [normalise(path)])] == [[0], [0]]
+    assert [ids.tolist() for ids in find(paths, ["s3://b/k", f"{normalise(path)}x"])] == [[], []]
+
+
+def test_bytes_times_rows_may_have_more_than_64_bits() -> None:
+    big = data("big", 2**47, records=2**40)
+    half = position_delete("half", big, records=2**39)
+
+    assert assess_all(LiveFiles.of(scan_of([big], [half]).files), CONFIG).live_bytes.tolist() == [2**46]
+
+
+def test_only_rows_of_partitions_that_are_planned_are_made() -> None:
+    made = []
+    files = [data(f"f{at}", 200 * 2**20, partition=(bytes([at]),), spec_id=1) for at in range(50)]
+    files += [data(f"s{at}", 1, partition=(b"\x07",), spec_id=1) for at in range(12)]
+    columns = gathered(files).columns()
+    watched = replace(columns, row=lambda at: made.append(at) or columns.row(at))
+    live, dangling = in_columns.match(watched, [equality_delete("e", partition=(b"\x08",), spec_id=1)], frozenset())
+
+    found = evaluate(TableScan(1, 2, live, dangling), CONFIG, {}, NOW)
+
+    assert [one.key.partition for one in found.partitions if one.type] == [(b"\x07",)]
+    assert {files[at].partition for at in made} == {(b"\x07",)}
