@@ -21,6 +21,8 @@ from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.catalogs")
 
+_ADD_ONE = "Add one with `amoro catalog add NAME type=… uri=…`, or configure it in ~/.pyiceberg.yaml."
+
 
 @dataclass(frozen=True, slots=True)
 class CatalogChange:
@@ -82,7 +84,7 @@ class CatalogService:
         elif known:
             hint = f"Known catalogs: {', '.join(known)}."
         else:
-            hint = "Add one with `amoro catalog add NAME type=… uri=…`, or configure it in ~/.pyiceberg.yaml."
+            hint = _ADD_ONE
         raise CatalogNotFound(f"catalog {name!r} is not known", hint=hint)
 
     def add(self, config: CatalogConfig, site_files: Mapping[str, str] | None = None) -> CatalogConfig:
@@ -176,9 +178,13 @@ class CatalogService:
 
         Raises InvalidArgument, CatalogNotFound.
         """
-        known = self.list_catalogs()
-        only = known[0].name if len(known) == 1 else None
-        identifier = parse_table(text, only)
+        known = [config.name for config in self.list_catalogs()]
+        only = known[0] if len(known) == 1 else None
+        try:
+            identifier = parse_table(text, only)
+        except InvalidArgument:
+            parse_table(text, "any")  # it is no name of a table, with a catalog or without
+            raise _without_catalog(text, known) from None
         if only is not None and identifier.catalog != only and len(identifier.namespace) >= 1:
             # "a.b.t" with one catalog "cat" may be cat.a.b.t; a catalog's own name wins.
             identifier = TableIdentifier(only, (identifier.catalog, *identifier.namespace), identifier.name)
@@ -218,6 +224,16 @@ class CatalogService:
             listed[catalog] = self._formats.list_tables(self.get(catalog))
         except AmoroError as error:
             unlisted[catalog] = error
+
+
+def _without_catalog(text: str, known: Sequence[str]) -> InvalidArgument | CatalogNotFound:
+    """Why a name of two parts names no table."""
+    if not known:
+        return CatalogNotFound(f"no catalog is known, so that {text} names no table", hint=_ADD_ONE)
+    return InvalidArgument(
+        f"{text} lacks its catalog, and there are several",
+        hint=f"Write {known[0]}.{text}, or another one of: {', '.join(known)}.",
+    )
 
 
 def _require_prefixes(prefixes: Iterable[str]) -> None:

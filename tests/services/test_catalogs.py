@@ -28,6 +28,24 @@ def small_files(world: World) -> None:
         writer.append(table, [row(number)])
 
 
+def test_a_name_without_catalog_is_told_as_that_where_none_or_several_are_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert str(world.catalogs.resolve("db.t")) == "cat.db.t"
+    for known, kind, said, way_out in (
+        ((), CatalogNotFound, "no catalog is known, so that db.t names no table", "Add one with `amoro catalog add"),
+        (("a", "b"), InvalidArgument, "db.t lacks its catalog, and there are several", "a.db.t, or another .* a, b."),
+    ):
+        monkeypatch.setattr(
+            world.catalogs, "list_catalogs", lambda found=known: [CatalogConfig(one, ()) for one in found]
+        )
+        with pytest.raises(kind, match=said) as told:
+            world.catalogs.resolve("db.t")
+        assert re.search(way_out, told.value.hint)
+        with pytest.raises(InvalidArgument, match=r"'db\.\.t' is not the name of a table"):
+            world.catalogs.resolve("db..t")
+
+
 def test_an_update_changes_what_it_names_and_nothing_else(world: World) -> None:
     before = world.catalogs.get("cat")
     change = CatalogChange({"table.self-optimizing.enabled": "true"}, allowed_locations=("s3://b/", "s3://a/"))
