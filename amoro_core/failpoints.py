@@ -34,6 +34,9 @@ NAMES = frozenset(
         "commit.after_failure",
         "commit.before_resend",
         "clean.after_file",
+        "clear.before_delete",
+        "clear.after_delete",
+        "clear.after_done",
         # Optimizer.
         "task.before_ack",
         "task.before_write",

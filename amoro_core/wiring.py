@@ -29,6 +29,7 @@ from amoro_core.scheduling.scaling import LiveOptimizer
 from amoro_core.scheduling.staffing import Member, nobody_works
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.groups import GroupService
@@ -147,7 +148,8 @@ class Services:
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
-        self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire)
+        self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire)
+        self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing)
         self.history = HistoryService(store, clock, settings.history_keep)
         self.metering = MeteringService(store, clock, version("amoro"), self.actions.names)
         self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)

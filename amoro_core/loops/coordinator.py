@@ -14,6 +14,7 @@ from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
@@ -58,6 +59,7 @@ class Services(Protocol):
     planning: PlanningService
     optimizing: OptimizingService
     committing: CommittingService
+    clearing: ClearingService
     optimizers: OptimizerService
     groups: GroupService
     history: HistoryService
@@ -93,7 +95,7 @@ class CoordinatorLoops:
             "maintain", MAINTAIN_THREADS, self._maintain_one, workers=workers
         )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
-        self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.committing.clean_up, workers=workers)
+        self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.clearing.clean_up, workers=workers)
         # A container that is slow, such as spark-submit, holds up its group only.
         self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, services.containers.keep, workers=workers)
         self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up

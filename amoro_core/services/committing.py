@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial as partial_of
+from typing import Protocol
 
 from amoro_core.actions.contract import Action, Prepare
 from amoro_core.errors import (
@@ -25,7 +25,7 @@ from amoro_core.errors import (
 )
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.formats.port import AnyTable, Committable, OpenTable, Role, with_roles
+from amoro_core.formats.port import AnyTable, Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case
 from amoro_core.model.commits import Trace
@@ -41,26 +41,36 @@ from amoro_core.model.texts import briefly, cut
 from amoro_core.state import processes as process_machine
 from amoro_core.store import commits, partitions, processes
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.cases import attempt_of, read_case
-from amoro_core.transactions.releasing import done, end, release
+from amoro_core.transactions.cases import attempt_of, open_planned, read_case
+from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release
 from amoro_core.transactions.settling import has_ended_work
 
 log = get_logger("amoro.committing")
 
 #: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
 MAX_ATTEMPTS = 20
-#: Files whose removal is one batch: each batch asks the table anew which of them it names.
-CLEARED_AT_ONCE = 1000
 _LONGEST_REASON = 2000  # bytes
-_DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
+_DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
 #: What ends a commit: with an attempt of which nobody knows only that its table is gone, or another by now.
 _GONE = (CommitConflict, TableNotFound)
 _ENDS = (*_GONE, CommitRefused, CheckFailed, TableRefused)
 
 
+class Clearing(Protocol):
+    """What removes files of processes."""
+
+    def clear(self, process_id: str) -> None:
+        """Remove what a process wrote down that it is to remove, and end it."""
+
+    def clean_up(self, process_id: str) -> tuple[str, ...]:
+        """Remove what a process has written that ended without commit."""
+
+    def remove(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
+        """Remove those of the files that no snapshot names."""
+
+
 class CommittingService:
-    """The ends of processes: commits, and what is removed after them. One process is worked on by one caller at a time,
-    which `loops` sees to."""
+    """The ends of processes. One process is worked on by one caller at a time, which `loops` sees to."""
 
     def __init__(
         self,
@@ -69,8 +79,10 @@ class CommittingService:
         find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         changed: Callable[[], None],
+        clearing: Clearing,
     ) -> None:
         self._store = store
+        self._clearing = clearing
         self._tables = tables_of
         self._find_action = find_action
         self._clock = clock
@@ -83,18 +95,23 @@ class CommittingService:
         kept with the process: it is to be tried again at the time that stands there. What is refused for good ends it.
         """
         case = self._case(process_id)
+        if case.process.status is ProcessStatus.CLEARING:
+            self._clearing.clear(process_id)
+            return self._status(process_id)
         if not self._is_due(case.process):
             return case.process.status
         try:
             self._advance(case)
         except Exception as error:
             now = self._case(process_id).process
-            status = now.status
             if not self._is_due(now):
-                log.info("commit.abandoned", process=process_id, status=str(status))  # cancelled meanwhile
+                log.info("commit.abandoned", process=process_id, status=str(now.status))  # cancelled meanwhile
             elif not self._ended_by(process_id, error):
                 raise
-        return self._case(process_id).process.status
+        if (status := self._status(process_id)) is ProcessStatus.CLEARING:
+            self._clearing.clear(process_id)
+            return self._status(process_id)
+        return status
 
     def _is_due(self, process: OptimizingProcess) -> bool:
         if process.status is ProcessStatus.RUNNING and not process.commits:
@@ -104,14 +121,11 @@ class CommittingService:
     def _advance(self, case: Case) -> None:
         """Go on until the process has ended or is unknown. Raises what keeps it from that, and why it failed."""
         process_id = case.process.process_id
-        if case.process.status is ProcessStatus.CLEARING:
-            self._clear(case)
-            return
         if case.process.status is ProcessStatus.RUNNING:
             self._end_work(case)
             return
         action = self._action(case)
-        table = with_roles(self._load(case), action.roles | {Role.COMMIT}, case.process.type)
+        table = with_roles(open_planned(self._tables, case), action.roles | {Role.COMMIT}, case.process.type)
         prepare = action.preparing()
         if self._reconciled(case, table):
             return
@@ -125,8 +139,6 @@ class CommittingService:
         case = self._case(process_id)
         ours = error if isinstance(error, AmoroError) else WorkFailed(briefly(f"{type(error).__name__}: {error}"))
         is_open = any(attempt.is_open for attempt in case.attempts)
-        if case.process.status is ProcessStatus.CLEARING:
-            return self._clearing_ended_by(case, ours)
         if isinstance(ours, _GONE if is_open else _ENDS):
             self._fail(case, ours)
             return True
@@ -140,16 +152,8 @@ class CommittingService:
             self._changed()
         return False
 
-    def _clearing_ended_by(self, case: Case, error: AmoroError) -> bool:
-        delayed = process_machine.CommitDelayed(error.code, without_secrets(error.message), True)
-        process = self._store.write(lambda db: self._moved(db, case.process.process_id, delayed))
-        if not isinstance(error, _GONE) and not process_machine.is_refused_for_good(process):
-            return False
-        self._cleared(case, error)
-        return True
-
     def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
-        return processes.save(db, process_machine.advance(processes.get(db, process_id), event, self._clock()))
+        return move(db, process_id, event, self._clock())
 
     # What is known of earlier attempts
 
@@ -183,7 +187,8 @@ class CommittingService:
             table.send(attempt.payload)
         except (CommitConflict, CommitUnknown, WorkFailed) as error:
             log.warning("commit.unclear", process=case.process.process_id, attempt=attempt.number, why=error.message)
-            return self._committable(case).trace(attempt.evidence)
+            table = with_roles(open_planned(self._tables, case), (Role.COMMIT,), case.process.type)
+            return table.trace(attempt.evidence)
         return Trace.LANDED
 
     # A new attempt
@@ -196,7 +201,7 @@ class CommittingService:
             # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
             self._store.write(lambda db: self._intend(db, attempt))
         except IllegalState:
-            self._clean(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
+            self._clearing.remove(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
             raise
         failpoint("commit.after_intent")
         ended = self._sent(case, table, attempt)
@@ -215,7 +220,7 @@ class CommittingService:
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
             )
             failpoint("commit.after_loss")
-            self._clean(case, attempt.metadata_files)
+            self._clearing.remove(case, attempt.metadata_files)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
             return False
         except CommitUnknown as error:
@@ -226,7 +231,7 @@ class CommittingService:
                 lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
             )
             failpoint("commit.after_loss")
-            self._clean(case, attempt.metadata_files)
+            self._clearing.remove(case, attempt.metadata_files)
             raise
         failpoint("commit.after_send")
         self._succeed(case, attempt)
@@ -244,8 +249,6 @@ class CommittingService:
         receipt, paths = action.receipt(case), action.removals(case)
         self._store.write(lambda db: self._work_done(db, case, receipt, paths))
         self._changed()
-        if paths:
-            self._clear(self._case(case.process.process_id))
 
     def _work_done(self, db: Connection, case: Case, receipt: Receipt | None, paths: Sequence[str]) -> None:
         now, process = self._clock(), processes.get(db, case.process.process_id)
@@ -254,11 +257,11 @@ class CommittingService:
             self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
             return
         self._moved(db, process.process_id, process_machine.Cleared(receipt))
-        done(db, process, f"{process.type} has ended", now)
+        done(db, process, done_words(process, None), now)
 
     def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
         receipt, action = attempt.receipt, self._action(case)
-        partial = _is_partial(case, attempt)
+        partial = is_partial(case, attempt)
         keys, paths = action.optimized(case, attempt.groups), action.removals(case)
 
         def finish(db: Connection) -> None:
@@ -272,7 +275,7 @@ class CommittingService:
                 return
             event = process_machine.CommittedPartly(receipt) if partial else process_machine.Committed(receipt)
             self._moved(db, process.process_id, event)
-            done(db, process, _words(process, attempt), now, attempt.snapshot_id)
+            done(db, process, done_words(process, attempt), now, attempt.snapshot_id)
 
         self._store.write(finish)
         failpoint("commit.after_done")
@@ -287,46 +290,7 @@ class CommittingService:
         self._changed()
         if partial:
             dropped = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
-            self._clean(case, action.outputs(case, dropped))
-        if paths:
-            self._clear(self._case(attempt.process_id))
-
-    # Clearing
-
-    def _clear(self, case: Case) -> None:
-        """Remove what was written down, batch after batch, and end the process; a file that a snapshot names stays."""
-        process_id = case.process.process_id
-        while paths := self._store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
-            failpoint("clear.before_delete")
-            removed = frozenset(self._committable(case).delete_unreferenced(paths))
-            failpoint("clear.after_delete")
-            kept = [path for path in paths if path not in removed]
-            self._store.write(partial_of(_settled, process_id=process_id, removed=removed, kept=kept))
-            log.info("files.removed", process=process_id, files=len(removed), kept=len(kept))
-        self._cleared(case)
-
-    def _cleared(self, case: Case, given_up: AmoroError | None = None) -> None:
-        """End a process that clears. `given_up`: why the rest of its files stays."""
-        landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
-
-        def finish(db: Connection) -> None:
-            process = processes.get(db, case.process.process_id)
-            left = processes.list_clearing(db, process.process_id, limit=1_000_000)
-            kept = processes.count_kept(db, process.process_id) + len(left)
-            event: process_machine.ProcessEvent = process_machine.Cleared()
-            if kept:
-                why = given_up.message if given_up else "they are named by the table, or could not be removed"
-                message = f"{kept} files were kept: {why}"
-                event = process_machine.ClearedPartly(given_up.code if given_up else "", message)
-            elif landed is not None and _is_partial(case, landed):
-                event = process_machine.ClearedPartly("", "")
-            self._moved(db, process.process_id, event)
-            reason = f"{process.type} has ended" if landed is None else _words(process, landed)
-            done(db, process, reason, self._clock(), None if landed is None else landed.snapshot_id)
-
-        self._store.write(finish)
-        failpoint("clear.after_done")
-        self._changed()
+            self._clearing.remove(case, action.outputs(case, dropped))
 
     def _unclear(self, case: Case, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
@@ -350,7 +314,7 @@ class CommittingService:
 
         self._store.write(keep)
         failpoint("commit.after_loss")
-        self._clean(case, attempt.metadata_files)
+        self._clearing.remove(case, attempt.metadata_files)
 
     def _fail(self, case: Case, error: AmoroError) -> None:
         def finish(db: Connection) -> None:
@@ -365,65 +329,15 @@ class CommittingService:
         failpoint("commit.after_failure")
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
         self._changed()
-        self.clean_up(case.process.process_id)
-
-    # Clean-up
-
-    def clean_up(self, process_id: str) -> tuple[str, ...]:
-        """Remove what a process that ended without commit has written, after a reference check.
-
-        Nothing is removed while any attempt to commit is unknown. Returns what was removed.
-        """
-        case = self._case(process_id)
-        if case.process.is_active or any(attempt.is_open for attempt in case.attempts):
-            return ()
-        if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
-            return ()
-        every = frozenset(result.number for result in case.results)
-        removed = self._clean(case, self._action(case).outputs(case, every))
-        if removed is not None:
-            self._store.write(partial_of(_cleaned, process_id=process_id))
-        return removed or ()
-
-    def _clean(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
-        """Remove what no snapshot names; what was removed, or None where the table could not be asked."""
-        identifier = case.runtime.identifier
-        attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
-        needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
-        wanted = tuple(path for path in paths if path not in needed)
-        if not wanted:
-            return ()
-        try:
-            # Nothing where another table has the name by now: its references say nothing about the planned one's files.
-            removed = self._committable(case).delete_unreferenced(wanted)
-        except _GONE as error:
-            # What stays is an orphan: harmless, and removed by orphan cleaning.
-            log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
-            return ()
-        except AmoroError as error:
-            log.warning("files.left_over", table=str(identifier), files=len(wanted), why=error.message)
-            return None
-        log.info("files.removed", table=str(identifier), files=len(removed), kept=len(wanted) - len(removed))
-        return removed
+        self._clearing.clean_up(case.process.process_id)
 
     # Reading
 
-    def _load(self, case: Case) -> OpenTable:
-        """The planned table as it is now. Raises TableNotFound, CommitConflict when its name is another table's."""
-        identifier = case.runtime.identifier
-        table = self._tables.open(identifier)
-        if table.facts.uuid != case.process.table_uuid:
-            raise CommitConflict(
-                f"{identifier} is another table: UUID {table.facts.uuid}, planned on {case.process.table_uuid}",
-                hint="It was dropped and created again, or renamed; what has the name now is optimized on its own.",
-            )
-        return table
-
-    def _committable(self, case: Case) -> Committable:
-        return with_roles(self._load(case), (Role.COMMIT,), case.process.type)
-
     def _action(self, case: Case) -> Action:
         return self._find_action(case.process.type)
+
+    def _status(self, process_id: str) -> str:
+        return self._store.read(lambda db: processes.get(db, process_id)).status
 
     def _case(self, process_id: str) -> Case:
         return self._store.read(lambda db: read_case(db, process_id))
@@ -436,24 +350,3 @@ def _failure(attempts: Iterable[CommitAttempt], error: AmoroError) -> process_ma
         unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
         return process_machine.TableGone(error.code, unknown)
     return process_machine.ProcessFailed(error.code, message)
-
-
-def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
-    return (*attempt.files, *attempt.metadata_files)
-
-
-def _is_partial(case: Case, attempt: CommitAttempt) -> bool:
-    return len(attempt.groups) < case.tasks
-
-
-def _words(process: OptimizingProcess, attempt: CommitAttempt) -> str:
-    return f"{process.type} committed {attempt.words}"
-
-
-def _settled(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:
-    processes.settle_clearing(db, process_id, removed, kept=False)
-    processes.settle_clearing(db, process_id, kept, kept=True)
-
-
-def _cleaned(db: Connection, process_id: str) -> None:
-    processes.save(db, replace(processes.get(db, process_id), left_over=False))

@@ -2,6 +2,9 @@
 
 from datetime import datetime
 
+from amoro_core.errors import CommitConflict
+from amoro_core.formats.port import OpenTable
+from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case, Change, TaskResult
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, TaskStatus
 from amoro_core.model.work import Work
@@ -23,6 +26,18 @@ def read_case(db: Connection, process_id: str) -> Case:
             results.append(TaskResult(task.task_id.number, task.kind, given, stored[1]))
     attempts = tuple(commits.list_for_process(db, process_id))
     return Case(process, tables.get(db, process.table_id), tuple(results), attempts, len(listed), tuple(open_work))
+
+
+def open_planned(tables_of: Tables, case: Case) -> OpenTable:
+    """The planned table as it is now. Raises TableNotFound, CommitConflict when its name is another table's."""
+    identifier = case.runtime.identifier
+    table = tables_of.open(identifier)
+    if table.facts.uuid != case.process.table_uuid:
+        raise CommitConflict(
+            f"{identifier} is another table: UUID {table.facts.uuid}, planned on {case.process.table_uuid}",
+            hint="It was dropped and created again, or renamed; what has the name now is optimized on its own.",
+        )
+    return table
 
 
 def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:

@@ -3,12 +3,28 @@
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.model.processes import OptimizingProcess
+from amoro_core.model.actions import Case
+from amoro_core.model.processes import CommitAttempt, OptimizingProcess
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import actions, processes, tables
 from amoro_core.store.database import Connection
+
+
+def move(db: Connection, process_id: str, event: process_machine.ProcessEvent, now: datetime) -> OptimizingProcess:
+    """The process after the event, stored. Raises IllegalState for an edge that its machine lacks."""
+    return processes.save(db, process_machine.advance(processes.get(db, process_id), event, now))
+
+
+def is_partial(case: Case, attempt: CommitAttempt) -> bool:
+    """Whether the attempt commits the results of a part of the tasks alone."""
+    return len(attempt.groups) < case.tasks
+
+
+def done_words(process: OptimizingProcess, landed: CommitAttempt | None) -> str:
+    """What a process has done, with the attempt that landed."""
+    return f"{process.type} has ended" if landed is None else f"{process.type} committed {landed.words}"
 
 
 def end(

@@ -23,6 +23,7 @@ from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
@@ -59,7 +60,8 @@ class System:
         )
         self.optimizing = OptimizingService(self.store, tables_of, now, signals)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
-        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing)
+        clearing = ClearingService(self.store, tables_of, Actions().of, now, nothing)
+        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, clearing)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)
         ).optimizer.optimizer_id
@@ -137,7 +139,7 @@ class System:
         return {task.task_id.number: read(task.task_id) for task in listed}
 
     def _clean_up(self, process_id: str) -> None:
-        self.committing.clean_up(process_id)
+        self.clearing.clean_up(process_id)
 
     def _find(self, name: str) -> CatalogConfig:
         assert name == self._catalog.name

@@ -173,7 +173,7 @@ def test_refuted_commit_in_format_1_finds_its_files_when_main_is_set_back_to_its
     assert outcomes(system, process_id) == [CommitOutcome.REFUTED]
     (attempt,) = system.attempts(process_id)
     assert missing((*attempt.files, *attempt.metadata_files)) == []
-    assert system.committing.clean_up(process_id) == ()
+    assert system.clearing.clean_up(process_id) == ()
     writer.rollback(world.table, attempt.evidence.parent_snapshot_id)
     assert proxy.release() == 1
     assert proxy.applied == [200]
@@ -302,7 +302,7 @@ def test_nothing_is_planned_or_cleaned_while_a_commit_is_unknown(world: World, s
     assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
     with pytest.raises(TableBusy, match="commit_unknown"):
         system.plan(OptimizingType.FULL)
-    assert system.committing.clean_up(process_id) == ()
+    assert system.clearing.clean_up(process_id) == ()
     world.require_consistent(system, process_id)
     assert system.commit(process_id) is ProcessStatus.SUCCESS
 

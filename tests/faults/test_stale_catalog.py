@@ -73,7 +73,7 @@ def test_commit_that_landed_stays_unknown_until_the_catalog_shows_it(
     for _ in range(3):
         assert system.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
         assert outcomes(system, process_id) == UNKNOWN
-        assert system.committing.clean_up(process_id) == ()
+        assert system.clearing.clean_up(process_id) == ()
         world.require_consistent(system, process_id)
     with system.restarted() as other:
         assert other.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN

@@ -266,7 +266,7 @@ class Optimizing(Writers):
             return
         self.counts[f"ended {require_ended(world, self.lake, process_id)}"] += 1
         for left_over in world.heard.left_over:
-            world.committing.clean_up(left_over)
+            world.clearing.clean_up(left_over)
         if process_id not in self.disturbed:
             require_tidy(world, self.lake, process_id)
         self.active[which] = None

@@ -290,7 +290,7 @@ def test_c2_an_error_within_the_catalogs_client_after_the_commit_is_no_failure(
         patch.setattr(kind, "commit_table", late)
         with suppress(type(error)):
             assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
-    assert world.committing.clean_up(process_id) == ()
+    assert world.clearing.clean_up(process_id) == ()
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert require_ended(world, lake, process_id) is ProcessStatus.SUCCESS
     lake.require()

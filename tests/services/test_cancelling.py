@@ -37,7 +37,7 @@ def test_a_running_process_is_closed_its_tasks_are_cancelled_and_its_outputs_rem
     assert not world.complete(optimizer, running.attempt, world.execute(running))
     output = world.output(done.attempt)
     assert output is not None
-    assert world.committing.clean_up(process) == tuple(file.path for file in output.data_files)
+    assert world.clearing.clean_up(process) == tuple(file.path for file in output.data_files)
     runtime = world.table()
     assert runtime.status is OptimizingStatus.IDLE
     assert runtime.status_reason == f"minor was ended: {how_far}"

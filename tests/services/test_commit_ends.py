@@ -218,7 +218,7 @@ def test_a_commit_stays_unknown_and_keeps_its_files_as_long_as_nobody_answers(
     for _ in range(3):
         assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
         assert outcomes(world, process) == [UNKNOWN]
-        assert world.committing.clean_up(process) == ()
+        assert world.clearing.clean_up(process) == ()
     (attempt,) = attempts(world, process)
     assert all(present((*attempt.files, *attempt.metadata_files)))
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
@@ -278,7 +278,7 @@ def test_an_unknown_commit_on_a_table_that_is_gone_fails_with_the_reason_and_not
     assert ended.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
     # The same table may be there under another name, or come back with the commit in it.
     world.catalog.register_table("db.t", location)
-    assert world.committing.clean_up(process) == ()
+    assert world.clearing.clean_up(process) == ()
     assert all(present((*attempt.files, *attempt.metadata_files)))
 
 
@@ -292,5 +292,5 @@ def test_what_a_commit_added_is_never_cleaned_even_where_the_table_was_made_anew
     world.catalog.create_table("db.t", SCHEMA, location=location)
 
     # Nothing of the table that now has the name refers to them; the dropped one can still be registered again.
-    assert world.committing.clean_up(process) == ()
+    assert world.clearing.clean_up(process) == ()
     assert all(present(attempt.files))

@@ -64,7 +64,7 @@ def test_a_commit_changes_files_and_no_rows(world: World, process: str) -> None:
 def test_committing_again_does_nothing(world: World, process: str) -> None:
     world.committing.commit(process)
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
-    assert world.committing.clean_up(process) == ()
+    assert world.clearing.clean_up(process) == ()
     assert snapshots_of(world, process) == 1
 
 
@@ -199,7 +199,7 @@ def test_an_answer_that_was_lost_after_the_commit_landed_is_reconciled(
     before = rows(world)
     assert world.committing.commit(process) is ProcessStatus.COMMIT_UNKNOWN
     assert world.table().status is OptimizingStatus.COMMITTING
-    assert world.committing.clean_up(process) == ()
+    assert world.clearing.clean_up(process) == ()
     assert world.committing.commit(process) is ProcessStatus.SUCCESS
     assert (snapshots_of(world, process), outcomes(world, process)) == (1, [CommitOutcome.DONE])
     oracle.assert_same_rows(before, rows(world))

@@ -329,7 +329,7 @@ def test_a_failed_process_leaves_no_output_behind(world: World) -> None:
     assert world.status(process) is ProcessStatus.FAILED
     (path,) = [Path(file.path.removeprefix("file://")) for file in output.data_files]
     assert path.exists()
-    assert world.committing.clean_up(process) == tuple(file.path for file in output.data_files)
+    assert world.clearing.clean_up(process) == tuple(file.path for file in output.data_files)
     assert not path.exists()
 
 

@@ -156,7 +156,7 @@ def test_a_commit_that_waits_can_be_cancelled_and_leaves_nothing_behind(world: W
     )
     assert world.table().status is OptimizingStatus.IDLE
     assert world.heard.left_over == [process]
-    world.committing.clean_up(process)
+    world.clearing.clean_up(process)
     assert (metadata_files(world), data_files(world, process)) == (before, [])
     assert world.committing.commit(process) is ProcessStatus.CLOSED
 

@@ -116,7 +116,7 @@ def test_an_unknown_commit_on_a_table_made_anew_ends_and_none_of_its_files_is_re
     assert end.failure_code == CommitConflict.code
     assert end.failure.startswith(planned_on(world, process, table))
     assert end.failure.endswith("; whether a commit to it was applied is not known, and none of its files is removed")
-    assert world.committing.clean_up(process) == ()
+    assert world.clearing.clean_up(process) == ()
     assert files_below(table) == there
     assert {path.removeprefix("file://") for path in (*attempt.files, *attempt.metadata_files)} <= there
     assert world.table().status is OptimizingStatus.IDLE

@@ -91,6 +91,7 @@ class World:
         )  # fmt: skip
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
+        self.clearing = made.clearing
 
     def close(self) -> None:
         self.store.close()

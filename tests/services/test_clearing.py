@@ -1,0 +1,227 @@
+"""A process that commits nothing, and what it removes after its work: written down first, resumed after a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.errors import AccessDenied, CatalogUnavailable, IllegalState, TableBusy
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.formats.port import AnyTable, Role
+from amoro_core.model.actions import Case
+from amoro_core.model.lanes import STORAGE
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.services import clearing
+from amoro_core.store import actions, processes
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+DELETE = IcebergTable.delete_unreferenced
+
+
+class Sweeping:
+    """Removes files that somebody listed."""
+
+    name = "sweep"
+    names = ("sweep",)
+    lane = STORAGE
+    roles = frozenset({Role.COMMIT})
+
+    def __init__(self) -> None:
+        self.listed: list[str] = []
+
+    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+        return Judgement(bool(self.listed), f"{len(self.listed)} files")
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Judgement, Plan | None]:
+        verdict = Judgement(bool(self.listed), f"{len(self.listed)} files")
+        detail = json.dumps(self.listed)
+        made = Plan("sweep", verdict.reason, 0, 0, (), detail, commits=False) if self.listed else None
+        return verdict, made
+
+    def preparing(self) -> Prepare:
+        raise AssertionError("it commits nothing")
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        return frozenset()
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        return ()
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        return ()
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        return tuple(json.loads(case.process.detail))
+
+    def receipt(self, case: Case) -> Receipt:
+        return Receipt.nothing(0)
+
+
+class Place:
+    """A table with files that nothing names, and the services."""
+
+    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+        self.sweeping = Sweeping()
+        self.world = World(home, catalog, (self.sweeping,))
+        self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+        writer.append(self.table, [row(1, "a"), row(2, "a")])
+        self.data = Path(self.table.location().removeprefix("file://")) / "data"
+
+    def stray(self, number: int) -> list[str]:
+        """So many more files that are to be removed."""
+        made = [self.data / f"stray-{len(self.sweeping.listed) + one}.parquet" for one in range(number)]
+        for path in made:
+            path.write_bytes(b"x")
+        self.sweeping.listed += [path.as_uri() for path in made]
+        return [path.as_uri() for path in made]
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.data.rglob("stray-*"))
+
+    def begin(self) -> str:
+        return self.world.maintaining.begin(self.world.table().table_id, "sweep", trigger="request").process_id
+
+    def of(self, process_id: str) -> OptimizingProcess:
+        return self.world.optimizing.find_process(process_id).process
+
+    def written(self, process_id: str) -> list[str]:
+        return self.world.store.read(lambda db: processes.list_clearing(db, process_id, 100))
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Place(home, catalog)
+
+
+def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
+    place.stray(3)
+    process_id = place.begin()
+    assert (place.of(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert place.left() == []
+    assert place.of(process_id).receipt == Receipt.nothing(0)
+    assert len(place.table.refresh().metadata.snapshots) == 1
+    record = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "sweep"))
+    assert (record.last_at, record.reason) == (place.world.now, "sweep has ended")
+
+
+def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
+    place.stray(2)
+    live = [file.path for file in oracle.live_files(place.table)]
+    place.sweeping.listed += live
+    process_id = place.begin()
+    assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    assert place.left() == []
+    assert all(Path(path.removeprefix("file://")).exists() for path in live)
+    kept = f"{len(live)} files stay: the table names them, or they could not be removed"
+    assert place.of(process_id).failure == kept
+
+
+@pytest.mark.parametrize("point", ["clear.before_delete", "clear.after_delete", "clear.after_done"])
+def test_killed_anywhere_it_goes_on_with_what_was_written_down(
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    monkeypatch.setattr(clearing, "CLEARED_AT_ONCE", 2)
+    listed = place.stray(5)
+    process_id = place.begin()
+    monkeypatch.setattr("amoro_core.services.clearing.failpoint", die)
+    with pytest.raises(Killed):
+        place.world.committing.commit(process_id)
+    monkeypatch.setattr("amoro_core.services.clearing.failpoint", lambda reached: None)
+    if point != "clear.after_done":
+        assert place.of(process_id).status is ProcessStatus.CLEARING
+        assert place.written(process_id) == listed  # all of them before the first goes
+        place.sweeping.listed.clear()
+    place.world.restart()
+    assert place.world.heard.commits == ([] if point == "clear.after_done" else [process_id])
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert (place.left(), place.written(process_id)) == ([], [])
+
+
+def test_killed_before_anything_was_written_down_it_is_worked_out_again(place: Place) -> None:
+    place.stray(2)
+    process_id = place.begin()
+    place.world.restart()
+    assert set(place.world.heard.commits) == {process_id}
+    assert place.world.optimizing.list_committing() == [(process_id, "cat")]
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert place.left() == []
+
+
+def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_cannot_be_cancelled(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.stray(1)
+    process_id = place.begin()
+
+    def fail(self: IcebergTable, paths: object) -> tuple[str, ...]:
+        raise CatalogUnavailable("no answer")
+
+    monkeypatch.setattr(IcebergTable, "delete_unreferenced", fail)
+    with pytest.raises(CatalogUnavailable):
+        place.world.committing.commit(process_id)
+    waiting = place.of(process_id)
+    assert (waiting.status, waiting.waiting.split(",")[0]) == (
+        ProcessStatus.CLEARING,
+        "waiting to remove files: no answer",
+    )
+    assert place.world.optimizing.list_committing() == []  # not before its time
+    with pytest.raises(TableBusy, match="sweep, clearing"):
+        place.begin()
+    with pytest.raises(TableBusy, match="the lanes storage and metadata exclude each other"):
+        place.world.maintaining.begin(place.world.table().table_id, "auto-create-tags", trigger="request")
+    with pytest.raises(IllegalState, match="its work is done, and files that it leaves are being removed"):
+        place.world.optimizing.cancel(process_id, "by hand")
+    monkeypatch.undo()
+    place.world.later(6)
+    assert place.world.optimizing.list_committing() == [(process_id, "cat")]
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+
+
+def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.stray(3)
+    process_id = place.begin()
+
+    def refuse(self: IcebergTable, paths: object) -> tuple[str, ...]:
+        raise AccessDenied("no right to delete")
+
+    monkeypatch.setattr(IcebergTable, "delete_unreferenced", refuse)
+    for _ in range(2):
+        with pytest.raises(AccessDenied):
+            place.world.committing.commit(process_id)
+    assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    assert place.of(process_id).failure == "3 files stay: no right to delete"
+    assert len(place.left()) == 3
+
+
+def test_a_table_that_is_gone_or_another_ends_it(place: Place) -> None:
+    place.stray(1)
+    process_id = place.begin()
+    place.world.catalog.drop_table("db.t")
+    assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
+    assert place.of(process_id).failure.startswith("1 files stay: ")
+    assert len(place.left()) == 1
+
+
+def test_it_is_triggered_beside_other_actions(place: Place) -> None:
+    place.stray(1)
+    place.world.tables.refresh(place.world.table().table_id)
+    assert place.world.maintaining.list_due() == [(place.world.table().table_id, "sweep", "cat")]
