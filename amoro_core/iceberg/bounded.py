@@ -58,7 +58,11 @@ class BoundedDecoder(BinaryDecoder):
         self._at += n
 
     def read_int(self) -> int:
-        value, self._at = _number(self._data, self._at)
+        data, at = self._data, self._at
+        if at < len(data) and (byte := data[at]) < _MORE:  # nearly all are small
+            self._at = at + 1
+            return (byte >> 1) ^ -(byte & 1)
+        value, self._at = _number(data, at)
         return value
 
     def skip_int(self) -> None:
@@ -133,12 +137,18 @@ def _numbers(count: int) -> re.Pattern[bytes]:
 
 
 def _end_of_pairs(data: bytes, at: int, count: int) -> int:
+    last = len(data) - 1
     for _ in range(count):
+        if at < last and data[at] < _MORE and data[at + 1] < _MORE and not data[at + 1] & 1:  # nearly all are small
+            at += 2 + (data[at + 1] >> 1)
+            continue
         _, at = _number(data, at)
         size, at = _number(data, at)
-        if not at <= at + size <= len(data):
+        if size < 0:
             raise _too_many(size, at)
         at += size
+    if at > len(data):
+        raise _too_many(at - len(data), len(data))
     return at
 
 

@@ -13,6 +13,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifests import Manifest
 from amoro_core.live.files import LiveFiles
+from amoro_core.live.spelling import repeated
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 
@@ -21,6 +22,7 @@ Item = TypeVar("Item", bound=Hashable)
 MAIN = "main"
 #: Of a file's bytes or rows, so that the sum over many thousands of files stays a number of 64 bits.
 _MOST = 2**48
+_GREATEST_NUMBER = 2**63 - 1  # a long
 
 
 def refuse_contradictions(metadata: TableMetadata) -> None:
@@ -146,7 +148,7 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
     is_data = file.content == DataFileContent.DATA
     if is_data != (manifest.content == ManifestContent.DATA):
         return f"it is {'a data file among deletes' if is_data else 'a delete file among data files'}"
-    if number is not None and not 0 <= number <= manifest.sequence_number:
+    if number is not None and not 0 <= number <= min(manifest.sequence_number, _GREATEST_NUMBER):
         return f"its sequence number is {number}, that of the manifest {manifest.sequence_number}"
     if not 0 <= file.record_count < _MOST:
         return f"it has {file.record_count} rows"
@@ -160,10 +162,14 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
 def refuse_twice_live(scan: TableScan) -> None:
     """Raise TableRefused("metadata") for a file that is live more than once: its rows would count twice, for some."""
     live = LiveFiles.of(scan.files)
-    places = [(normalise(path), 0) for path in live.columns.paths.to_pylist()]
-    places += [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
-    if (twice := _twice(places)) is not None:
-        raise _refused(f"{twice[0]} is live more than once in snapshot {scan.snapshot_id}")
+    deletes = [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
+    both = live.ids_of(path for path, offset in deletes if not offset)
+    if (delete := _twice(deletes)) is not None:
+        twice: str | None = delete[0]
+    else:
+        twice = normalise(live.columns.paths[both[0]].as_py()) if len(both) else repeated(live.columns.paths)
+    if twice is not None:
+        raise _refused(f"{twice} is live more than once in snapshot {scan.snapshot_id}")
 
 
 def _refused(message: str) -> TableRefused:

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -23,6 +25,9 @@ from amoro_core.live.columns import Gathering
 from amoro_core.live.matching import match
 from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import is_local
+
+#: Paths whose directory does not tell where they lie: without one, or with a name that is a step or ends early.
+_ODD = r"^[^/]*$|/\.{0,2}$|\x00"
 
 
 def scan(
@@ -49,7 +54,7 @@ def scan(
         refuse_manifest(manifest, len(metadata.specs()[listed.partition_spec_id].fields))
         _collect(manifest, types[listed.partition_spec_id], data, deletes)
     columns = data.columns()
-    refuse_outside(columns.paths.to_pylist(), read_locations, way_out)
+    _refuse_columns_outside(columns.paths, read_locations, way_out)
     refuse_outside((file.path for file in deletes), read_locations, way_out)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     files, dangling = match(columns, deletes, unpartitioned)
@@ -76,6 +81,19 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
     places = (require_within(path, read_locations, "read", way_out) for path in paths)
     for directory in dict.fromkeys(place.rpartition("/")[0] for place in places if is_local(place)):
         require_real(directory or "/", read_locations, "read", way_out)
+
+
+def _refuse_columns_outside(paths: pa.ChunkedArray, read_locations: Sequence[str], way_out: str) -> None:
+    """As `refuse_outside`, mostly by the directories alone: there are few of them."""
+    directories = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
+    odd = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
+    try:
+        for directory in directories:
+            require_within(directory, read_locations, "read", way_out)
+        refuse_outside((*(f"{directory}file" for directory in directories), *odd), read_locations, way_out)
+    except TableRefused:
+        # The file that is refused is to be named, and one that is itself a location is not refused.
+        refuse_outside(paths.to_pylist(), read_locations, way_out)
 
 
 def _collect(

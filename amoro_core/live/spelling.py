@@ -1,5 +1,7 @@
 """Files found by the one spelling of their paths among many that are spelled somehow."""
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,9 +12,12 @@ from amoro_core.live.columns import Ids
 from amoro_core.model.paths import normalise
 
 _OTHER_SCHEMES = {"s3": ("s3a", "s3n"), "gs": ("gcs",)}
-_SCHEMES = "s3|s3a|s3n|gs|gcs|oss|abfs|abfss|wasb|wasbs|hdfs|viewfs"
+_SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
+_LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
+#: The usual ways to spell paths: of one way, two are one file only if they are one text.
+_WAYS = (_LOCAL, f"file:{_LOCAL}", f"file://{_LOCAL}", *(f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES))
 #: Paths that are spelled in one of the ways which `_spellings` knows; nearly all are, and few need be looked at.
-_USUAL = rf"^(?:(?:file:(?://)?)?(?:/(?:[^/.][^/]*|\.[^/]+))+|(?s:(?:{_SCHEMES})://.*[^/]))$"
+_USUAL = f"^(?:{'|'.join(_WAYS)})$"
 
 
 def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
@@ -26,6 +31,19 @@ def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
     more = [(file, at[name]) for file in others.tolist() if (name := normalise(paths[file].as_py())) in at]
     extra = np.array(more, np.int64).reshape(-1, 2)
     return np.concatenate((files, extra[:, 0])), np.concatenate((known[found[files]], extra[:, 1]))
+
+
+def repeated(paths: pa.ChunkedArray) -> str | None:
+    """A path, in its one spelling, that stands among the paths more than once."""
+    if len(pc.unique(paths)) == len(paths) and _is_spelled_one_way(paths):
+        return None
+    counts = Counter(map(normalise, paths.to_pylist()))
+    return next((path for path, count in counts.items() if count > 1), None)
+
+
+def _is_spelled_one_way(paths: pa.ChunkedArray) -> bool:
+    way = next((way for way in _WAYS if len(paths) and re.fullmatch(way, paths[0].as_py())), None)
+    return way is not None and bool(pc.all(pc.match_substring_regex(paths, f"^{way}$")).as_py())
 
 
 def _spellings(name: str) -> tuple[str, ...]:

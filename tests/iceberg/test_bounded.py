@@ -17,9 +17,12 @@ from pyiceberg.table import Table
 from amoro_core.errors import UnreadableFile
 from amoro_core.iceberg.bounded import BoundedDecoder
 from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.live.packing import PackedMap, read_bytes, read_number
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, make_catalog, make_table
+
+FIELDS = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
 
 
 @pytest.fixture
@@ -101,6 +104,64 @@ def test_any_bit_that_turned_is_an_error_or_a_value(table: Table) -> None:
         except UnreadableFile:
             continue
         assert len(read.entries) == 1
+        # What was left packed is there and ends.
+        file = read.entries[0].data_file
+        for field in FIELDS:
+            dict(getattr(file, field) or {})
+
+
+def test_metrics_that_were_left_packed_are_those_that_pyiceberg_reads(table: Table) -> None:
+    manifest = manifest_of(table)
+    theirs, ours = manifest.fetch_manifest_entry(table.io), read_manifest(table.io, manifest).entries
+    assert len(ours) == len(theirs) == 1
+    assert isinstance(ours[0].data_file.lower_bounds, PackedMap)
+    for field in (
+        "column_sizes",
+        "value_counts",
+        "null_value_counts",
+        "nan_value_counts",
+        "lower_bounds",
+        "upper_bounds",
+    ):
+        found, expected = (getattr(one[0].data_file, field) for one in (ours, theirs))
+        assert dict(found or {}) == dict(expected or {})
+    assert ours[0].data_file.lower_bounds
+
+
+@pytest.mark.parametrize("blocks", [(3,), (-3,), (1, -2), (200,), (-70, 2, 1)])
+def test_a_packed_map_is_what_pyiceberg_reads_of_its_blocks(blocks: tuple[int, ...]) -> None:
+    chance = random.Random(3)
+    for is_bytes in (False, True):
+        data, expected = b"", {}
+        for block in blocks:
+            pairs = b""
+            for _ in range(abs(block)):
+                key, value = chance.randrange(2**20), chance.choice((b"", b"x" * 63, b"y" * 64, b"z" * 300))
+                number = chance.choice((0, -1, 2**62))
+                pairs += _zigzag(key) + (_zigzag(len(value)) + value if is_bytes else _zigzag(number))
+                expected[key] = value if is_bytes else number
+            data += _zigzag(block) + (_zigzag(len(pairs)) if block < 0 else b"") + pairs
+        decoder = BoundedDecoder(data + b"\x00rest")
+
+        found = PackedMap(decoder.read_map(of_numbers=not is_bytes), read_bytes if is_bytes else read_number)
+
+        assert dict(found) == expected
+        assert decoder.read(4) == b"rest"
+        for cut in (*range(0, min(len(data), 300), 7), len(data)):
+            with pytest.raises(ValueError, match=r"announced|end"):
+                BoundedDecoder(data[:cut]).read_map(of_numbers=not is_bytes)
+
+
+@pytest.mark.parametrize("count", [2**40, 2**62, -(2**40)])
+def test_a_packed_map_of_more_pairs_than_bytes_is_an_error_at_once(count: int) -> None:
+    for of_numbers in (True, False):
+        with pytest.raises(ValueError, match=r"end|announced"):
+            BoundedDecoder(_zigzag(count) + b"\x02" * 40).read_map(of_numbers=of_numbers)
+
+
+def test_bytes_of_a_negative_length_in_a_packed_map_are_an_error() -> None:
+    with pytest.raises(ValueError, match="are announced"):
+        BoundedDecoder(b"\x02\x02\x01\x00\x00").read_map(of_numbers=False)
 
 
 def test_an_empty_block_does_not_end_a_file(table: Table) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile, DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -18,7 +19,7 @@ from pyiceberg.types import LongType, NestedField
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.iceberg.contradictions import refuse_contradictions
+from amoro_core.iceberg.contradictions import _flaw, refuse_contradictions
 from amoro_core.iceberg.features import refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.metadata import read_locations
 from amoro_core.iceberg.scan import scan
@@ -189,6 +190,15 @@ def test_an_entry_that_cannot_be_is_refused_with_its_manifest_and_file(
     said = refusal(table)
     assert said.startswith(f"the manifest {path} contradicts itself about {table.location()}/data/")
     assert said.endswith(f".parquet: {message}")
+
+
+def test_a_number_beyond_a_long_is_refused() -> None:
+    """Avro's numbers may have more bits than the specification's."""
+    file = DataFile.from_args(content=DataFileContent.DATA, record_count=1, file_size_in_bytes=1)
+    listed = ManifestFile.from_args(content=ManifestContent.DATA, sequence_number=2**64)
+    for number, is_refused in ((2**63 - 1, False), (2**63, True)):
+        entry = ManifestEntry.from_args(sequence_number=number, data_file=file)
+        assert (_flaw(entry, listed) is not None) is is_refused
 
 
 def test_a_data_file_among_deletes_is_refused(table: Table) -> None:

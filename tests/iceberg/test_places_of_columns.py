@@ -1,0 +1,94 @@
+"""Where data files lie is told by their directories, with the same outcome as path by path."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg.contradictions import refuse_twice_live
+from amoro_core.iceberg.scan import _refuse_columns_outside, refuse_outside
+from amoro_core.live.files import LiveFiles
+from amoro_core.live.matching import match
+from amoro_core.live.spelling import repeated
+from amoro_core.model.files import TableScan
+from amoro_core.model.paths import normalise
+from tests.unit.planning.builders import data, position_delete
+
+LOCATIONS = ("/w/t", "s3://bucket/t", "/w/other/file", "hdfs://h/t")
+PARTS = ("w", "t", "data", "file", "..", ".", "", "bucket", "other", "f.parquet", "a\0b", "t2")
+STARTS = (
+    "/",
+    "file:/",
+    "file:///",
+    "s3://bucket/",
+    "s3a://bucket/",
+    "hdfs://h/",
+    "",
+    "s3:/",
+    "file://w/",
+    "/w/t/",
+    "/w/t/data/",
+)
+
+
+def outcome(paths: list[str], *, by_columns: bool) -> str | None:
+    try:
+        if by_columns:
+            _refuse_columns_outside(pa.chunked_array([pa.array(paths, pa.string())]), LOCATIONS, "")
+        else:
+            refuse_outside(paths, LOCATIONS)
+    except TableRefused as refusal:
+        return refusal.message
+    return None
+
+
+def test_random_paths_are_refused_as_one_by_one() -> None:
+    chance, seen = random.Random(5), Counter[bool]()
+    for _ in range(4000):
+        paths = [
+            chance.choice(STARTS) + "/".join(chance.choices(PARTS, k=chance.randint(0, 4)))
+            for _ in range(chance.choice([1, 1, 2, 4]))
+        ]
+        expected = outcome(paths, by_columns=False)
+        assert outcome(paths, by_columns=True) == expected, paths
+        seen[expected is None] += 1
+    assert min(seen.values()) > 200
+
+
+def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t" / "data").symlink_to(tmp_path / "elsewhere")
+    paths = pa.chunked_array([[f"{tmp_path}/t/data/f.parquet"]])
+    with pytest.raises(TableRefused, match="links lead"):
+        _refuse_columns_outside(paths, (f"{tmp_path}/t",), "")
+
+
+def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
+    chance = random.Random(6)
+    starts = ("/t/", "file:/t/", "file:///t/", "s3://t/", "s3a://t/", "/./t/", "FILE:/t/", "//t/")
+    seen: Counter[bool] = Counter()
+    for _ in range(3000):
+        some = chance.choices(starts, k=chance.choice([1, 1, 2]))
+        paths = [chance.choice(some) + str(chance.randrange(30)) for _ in range(chance.randint(0, 8))]
+        counts = Counter(map(normalise, paths))
+        found = repeated(pa.chunked_array([pa.array(paths, pa.string())]))
+        assert (found is None) is (max(counts.values(), default=1) == 1), paths
+        assert found is None or counts[found] > 1
+        seen[found is None] += 1
+    assert min(seen.values()) > 200
+
+
+def test_a_data_file_that_is_a_delete_file_too_is_live_twice() -> None:
+    one, other = data("one", 1), data("other", 1)
+    both = replace(position_delete("p", other), path=f"file:{one.path}")
+    live, dangling = match([one, other], [both], frozenset())
+    assert isinstance(live, LiveFiles)
+    with pytest.raises(TableRefused, match=r"/t/data/one\.parquet is live more than once in snapshot 1"):
+        refuse_twice_live(TableScan(1, 2, live, dangling))
