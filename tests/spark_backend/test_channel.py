@@ -149,10 +149,10 @@ def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
     def broken(*anything: object) -> None:
         raise ValueError("no bucket at https://me:kanarienvogel@host/ with password=kanarienvogel")
 
-    monkeypatch.setattr(worker, "_rewrite", broken)
+    monkeypatch.setattr(worker, "_executed", broken)
     attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
     driver = (HOST, wire.channel.port)
-    assignment = worker.Assignment(attempt, b"", {}, 1, driver, wire.channel.key, wire.name)
+    assignment = worker.Assignment(attempt, "rewrite", b"", {}, 1, driver, wire.channel.key, wire.name)
     result = pb.TaskResult.FromString(worker.run_assignment(assignment, 1, lambda: False))
     said, logged = result.failure.message, capsys.readouterr().err
     assert said.startswith("ValueError: no bucket at https://")
