@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from amoro_core.actions.known import Actions
 from amoro_core.containers.external import ExternalContainer
 from amoro_core.formats.tables import Formats
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
@@ -23,6 +24,7 @@ from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.wiring import Around, Parts, Services
 from tests.simulation.lake_format import LakeFormat
+from tests.simulation.sweeping import Sweeping
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)
@@ -103,11 +105,19 @@ class Coordinator:
             local_address=str,
         )
         external = {EXTERNAL: ExternalContainer(path.parent)}
-        parts = Parts(Formats([lake]), external, POLICIES, lambda: [CATALOG], clock=clock, monotonic=monotonic)
+        parts = Parts(
+            Formats([lake]),
+            external,
+            POLICIES,
+            lambda: [CATALOG],
+            Actions((Sweeping(lake.lake),)),
+            clock=clock,
+            monotonic=monotonic,
+        )
         made = Services(store, path.parent, SETTINGS, {}, around, parts)
         self.tables, self.planning, self.optimizing = made.tables, made.planning, made.optimizing
         self.optimizers, self.committing, self.blockers = made.optimizers, made.committing, made.blockers
-        self.catalogs, self.groups = made.catalogs, made.groups
+        self.catalogs, self.groups, self.maintaining = made.catalogs, made.groups, made.maintaining
         self.loops = CoordinatorLoops(
             made,
             Limits(ACK, CLOSE, timedelta(minutes=3), explore_threads=2, explore_queue=100),

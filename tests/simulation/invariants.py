@@ -20,16 +20,18 @@ _STEPS = {
     "canceled": (),
 }
 _PROCESS_STEPS = {
-    "running": ("committing", "failed", "closed"),
-    "committing": ("commit_unknown", "success", "partial", "failed", "closed"),
-    "commit_unknown": ("committing", "success", "partial", "failed"),
+    "running": ("committing", "clearing", "success", "failed", "closed"),
+    "committing": ("commit_unknown", "clearing", "success", "partial", "failed", "closed"),
+    "commit_unknown": ("committing", "clearing", "success", "partial", "failed"),
+    "clearing": ("success", "partial"),
     "success": (),
     "partial": (),
     "failed": (),
     "closed": (),
 }
 _OPEN = ("planned", "scheduled", "acked")
-_ACTIVE = ("running", "committing", "commit_unknown")
+_ACTIVE = ("running", "committing", "commit_unknown", "clearing")
+_EXCLUDING = {"metadata", "storage"}
 _TABLE_WITH = {"running": ("minor_optimizing", "major_optimizing", "full_optimizing"), "committing": ("committing",)}
 _TABLE_WITH["commit_unknown"] = _TABLE_WITH["committing"]
 
@@ -66,6 +68,8 @@ class Watch:
     lake: Lake
     tasks: dict[tuple[str, int], TaskRow] = field(default_factory=dict)
     processes: dict[str, tuple[int, str]] = field(default_factory=dict)
+    lanes: dict[str, str] = field(default_factory=dict)  # of processes
+    details: dict[str, str] = field(default_factory=dict)  # what their actions keep of the plans
     #: Results that counted: the attempt of each task, and what it brought.
     counted: dict[tuple[str, int], tuple[int, object]] = field(default_factory=dict)
     #: Attempts of each task that ever reported a failure.
@@ -84,10 +88,10 @@ class Watch:
                 "output_attempt FROM task_runtime JOIN task_payload USING (process_id, task_number)"
             )
         }
-        processes = {
-            row[0]: (row[1], row[2])
-            for row in self._db.execute("SELECT process_id, table_id, status FROM table_process")
-        }
+        stored = self._db.execute("SELECT process_id, table_id, status, lane, detail FROM table_process").fetchall()
+        processes = {row[0]: (row[1], row[2]) for row in stored}
+        self.lanes |= {row[0]: row[3] for row in stored}
+        self.details |= {row[0]: row[4] for row in stored}
         tables = dict(self._db.execute("SELECT table_id, status FROM table_runtime").fetchall())
         optimizers = {row[0] for row in self._db.execute("SELECT optimizer_id FROM optimizer")}
         self._db.execute("ROLLBACK")
@@ -161,6 +165,15 @@ class Watch:
         for process_id, (table_id, status) in now.items():
             before = self.processes.get(process_id, (table_id, "running"))[1]
             assert status in _OF_A_PROCESS[before], f"process {process_id} was {before} and is {status}"
+            if process_id not in self.processes and self.processes:
+                unknown = [
+                    other
+                    for other, (on, was) in self.processes.items()
+                    if on == table_id and was == "commit_unknown" and now.get(other) == (on, was)
+                ]
+                assert not unknown, f"process {process_id} began beside {unknown}, of whose commit nobody knows"
+            if self.lanes[process_id] != "files":
+                continue
             landed, shown = process_id in self.lake.landed, self.lake.shows(process_id)
             assert not (shown and status in ("failed", "closed")), f"process {process_id} is {status} and landed"
             assert landed or status not in ("success", "partial"), f"process {process_id} is {status} and never landed"
@@ -170,8 +183,12 @@ class Watch:
                 assert tables[table_id] in _TABLE_WITH[status], f"table {table_id} is {tables[table_id]} with {status}"
         for process_id, (_, status) in self.processes.items():
             assert process_id in now or status not in _ACTIVE, f"process {process_id} was {status} and is gone"
-        active = Counter(table_id for table_id, status in now.values() if status in _ACTIVE)
-        assert all(count == 1 for count in active.values()), f"more than one process on a table: {active}"
+        lanes = Counter((on, self.lanes[key]) for key, (on, status) in now.items() if status in _ACTIVE)
+        assert all(count == 1 for count in lanes.values()), f"more than one process in a lane of a table: {lanes}"
+        for table_id in tables:
+            held = {lane for on, lane in lanes if on == table_id}
+            assert not held >= _EXCLUDING, f"table {table_id} has processes in {held}"
+        active = {table_id for table_id, lane in lanes if lane == "files"}
         for table_id, status in tables.items():
             if status not in ("idle", "pending", "planning", "refused"):
-                assert active[table_id], f"table {table_id} is {status} without a process"
+                assert table_id in active, f"table {table_id} is {status} without a process"

@@ -127,6 +127,20 @@ class Lake:
         if fate < 0.24:
             raise CommitUnknown("the connection was reset before the answer")
 
+    def stray(self, table: LakeTable) -> str:
+        """A file that nobody names any more, or never did."""
+        path = f"{table.location}/data/stray-{self._next()}.parquet"
+        self.files[path] = frozenset()
+        return path
+
+    def strays_of(self, location: str) -> list[str]:
+        return sorted(path for path in self.files if path.startswith(f"{location}/data/stray-"))
+
+    def live_paths(self, identifier: TableIdentifier) -> list[str]:
+        table = self.tables.get(identifier)
+        head = None if table is None else table.head
+        return [] if head is None else [file.path for file in self.manifest(head).data]
+
     def shows(self, process_id: str) -> bool:
         """Whether the process landed and its table still says so: the history may be expired, the table gone."""
         table, snapshot_id = self.landed.get(process_id, (None, 0))

@@ -27,7 +27,7 @@ class LakeFormat:
     name = ICEBERG
 
     def __init__(self, lake: Lake, at: At) -> None:
-        self._lake = lake
+        self.lake = self._lake = lake
         self._at = at
 
     def check(self, catalog: CatalogConfig) -> None:

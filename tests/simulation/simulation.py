@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import random
 import secrets
@@ -20,7 +21,7 @@ import pytest
 from amoro_core.errors import AmoroError
 from amoro_core.events import ROOT
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.processes import TaskId
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, TaskId
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizing import Failure, HandedTask
@@ -40,6 +41,8 @@ STEPS = 100  # events in which anything may go wrong
 #: table, twice, with the look at an unknown commit between.
 REST = 2 * CLOSE + timedelta(minutes=30)
 TICK_S = 30.0
+ACTIVE = tuple(status.value for status in ACTIVE_PROCESS_STATUSES)
+MAINTENANCE = ("auto-create-tags", "sweep")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,8 @@ class Simulation:
             "drain": (self._drain, 1),
             "block": (self._block, 1),
             "group": (self._group, 1),
+            "stray": (self._stray, 2),
+            "maintain": (self._maintain, 2),
         }
 
     # What the coordinator meets
@@ -377,6 +382,9 @@ class Simulation:
             "self-optimizing.execute.num-retries": self.chance.choice(("0", "1", "5")),
             "self-optimizing.allow-partial-commit": self.chance.choice(("true", "false")),
             "read.split.open-file-cost": "10",
+            "tag.auto-create.enabled": self.chance.choice(("true", "false")),
+            "tag.auto-create.trigger.period": "hourly",
+            "tag.auto-create.trigger.max-delay.minutes": "0",
         }
         table = self.lake.create(identifier, properties)
         for _ in range(self.chance.randint(1, 4)):
@@ -421,6 +429,19 @@ class Simulation:
         def ask(identifier: TableIdentifier) -> None:
             table_id = self.coordinator.tables.wished(identifier).table_id
             self.coordinator.planning.begin(table_id, trigger="request", requested=kind)
+
+        return self._asked(ask)
+
+    def _stray(self) -> object:
+        table = self._some_table()
+        return "no table" if table is None else self.lake.stray(table)
+
+    def _maintain(self) -> object:
+        action = self.chance.choice(MAINTENANCE)
+
+        def ask(identifier: TableIdentifier) -> None:
+            table_id = self.coordinator.tables.maintained(identifier).table_id
+            self.coordinator.maintaining.begin(table_id, action, trigger="request")
 
         return self._asked(ask)
 
@@ -562,6 +583,7 @@ class Simulation:
                 found.append(f"{identifier} was evaluated at {runtime.evaluated_snapshot_id} and not at {head}")
             elif runtime.status == "idle" and runtime.enabled and runtime.pending_type is not None:
                 assert runtime.retry_at is not None, f"{identifier} needs {runtime.pending_type} and is idle"
+        found += [f"process {key} is {status}" for key, (_, status) in self.watch.processes.items() if status in ACTIVE]
         return found
 
     def _finish(self) -> None:
@@ -572,10 +594,28 @@ class Simulation:
         assert sum(groups.values()) == held.total(), f"{groups} tasks are said to run, {held} are held"
         for process_id, (_, status) in self.watch.processes.items():
             self.counts[f"ended {status}"] += 1
-            if status in ("success", "partial"):
-                assert process_id in self.lake.landed
+            self._require_done(process_id, status)
         self.counts["commits landed"] += len(self.lake.landed)
         self.counts["attempts"] += sum(row.attempt for row in self.watch.tasks.values())
+
+    def _require_done(self, process_id: str, status: str) -> None:
+        """What a process says it has done is so."""
+        if status not in ("success", "partial"):
+            return
+        detail = self.watch.details[process_id]
+        match self.watch.lanes[process_id]:
+            case "files":
+                assert process_id in self.lake.landed
+            case "metadata":
+                assert json.loads(detail)["tag"] in {name for _, name in self.lake.tagged}
+                self.counts["tags made"] += 1
+            case "storage":
+                swept = [path for path in json.loads(detail) if "/stray-" in path]
+                tables = tuple(f"{table.location}/" for table in self.lake.tables.values())
+                left = [path for path in swept if path in self.lake.files and path.startswith(tables)]
+                assert not left, f"process {process_id} has swept, and {left} are there"
+                self.counts["strays swept"] += len(swept)
+        assert max(Counter(self.lake.tagged).values(), default=1) == 1, "a tag was made twice"
 
 
 def run(seed: int, steps: int = STEPS) -> Outcome:

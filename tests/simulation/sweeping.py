@@ -1,0 +1,58 @@
+"""An action of the simulation alone, in the lane of storage: it commits nothing, and removes what nobody names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+
+from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.formats.port import AnyTable, Role
+from amoro_core.model.actions import Case
+from amoro_core.model.lanes import STORAGE
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.processes import Receipt
+from tests.simulation.lake import Lake
+
+NAME = "sweep"
+
+
+class Sweeping:
+    """Removes the strays of a table."""
+
+    name = NAME
+    names = (NAME,)
+    lane = STORAGE
+    roles = frozenset({Role.COMMIT})
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+
+    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+        found = self._lake.strays_of(table.facts.location)
+        return Judgement(bool(found), f"{len(found)} strays")
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Judgement, Plan | None]:
+        found = self._lake.strays_of(table.facts.location)
+        # A live file among them must stay: whoever removes looks at the table as it is then.
+        named = [*found, *self._lake.live_paths(table.facts.identifier)[:1]]
+        plan = Plan(NAME, "strays", 0, 0, (), json.dumps(named), commits=False) if found else None
+        return Judgement(bool(found), f"{len(found)} strays"), plan
+
+    def preparing(self) -> Prepare:
+        raise AssertionError("it commits nothing")
+
+    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
+        return frozenset()
+
+    def inputs(self, case: Case) -> tuple[str, ...]:
+        return ()
+
+    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
+        return ()
+
+    def removals(self, case: Case) -> tuple[str, ...]:
+        return tuple(json.loads(case.process.detail))
+
+    def receipt(self, case: Case) -> Receipt:
+        return Receipt.nothing(0)
