@@ -25,6 +25,7 @@ def printable(text: str) -> str:
 
 
 LONGEST_MESSAGE = 4096  # bytes of an error's sentence, on the wire and on a terminal: it is cut once
+LONGEST_REASON = 2000  # of what is kept of an error, and shown in the midst of other things
 LONGEST_NAME = 255  # characters: what databases of catalogs hold, too
 NAMES = f"Use letters, digits, _ and -, at most {LONGEST_NAME} characters."
 

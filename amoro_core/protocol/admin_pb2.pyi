@@ -902,7 +902,7 @@ class Table(_message.Message):
     no_optimizer: _builtins.str
     """why nobody takes tasks of its group, and what to do; "": somebody does"""
     failure: _builtins.str
-    """of its last process, if that failed; "" in lists"""
+    """of the last look at it, else of its last process, if that failed; "" in lists"""
     @_builtins.property
     def files(self) -> Global___FileSummary: ...
     @_builtins.property

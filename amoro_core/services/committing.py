@@ -37,7 +37,7 @@ from amoro_core.model.processes import (
     Receipt,
 )
 from amoro_core.model.secrets import without_secrets
-from amoro_core.model.texts import briefly, cut
+from amoro_core.model.texts import LONGEST_REASON, briefly, cut
 from amoro_core.state import processes as process_machine
 from amoro_core.store import commits, partitions, processes
 from amoro_core.store.database import Connection, Store
@@ -49,7 +49,6 @@ log = get_logger("amoro.committing")
 
 #: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
 MAX_ATTEMPTS = 20
-_LONGEST_REASON = 2000  # bytes
 _DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
 #: What ends a commit: with an attempt of which nobody knows only that its table is gone, or another by now.
 _GONE = (CommitConflict, TableNotFound)
@@ -142,7 +141,7 @@ class CommittingService:
         if isinstance(ours, _GONE if is_open else _ENDS):
             self._fail(case, ours)
             return True
-        reason = cut(without_secrets(ours.message), _LONGEST_REASON)
+        reason = cut(without_secrets(ours.message), LONGEST_REASON)
         delayed = process_machine.CommitDelayed(ours.code, reason, isinstance(ours, AccessDenied))
         with suppress(StoreFailed, StorageFull, Fenced):
             process = self._store.write(lambda db: self._moved(db, process_id, delayed))

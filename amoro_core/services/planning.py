@@ -15,7 +15,7 @@ from amoro_core.model.plans import Evaluation
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
-from amoro_core.model.texts import briefly
+from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, partitions, tables
@@ -23,8 +23,6 @@ from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.planned import EVALUATION, Asked, planned, require_free, store_planned
 
 log = get_logger("amoro.planning")
-
-_LONGEST_REASON = 2000  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ class PlanningService:
             self._store.write(lambda db: self._unmark(db, table_id, empty, again=True))
             raise
         except BaseException as error:
-            why = without_secrets(briefly(str(error) or type(error).__name__, _LONGEST_REASON))
+            why = without_secrets(briefly(str(error) or type(error).__name__, LONGEST_REASON))
             self._store.write(lambda db: self._plan_failed(db, table_id, why, asked=trigger != EVALUATION))
             raise
         finally:

@@ -20,12 +20,14 @@ from amoro_core.model.config import (
 )
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.plans import Evaluation, OptimizingPlan
+from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
     TableIdentifier,
     TableRuntime,
 )
+from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import judge_totals, totals_of
@@ -75,6 +77,7 @@ class TableService:
         self._joining = joining
         self._tables = tables_of
         self._clock = clock
+        self._unseen: dict[int, str] = {}  # tables by id whose last look failed
 
     # Finding
 
@@ -166,10 +169,18 @@ class TableService:
         next look.
         """
         try:
-            return self._refresh(table_id)[0]
-        except Exception:
+            refreshed = self._refresh(table_id)[0]
+        except Exception as error:
+            code = error.code if isinstance(error, AmoroError) else AmoroError.code
+            self._unseen[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
             self._store.write(lambda db: look_later(db, table_id, self._clock() + REFRESH_INTERVAL))
             raise
+        self._unseen.pop(table_id, None)
+        return refreshed
+
+    def why_unseen(self, table_id: int) -> str:
+        """Why the last look at a table failed, with the error's code; "" when it did not. A restart forgets it."""
+        return self._unseen.get(table_id, "")
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
         """The refreshed runtime, and the refusal as it was said, with its way out."""

@@ -5,6 +5,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -15,7 +16,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_cli.client import AdminClient
 from amoro_cli.launcher import Endpoint
 from amoro_core.app import Coordinator
-from amoro_core.errors import AmoroError, GroupNotFound, InvalidSettings, NotAllowed, TableNotFound, UnknownToken
+from amoro_core.errors import (
+    AmoroError,
+    DataFileMissing,
+    GroupNotFound,
+    InvalidSettings,
+    NotAllowed,
+    TableNotFound,
+    UnknownToken,
+)
 from amoro_core.model.processes import Attempt, ProcessStatus, TaskId
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tables import parse_table
@@ -31,6 +40,7 @@ from amoro_optimizer.kinds import Run
 from amoro_optimizer.session import Registration, Running
 from tests.engine import oracle, writer
 from tests.engine.builders import SCHEMA, row
+from tests.engine.parquet_rows import local_path
 from tests.work import rewrite_input
 
 
@@ -60,6 +70,20 @@ def begin(coordinator: Coordinator) -> str:
     begun = coordinator.planning.begin(runtime.table_id, trigger="request", requested=None)
     assert begun.process_id is not None
     return begun.process_id
+
+
+def test_a_table_that_cannot_be_looked_at_says_why(coordinator: Coordinator, catalog: SqlCatalog) -> None:
+    small_files(catalog)
+    table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
+    coordinator.tables.refresh(table_id)
+    location = local_path(catalog.load_table("db.t").metadata_location)
+    Path(location).unlink()
+    with pytest.raises(DataFileMissing):
+        coordinator.tables.refresh(table_id)
+    with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
+        shown = admin.get_table("cat.db.t")
+    assert shown.failure.startswith("the last look at the table: [AMORO-1002] the metadata file of cat.db.t does not")
+    assert location in shown.failure
 
 
 def test_a_wrong_enrolment_token_is_refused(coordinator: Coordinator, client: Client) -> None:

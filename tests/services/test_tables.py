@@ -290,7 +290,7 @@ def test_tables_are_due_when_new_then_by_their_interval_then_at_once_after_a_pro
     assert world.tables.list_due() == [(table_id, "cat")]
 
 
-def test_a_table_that_cannot_be_loaded_is_tried_again_after_the_base_interval(
+def test_a_table_that_cannot_be_loaded_says_why_and_is_tried_again_after_the_base_interval(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(world.catalog)
@@ -299,12 +299,16 @@ def test_a_table_that_cannot_be_loaded_is_tried_again_after_the_base_interval(
     def broken(self: object, catalog: CatalogConfig, identifier: object) -> None:
         raise CatalogUnavailable("no answer")
 
-    monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.load", broken)
-    with pytest.raises(CatalogUnavailable):
-        world.tables.refresh(table_id)
+    with monkeypatch.context() as patch:
+        patch.setattr("amoro_core.formats.iceberg.IcebergFormat.load", broken)
+        with pytest.raises(CatalogUnavailable):
+            world.tables.refresh(table_id)
+    assert world.tables.why_unseen(table_id) == "[AMORO-1010] no answer"
     assert world.tables.list_due() == []
     world.later(60)
     assert world.tables.list_due() == [(table_id, "cat")]
+    world.tables.refresh(table_id)
+    assert world.tables.why_unseen(table_id) == ""
 
 
 def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: World) -> None:
