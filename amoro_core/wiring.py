@@ -66,7 +66,7 @@ class Around:
 
     commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
     left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
-    explore: Callable[[], None]  # the catalogs are to be looked at now
+    explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
     address: Callable[[], str]  # where it listens
     local_address: Callable[[], str]  # where it answers in the clear on this machine
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group

@@ -55,12 +55,12 @@ class Verdict(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class TriggerVerdict:
     """Whether an action is due."""
 
     is_due: bool
     reason: str
-    due_at: datetime | None = None  # when it is to be judged again, whatever happens; not before the next look
+    due_at: datetime | None = None  # when it is evaluated again in any case; not before the next refresh
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +143,9 @@ class Action(Protocol):
 
 @runtime_checkable
 class Triggered(Action, Protocol):
-    """An action that is due by itself: judged at each look at a table, and by the clock."""
+    """An action that is due by itself: evaluated at each refresh of a table, and by the clock."""
 
-    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
         """Whether it is due on the table, and why or why not; None where the table's properties switch it off.
 
         `properties` are the table's over the defaults of its catalog. Pure, and cheap: it reads nothing but what

@@ -36,7 +36,7 @@ class Actions:
 
     @property
     def triggered(self) -> tuple[Triggered, ...]:
-        """Those that are judged at each look at a table."""
+        """Those that are evaluated at each refresh of a table."""
         return tuple(action for action in self.every if isinstance(action, Triggered))
 
     def of(self, name: str) -> Action:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.formats.port import Maintainable, Readable, Role
-from amoro_core.maintaining.tags import TagConfig, TagVerdict, judge_tag
+from amoro_core.maintaining.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import RefAt
 from amoro_core.model.lanes import METADATA
@@ -27,13 +27,13 @@ class AutoCreateTags:
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN})
 
-    def judge(self, table: Readable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+    def evaluate(self, table: Readable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
         """Due when the tag of the period that ended last is missing and a snapshot fits."""
         config = parse_into(TagConfig, properties)
         if not config.enabled:
             return None
         verdict = _verdict(table, config, now)
-        return Judgement(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
+        return TriggerVerdict(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
 
     def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
         """The tag that is missing; asked for, it is made whether or not the table's properties switch the action on."""
@@ -83,7 +83,7 @@ def main_history(table: Readable) -> list[SnapshotFacts]:
 
 def _verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:
     refs = {name for one in table.snapshots() for name in one.refs}
-    return judge_tag(config, now, main_history(table), refs)
+    return evaluate_tag(config, now, main_history(table), refs)
 
 
 def _change(table: Maintainable, case: Case, now: datetime) -> Change:

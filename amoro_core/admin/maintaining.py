@@ -16,7 +16,7 @@ def preview_maintenance(services: Services, request: pb.MaintainTableRequest, ca
 def maintain_table(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
     """Begin a process of the action on the table, if there is something to do."""
     services.maintaining.require(request.action)
-    runtime = services.tables.maintained(services.catalogs.resolve(request.table))
+    runtime = services.tables.require_maintainable(services.catalogs.resolve(request.table))
     made = services.maintaining.begin(runtime.table_id, request.action, trigger="request")
     return _answer(runtime.identifier, request.action, made)
 

@@ -18,7 +18,7 @@ def plan_table(services: Services, request: pb.PlanTableRequest, call: Call) -> 
 def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: Call) -> pb.OptimizeTableResponse:
     """Start a process on the table, if there is something to do."""
     requested = requested_type(request.type, request.force)
-    runtime = services.tables.wished(services.catalogs.resolve(request.table))
+    runtime = services.tables.require_optimizable(services.catalogs.resolve(request.table))
     begun = services.planning.begin(
         runtime.table_id, trigger="request", requested=requested, force=request.force, where=request.where
     )

@@ -129,7 +129,7 @@ class CoordinatorLoops:
             pool.stop()
 
     def explore_now(self) -> None:
-        """Look at the catalogs now, as after one was added."""
+        """Discover the tables of all catalogs now, as after one was added."""
         self._explore.wake()
 
     def commit_due(self, process_id: str, catalog: str) -> None:
@@ -190,7 +190,7 @@ class CoordinatorLoops:
         return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
     def _commit_one(self, process_id: str) -> None:
-        """Commit; where no refresh follows by the clock, the table is looked at, so that it is shown as it is now."""
+        """Commit; where no refresh follows by the clock, the table is refreshed, so that it is shown as it is now."""
         status = self._services.committing.commit(process_id)
         if not self._watch and status not in ACTIVE_PROCESS_STATUSES:
             self._refresh_one(self._services.optimizing.find_process(process_id).process.table_id)

@@ -92,7 +92,9 @@ class TagVerdict:
     snapshot_id: int | None = None  # None: there is nothing to tag now
 
 
-def judge_tag(config: TagConfig, now: datetime, history: Sequence[SnapshotFacts], refs: Collection[str]) -> TagVerdict:
+def evaluate_tag(
+    config: TagConfig, now: datetime, history: Sequence[SnapshotFacts], refs: Collection[str]
+) -> TagVerdict:
     """The tag of the period that ended last, if it is missing and a snapshot fits.
 
     `history` is main's, in any order; `refs` are the names of all branches and tags. The tag of a period stands on the

@@ -190,7 +190,7 @@ class ActionRecord:
     action: str
     reason: str = ""  # why it is due, or why not
     last_at: datetime | None = None  # when it last succeeded
-    next_at: datetime | None = None  # when it is due, or to be judged again; None: nobody waits for it
+    next_at: datetime | None = None  # when it is due, or to be evaluated again; None: at no known time
     failures: int = 0  # in a row
     retry_at: datetime | None = None  # back-off after failures
 
@@ -217,9 +217,9 @@ class TableRuntime:
     evaluated_snapshot_id: int | None = None
     evaluated_at: datetime | None = None
     evaluated_config: str = ""  # what steered that evaluation, the catalog's defaults included
-    scanned_at: datetime | None = None  # when an evaluation looked at its files, and not at totals alone
+    scanned_at: datetime | None = None  # when an evaluation read its files, and not the totals alone
     refreshed_at: datetime | None = None
-    refresh_at: datetime | None = None  # when to look at it again; None: at once
+    refresh_at: datetime | None = None  # when it is refreshed next; None: at once
     next_due_at: datetime | None = None  # when an interval trigger comes due without a new commit
     pending_type: OptimizingType | None = None
     quota: float = 0.5
@@ -227,6 +227,6 @@ class TableRuntime:
     retry_at: datetime | None = None  # back-off after failures
     last_optimized_at: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    format: str = ""  # the table keeps it; "": it was never looked at
+    format: str = ""  # the table keeps it; "": it was never refreshed
     summary: FileSummary = FileSummary()
     health: HealthParts | None = None  # None: not evaluated yet

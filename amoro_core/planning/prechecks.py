@@ -1,7 +1,7 @@
 """When figures that cost nothing spare a table or a partition its evaluation.
 
 Amoro's metadata pre-check, in force only where `self-optimizing.evaluation.fallback-interval` is set. What it holds
-back is looked at in full once that interval has passed.
+back is read in full once that interval has passed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
     return TableTotals(*map(int, found))
 
 
-def judge_totals(
+def evaluate_totals(
     snapshot_id: int,
     totals: TableTotals | None,
     config: OptimizingConfig,
@@ -44,10 +44,10 @@ def judge_totals(
     now: datetime,
     known: FileSummary,
 ) -> Evaluation | None:
-    """The verdict on a table whose totals alone say that there is nothing to do; None: its files must be looked at.
+    """The verdict on a table whose totals alone say that there is nothing to do; None: its files must be read.
 
     `known` is the summary of the last evaluation; the totals take the place of what they tell better. The files were
-    looked at last at `last_scanned_at`.
+    read last at `last_scanned_at`.
     """
     interval = config.evaluation_fallback_interval
     health = None
@@ -71,7 +71,9 @@ def judge_totals(
     else:
         return None
     due_at = last_scanned_at + interval
-    return Evaluation(snapshot_id, None, f"nothing to do: {reason}; {next_look(due_at)}", (), summary, due_at, health)
+    return Evaluation(
+        snapshot_id, None, f"nothing to do: {reason}; {next_evaluation(due_at)}", (), summary, due_at, health
+    )
 
 
 def held_until(
@@ -85,9 +87,9 @@ def held_until(
     return None if _is_uneven(partition.small_sizes, config) else latest + interval
 
 
-def next_look(due_at: datetime) -> str:
+def next_evaluation(due_at: datetime) -> str:
     """When the check holds nothing back any more, in words."""
-    return f"next look at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
+    return f"next evaluation at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
 
 
 def _is_uneven(sizes: Iterable[int], config: OptimizingConfig) -> bool:

@@ -7,7 +7,7 @@ from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.plans import PartitionKey, PartitionVerdict
 from amoro_core.model.tables import LastOptimized, OptimizingType
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats, order_of
-from amoro_core.planning.prechecks import next_look
+from amoro_core.planning.prechecks import next_evaluation
 
 #: Why a table has no verdict on any partition although it has files.
 OUTSIDE_FILTER = "nothing to do: the table has no data files in its filter"
@@ -110,7 +110,7 @@ def held_back(reason: str, config: OptimizingConfig, until: datetime) -> str:
     """Why the metadata pre-check lets what is due wait."""
     near = f" or all within {_size(config.mse_tolerance)} of {_size(config.min_target_size)}"
     check = f"fewer than two small files{near if config.mse_tolerance else ''}"
-    return f"nothing to do yet: {reason}, but {check}; {next_look(until)}"
+    return f"nothing to do yet: {reason}, but {check}; {next_evaluation(until)}"
 
 
 def of_table(verdicts: Sequence[PartitionVerdict], path_of: Callable[[PartitionKey], str] | None) -> str:

@@ -79,7 +79,7 @@ def _candidates(files: AssessedColumns, selection: Selection, config: Optimizing
             return files.all if wanted else files.has_deletes | ~files.is_target_size
 
 
-def _is_wished(file: AssessedFile, selection: Selection) -> bool:
+def _is_requested(file: AssessedFile, selection: Selection) -> bool:
     return selection.requested and selection.type is OptimizingType.MAJOR and bool(file.deletes)
 
 
@@ -95,7 +95,7 @@ def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
         or file.duplicates
         or file.too_short
         or selection.type is OptimizingType.FULL
-        or _is_wished(file, selection)
+        or _is_requested(file, selection)
     )
 
 

@@ -1,4 +1,4 @@
-"""How long a table may go without being looked at."""
+"""How long a table may go without a refresh."""
 
 from datetime import datetime, timedelta
 from math import isqrt
@@ -11,10 +11,10 @@ REFRESH_INTERVAL_MAX = timedelta(minutes=5)
 _MS = timedelta(milliseconds=1)
 
 
-def next_look(runtime: TableRuntime, refreshed_at: datetime, config: OptimizingConfig) -> datetime:
-    """When to look again at a table that was just looked at: soon after changes, later while nothing changes.
+def next_refresh(runtime: TableRuntime, refreshed_at: datetime, config: OptimizingConfig) -> datetime:
+    """When a table that was just refreshed is refreshed again: soon after changes, later while nothing changes.
 
-    An enabled table is looked at when an interval trigger comes due, too, but no sooner than every base interval.
+    An enabled table is refreshed when an interval trigger comes due, too, but no sooner than every base interval.
     """
     changed_at = max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
     usual = refreshed_at + refresh_interval(refreshed_at - changed_at, config)
@@ -29,7 +29,7 @@ def refresh_interval(
     base: timedelta = REFRESH_INTERVAL,
     longest: timedelta = REFRESH_INTERVAL_MAX,
 ) -> timedelta:
-    """The interval until the next look at a table that last changed, or asked for work, so long ago.
+    """The interval until the next refresh of a table that last changed, or asked for work, so long ago.
 
     It begins with the base and grows with every look by `self-optimizing.refresh-table.adaptive.increase-step-ms`,
     up to `max-interval-ms` where the table has one, else to the longest. It is never below the base.

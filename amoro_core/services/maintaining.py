@@ -87,7 +87,7 @@ class MaintenanceService:
             self._note(table_id, name, busy.message, self._clock() + REFRESH_INTERVAL)
             raise
         except TableRefused as refusal:
-            self._note(table_id, name, refusal.message, None)  # it is due again when the next look finds it so
+            self._note(table_id, name, refusal.message, None)  # it is due again when the next refresh finds it so
             raise
         except Exception as error:
             why = str(error) or type(error).__name__

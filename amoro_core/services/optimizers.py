@@ -63,7 +63,7 @@ class OptimizerService:
         self._by_hash: dict[str, Optimizer] = {}
         self._released: set[str] = set()
         for optimizer in store.read(optimizers.list_optimizers):
-            # Nobody is judged before one whole timeout since the start.
+            # No optimizer counts as lost before one whole timeout since the start.
             self._remember(optimizer, None)
 
     def register(

@@ -138,7 +138,7 @@ class PlanningService:
         return runtime.status_reason, planning
 
     def _unmark(self, db: Connection, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
-        """The table after planning; `again`: to be evaluated at the next look, though its snapshot is the same."""
+        """The table after planning; `again`: to be evaluated at the next refresh, though its snapshot is the same."""
         ended = table_machine.advance(tables.get(db, table_id), event, self._clock())
         tables.save(db, replace(ended, evaluated_snapshot_id=None) if again else ended)
 

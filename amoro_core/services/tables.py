@@ -1,4 +1,4 @@
-"""Finding tables, looking at them, and saying what is to be done with them."""
+"""Finding tables, refreshing and evaluating them."""
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
@@ -30,12 +30,21 @@ from amoro_core.model.tables import (
 from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
-from amoro_core.planning.prechecks import judge_totals, totals_of
+from amoro_core.planning.prechecks import evaluate_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.store import actions, groups, partitions, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.listing import add_all, begin_anew, dispose, look_later, new_table, take_up
-from amoro_core.transactions.looking import BUSY, Judged, Judgements, Seen, as_refused, as_seen, judge_all, note
+from amoro_core.transactions.listing import add_all, begin_anew, dispose, follow_properties, new_table, postpone_refresh
+from amoro_core.transactions.runtimes import (
+    BUSY,
+    Evaluated,
+    LoadedTable,
+    Verdicts,
+    after_refresh,
+    after_refusal,
+    evaluate_triggered,
+    note,
+)
 
 log = get_logger("amoro.tables")
 
@@ -71,7 +80,7 @@ class TableService:
         triggered: Sequence[Triggered] = (),
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
-        `triggered` the actions that are judged at each look."""
+        `triggered` the actions that are evaluated at each refresh."""
         self._store = store
         self._triggered = triggered
         self._joining = joining
@@ -156,24 +165,24 @@ class TableService:
             log.warning("table.unlisted", table=str(runtime.identifier), error=error.message)
         return False
 
-    # Looking
+    # Refreshing
 
     def list_due(self) -> list[tuple[int, str]]:
-        """Id and catalog of each table that is to be looked at again now, the longest due first."""
+        """Id and catalog of each table that is due for a refresh, the longest due first."""
         return self._store.read(lambda db: tables.list_due(db, self._clock()))
 
     def refresh(self, table_id: int) -> TableRuntime | None:
         """Load the table, evaluate it when it changed or an interval came due; None when it is gone.
 
         Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was, but for its
-        next look.
+        next refresh.
         """
         try:
             refreshed = self._refresh(table_id)[0]
         except Exception as error:
             code = error.code if isinstance(error, AmoroError) else AmoroError.code
             self._unseen[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
-            self._store.write(lambda db: look_later(db, table_id, self._clock() + REFRESH_INTERVAL))
+            self._store.write(lambda db: postpone_refresh(db, table_id, self._clock() + REFRESH_INTERVAL))
             raise
         self._unseen.pop(table_id, None)
         return refreshed
@@ -186,22 +195,22 @@ class TableService:
         """The refreshed runtime, and the refusal as it was said, with its way out."""
         runtime = self._store.read(lambda db: tables.get(db, table_id))
         try:
-            seen = self._look(runtime)
-            self._refuse_twins(runtime, seen)
-            if runtime.uuid not in ("", uuid := seen.table.facts.uuid):
+            loaded = self._load(runtime)
+            self._refuse_twins(runtime, loaded)
+            if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
                 runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
-            judgements = judge_all(seen, runtime.enabled_override, self._triggered, self._clock())
-            if (lacking := seen.refusal) is not None:
-                return self._store.write(lambda db: self._for_others(db, table_id, seen, lacking, judgements)), lacking
-            judged = self._judge(runtime, seen) if self._is_stale(runtime, seen) else None
+            verdicts = evaluate_triggered(loaded, runtime.enabled_override, self._triggered, self._clock())
+            if (lacking := loaded.refusal) is not None:
+                return self._store.write(lambda db: self._for_others(db, table_id, loaded, lacking, verdicts)), lacking
+            evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, seen, judged, judgements)), None
+        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, verdicts)), None
 
-    def _looked_at(self, identifier: TableIdentifier) -> TableRuntime:
+    def _require_refreshed(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
         runtime, refusal = self._refresh(self.ensure(identifier).table_id)
         if runtime is None:
@@ -219,33 +228,33 @@ class TableService:
         whole partitions) and what loading raises.
         """
         known = self._known(identifier)
-        seen = self._look(known)
-        self._refuse_twins(known, seen)
+        loaded = self._load(known)
+        self._refuse_twins(known, loaded)
         now = self._clock()
-        runtime = as_seen(known, seen, None, now)
+        runtime = after_refresh(known, loaded, None, now)
         # Another table that has the name by now has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
         last = {} if anew else self._store.read(lambda db: partitions.last_optimized(db, known.table_id))
-        table = seen.optimizable
+        table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        evaluation = evaluate(scan, seen.config, last, now, requested, force, path_of, seen.selects, chooses)
+        evaluation = evaluate(scan, loaded.config, last, now, requested, force, path_of, loaded.selects, chooses)
         made = None
         if scan is not None:
-            capacity = self._store.read(lambda db: groups.capacity(db, seen.config.group))
+            capacity = self._store.read(lambda db: groups.capacity(db, loaded.config.group))
             made = plan(
                 scan,
                 evaluation,
-                seen.config,
-                threads=max(capacity.threads, self._joining.get(seen.config.group, 0)),
+                loaded.config,
+                threads=max(capacity.threads, self._joining.get(loaded.config.group, 0)),
                 max_input_per_thread=capacity.max_input_per_thread,
             )
         paths = tuple(path_of(verdict.key) for verdict in evaluation.partitions)
         inputs = [file for task in made.tasks for file in (*task.rewritten, *task.converted)] if made else []
         return Preview(runtime, evaluation, made, paths, len(table.disputed_deletes(inputs)))
 
-    def _look(self, runtime: TableRuntime) -> Seen:
+    def _load(self, runtime: TableRuntime) -> LoadedTable:
         catalog = self._tables.catalog(runtime.identifier.catalog)
         refusal = self._tables.formats.commits_refused(catalog)
         if refusal is not None:
@@ -256,72 +265,72 @@ class TableService:
         config = parse_config(effective_properties(defaults, own))
         decide_enabled(runtime.enabled_override, own, defaults)  # a malformed value refuses the table
         table.refuse_unsupported()
-        return Seen(table, config, defaults, table.left_alone())
+        return LoadedTable(table, config, defaults, table.left_alone())
 
-    def _refuse_twins(self, runtime: TableRuntime, seen: Seen) -> None:
+    def _refuse_twins(self, runtime: TableRuntime, loaded: LoadedTable) -> None:
         """One table under two names would be optimized twice; the name that came later is refused."""
-        twins = self._store.read(lambda db: tables.list_by_uuid(db, seen.table.facts.uuid))
+        twins = self._store.read(lambda db: tables.list_by_uuid(db, loaded.table.facts.uuid))
         first = min(twins, key=lambda twin: twin.table_id, default=None)
         if first is not None and (not runtime.table_id or first.table_id < runtime.table_id):
             raise TableRefused(
-                f"{runtime.identifier} is the same table as {first.identifier} (uuid {seen.table.facts.uuid})",
+                f"{runtime.identifier} is the same table as {first.identifier} (uuid {loaded.table.facts.uuid})",
                 reason="duplicate",
                 hint=f"Use {first.identifier}.",
             )
 
-    def _is_stale(self, runtime: TableRuntime, seen: Seen) -> bool:
+    def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
         if runtime.status in BUSY:
             return False
-        facts, now = seen.table.facts, self._clock()
+        facts, now = loaded.table.facts, self._clock()
         return (
             runtime.evaluated_at is None
             or runtime.status is OptimizingStatus.REFUSED
             or runtime.evaluated_snapshot_id != facts.snapshot_id
             or runtime.properties != facts.properties
-            or runtime.evaluated_config != str(seen.config)
-            or runtime.enabled != seen.enabled(runtime.enabled_override).value
+            or runtime.evaluated_config != str(loaded.config)
+            or runtime.enabled != loaded.enabled(runtime.enabled_override).value
             or (runtime.next_due_at is not None and runtime.next_due_at <= now)
             or (runtime.retry_at is not None and runtime.retry_at <= now)
         )
 
-    def _judge(self, runtime: TableRuntime, seen: Seen) -> Judged:
+    def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable) -> Evaluated:
         """The verdict by the snapshot's totals where these suffice, else by its files."""
-        now, facts, table = self._clock(), seen.table.facts, seen.optimizable
+        now, facts, table = self._clock(), loaded.table.facts, loaded.optimizable
         # What a table was refused for may stand in its files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
-            spared = judge_totals(facts.snapshot_id, totals, seen.config, runtime.scanned_at, now, runtime.summary)
+            spared = evaluate_totals(facts.snapshot_id, totals, loaded.config, runtime.scanned_at, now, runtime.summary)
             if spared is not None:
-                return Judged(spared, runtime.scanned_at)
+                return Evaluated(spared, runtime.scanned_at)
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
-        found = evaluate(table.scan(), seen.config, last, now, path_of=table.partition_path, selects=seen.selects)
-        return Judged(found, now)
+        found = evaluate(table.scan(), loaded.config, last, now, path_of=table.partition_path, selects=loaded.selects)
+        return Evaluated(found, now)
 
     # Keeping
 
     def _refreshed(
-        self, db: Connection, table_id: int, seen: Seen, found: Judged | None, judgements: Judgements
+        self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, verdicts: Verdicts
     ) -> TableRuntime:
-        # By the word of this moment: somebody may have enabled or disabled it while the table was looked at.
-        runtime = as_seen(tables.get(db, table_id), seen, found, self._clock())
-        take_up(db, table_id, seen.config)
-        note(db, table_id, judgements, self._clock())
+        # By the word of this moment: somebody may have enabled or disabled it while the table was loaded.
+        runtime = after_refresh(tables.get(db, table_id), loaded, found, self._clock())
+        follow_properties(db, table_id, loaded.config)
+        note(db, table_id, verdicts, self._clock())
         return tables.save(db, runtime)
 
     def _for_others(
-        self, db: Connection, table_id: int, seen: Seen, refusal: TableRefused, judgements: Judgements
+        self, db: Connection, table_id: int, loaded: LoadedTable, refusal: TableRefused, verdicts: Verdicts
     ) -> TableRuntime:
-        """Keep what was seen of a table that is refused for optimizing alone."""
+        """Keep what was loaded of a table that is refused for optimizing alone."""
         before, now = tables.get(db, table_id), self._clock()
-        take_up(db, table_id, seen.config)
-        note(db, table_id, judgements, now)
-        runtime = as_refused(as_seen(before, seen, None, now), refusal, seen.config, now)
+        follow_properties(db, table_id, loaded.config)
+        note(db, table_id, verdicts, now)
+        runtime = after_refusal(after_refresh(before, loaded, None, now), refusal, loaded.config, now)
         return _keep_refused(db, before, runtime, refusal)
 
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
         actions.pause(db, table_id)
-        runtime = as_refused(before, refusal, self._config(before), self._clock())
+        runtime = after_refusal(before, refusal, self._config(before), self._clock())
         return _keep_refused(db, before, runtime, refusal)
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
@@ -341,7 +350,7 @@ class TableService:
         return runtime
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table as it was last seen, looked at when it never was; nothing is changed.
+        """The table as it was last refreshed, loaded now when it never was; nothing is changed.
 
         Its id is 0 where the coordinator does not know it yet. Raises TableNotFound.
         """
@@ -349,12 +358,12 @@ class TableService:
         if runtime.refreshed_at is not None:
             return runtime
         try:
-            seen = self._look(runtime)
-            self._refuse_twins(runtime, seen)
-            judged = self._judge(runtime, seen)
+            loaded = self._load(runtime)
+            self._refuse_twins(runtime, loaded)
+            evaluated = self._evaluated(runtime, loaded)
         except TableRefused as refusal:
-            return as_refused(runtime, refusal, self._config(runtime), self._clock())
-        return as_seen(runtime, seen, judged, self._clock())
+            return after_refusal(runtime, refusal, self._config(runtime), self._clock())
+        return after_refresh(runtime, loaded, evaluated, self._clock())
 
     def id_of(self, identifier: TableIdentifier) -> int:
         """The table's id, 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
@@ -368,24 +377,24 @@ class TableService:
         return self._config(runtime).min_plan_interval
 
     def _config(self, runtime: TableRuntime) -> OptimizingConfig:
-        """The table's configuration as last seen; Amoro's defaults while it is malformed or its catalog unknown."""
+        """The table's configuration as last loaded; Amoro's defaults while it is malformed or its catalog unknown."""
         try:
             defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
             return parse_config(effective_properties(defaults, runtime.properties))
         except (TableRefused, CatalogNotFound):
             return OptimizingConfig()
 
-    def wished(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table that somebody wants optimized now, looked at afresh.
+    def require_optimizable(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table, refreshed, for a process that somebody asked for.
 
-        Raises TableNotFound, and TableRefused when the table is refused or somebody said no to optimizing it.
+        Raises TableNotFound, and TableRefused when the table is refused or its optimizing is switched off.
         """
-        return self._on(self._looked_at(identifier))
+        return self._on(self._require_refreshed(identifier))
 
-    def maintained(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table that somebody wants maintained now.
+    def require_maintainable(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table, for an action beside optimizing that somebody asked for.
 
-        Raises TableNotFound, and TableRefused when somebody said no to working on it.
+        Raises TableNotFound, and TableRefused when its optimizing is switched off.
         """
         return self._on(self.ensure(identifier))
 

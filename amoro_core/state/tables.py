@@ -158,7 +158,7 @@ def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRun
     """The table as it stands after the event.
 
     Sets status, status_since (only where the status changes), status_reason and refusal, and pending_type where
-    work was found; after the end of a process the table is looked at again at once. Back-off and the other fields are
+    work was found; after the end of a process the table is refreshed again at once. Back-off and the other fields are
     the caller's. Raises IllegalState for an edge that the table of
     transitions lacks.
     """

@@ -56,7 +56,7 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str, str]]:
 
 
 def pause(db: Connection, table_id: int) -> None:
-    """Let no action be due on the table until it is judged again."""
+    """Let no action be due on the table until it is evaluated again."""
     db.execute("UPDATE table_action SET next_at_ms = NULL WHERE table_id = :table_id", {"table_id": table_id})
 
 

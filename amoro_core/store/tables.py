@@ -178,7 +178,7 @@ def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier
 
 
 def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
-    """Id and catalog of each table that is to be looked at again by now, the longest due first."""
+    """Id and catalog of each table that is due for a refresh by then, the longest due first."""
     return [(row["table_id"], row["catalog_name"]) for row in db.select(_DUE, {"now_ms": to_ms(now)})]
 
 

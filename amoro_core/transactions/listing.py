@@ -1,4 +1,4 @@
-"""Which tables are known, and what a look at one changes beside its own row."""
+"""Which tables are known, and what the refresh of one changes beside its own row."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -13,8 +13,8 @@ from amoro_core.store.database import Connection
 log = get_logger("amoro.tables")
 
 
-def take_up(db: Connection, table_id: int, config: OptimizingConfig) -> None:
-    """Let a running process follow its table's properties where it still can: retries, partial commit, group."""
+def follow_properties(db: Connection, table_id: int, config: OptimizingConfig) -> None:
+    """Let a running process follow its table's properties where possible: retries, partial commit, group."""
     active = processes.find_active(db, table_id)
     if active is None or active.status is not ProcessStatus.RUNNING:
         return
@@ -49,13 +49,13 @@ def begin_anew(db: Connection, table_id: int, uuid: str) -> TableRuntime:
     return tables.save(db, fresh)
 
 
-def look_later(db: Connection, table_id: int, moment: datetime) -> None:
-    """Put the next look at a table off."""
+def postpone_refresh(db: Connection, table_id: int, moment: datetime) -> None:
+    """Put the next refresh of the table off."""
     tables.save(db, replace(tables.get(db, table_id), refresh_at=moment))
 
 
 def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
-    """What is known of a table that nobody has looked at."""
+    """The runtime of a table that was never refreshed."""
     return TableRuntime(
         table_id=0,
         identifier=identifier,

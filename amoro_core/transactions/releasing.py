@@ -56,5 +56,5 @@ def done(
         tables.save(db, replace(runtime, failures=0, retry_at=None, last_optimized_at=now, snapshot_id=head))
         return
     known = actions.get(db, process.table_id, process.action)
-    # Judged again at once: another period may be over already.
+    # Evaluated again at once: another period may be over already.
     actions.save(db, replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None))

@@ -97,7 +97,7 @@ def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
     """The deletes of the groups' inputs, and dangling ones, that nothing needs once the groups are committed there.
 
-    Judged over all live data files by sequence number and partition alone, never by bounds, which may be missing
+    Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing
     or wrong; but a position delete with equal ones names that one file, as readers and the matcher take it. A file
     that a conversion of ours marked needs none that the conversion folded. A delete
     above the plan's sequence number stays, as does one that is gone already. Ordered by path; none without groups.

@@ -22,16 +22,16 @@ def groups_within(
 ) -> tuple[int, ...] | None:
     """The row groups that may have a key within the ranges of all columns (by id); None for all of them.
 
-    Only top-level columns of whole numbers, dates and times are judged: their bounds are exact, whoever wrote them.
+    Only top-level columns of whole numbers, dates and times are compared: their bounds are exact, whoever wrote them.
     A group counts as without a key only when it says its bounds: keys with a null have no range. As no checksum guards
-    a footer, a column is judged only where its groups together have the bounds that are `listed` in the manifest.
+    a footer, a column is compared only where its groups together have the bounds that are `listed` in the manifest.
     """
     known = {field_id: bounds for field_id, bounds in ranges.items() if bounds is not None}
     if not known or not isinstance(source, ParquetInput):
         return None
     metadata = source.file.metadata
     leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-    judged = [
+    compared = [
         (leaves[name], known[field_id])
         for name, field_id in held_columns(projection, source.schema)
         if field_id in known and name in leaves and "." not in name and source.schema.field(name).type in _EXACT
@@ -41,7 +41,7 @@ def groups_within(
     chosen = tuple(
         group
         for group in groups
-        if not any(_is_outside(metadata.row_group(group).column(at), least, most) for at, (least, most) in judged)
+        if not any(_is_outside(metadata.row_group(group).column(at), least, most) for at, (least, most) in compared)
     )
     return None if len(chosen) == len(groups) else chosen
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Judgement, Plan, PlannedTask, Prepare, Request, Situation
+from amoro_core.actions.contract import Plan, PlannedTask, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.formats.port import OpenTable, Role
@@ -32,18 +32,18 @@ class Tally:
     lane = METADATA
     roles = frozenset({Role.COMMIT})
 
-    def judge(self, table: OpenTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+    def evaluate(self, table: OpenTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
         """Due while files are not counted; off where the table says `tally.enabled=false` or is no journal."""
         if not isinstance(table, JournalTable) or properties.get("tally.enabled") == "false":
             return None
         waiting = _uncounted(table)
-        return Judgement(bool(waiting), f"{len(waiting)} files are not counted")
+        return TriggerVerdict(bool(waiting), f"{len(waiting)} files are not counted")
 
-    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[Judgement, Plan | None]:
+    def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """One task for each large file; nothing where every file is counted."""
         journal, facts = _journal(table), table.facts
         waiting = _uncounted(journal)
-        verdict = Judgement(bool(waiting), f"{len(waiting)} files are not counted")
+        verdict = TriggerVerdict(bool(waiting), f"{len(waiting)} files are not counted")
         if not waiting:
             return verdict, None
         sizes = {name: (journal.place / name).stat().st_size for name in waiting}

@@ -25,7 +25,7 @@ def refusals(world: World) -> set[tuple[str, str]]:
     found = set()
     for enter in (
         lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),
-        lambda: world.tables.wished(TABLE),
+        lambda: world.tables.require_optimizable(TABLE),
         lambda: world.begin(OptimizingType.FULL),
         lambda: world.planning.begin(world.table().table_id, trigger="evaluation"),
     ):

@@ -34,7 +34,7 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
     writer.row_delta(table, equality_deletes=[NAN])
     enters: tuple[Callable[[], object], ...] = (
         lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),
-        lambda: world.tables.wished(TABLE),
+        lambda: world.tables.require_optimizable(TABLE),
         lambda: world.begin(OptimizingType.FULL),
     )
     for enter in enters:

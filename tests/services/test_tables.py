@@ -113,7 +113,7 @@ def test_any_no_outweighs_every_yes(world: World) -> None:
     assert not runtime.enabled
     assert runtime.status is OptimizingStatus.IDLE
     with pytest.raises(TableRefused, match="switched off by the table's property"):
-        world.tables.wished(parse_table("cat.db.t"))
+        world.tables.require_optimizable(parse_table("cat.db.t"))
 
 
 def test_disable_holds_an_explicit_wish_back_and_enable_lets_it_go(world: World) -> None:
@@ -121,9 +121,9 @@ def test_disable_holds_an_explicit_wish_back_and_enable_lets_it_go(world: World)
     name = parse_table("cat.db.t")
     world.tables.set_enabled(name, False)
     with pytest.raises(TableRefused, match="switched off by amoro table disable"):
-        world.tables.wished(name)
+        world.tables.require_optimizable(name)
     world.tables.set_enabled(name, True)
-    assert world.tables.wished(name).enabled
+    assert world.tables.require_optimizable(name).enabled
 
 
 def test_a_malformed_property_refuses_the_table_until_it_is_mended(world: World) -> None:
@@ -240,7 +240,7 @@ def test_totals_of_the_snapshot_spare_a_table_of_large_files_its_evaluation_unti
     second = refreshed(world)
     assert (len(scans), second.scanned_at, second.summary.data_files) == (1, first.scanned_at, 2)
     assert second.evaluated_snapshot_id == second.snapshot_id != first.snapshot_id
-    assert "data files are large on average; next look at 2026-03-01 13:00 UTC" in second.status_reason
+    assert "data files are large on average; next evaluation at 2026-03-01 13:00 UTC" in second.status_reason
     assert second.health == first.health
     world.later(3540)
     assert (refreshed(world).scanned_at, len(scans)) == (world.now, 2)

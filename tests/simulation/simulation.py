@@ -427,7 +427,7 @@ class Simulation:
         kind = self.chance.choice(tuple(OptimizingType))
 
         def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.wished(identifier).table_id
+            table_id = self.coordinator.tables.require_optimizable(identifier).table_id
             self.coordinator.planning.begin(table_id, trigger="request", requested=kind)
 
         return self._asked(ask)

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from amoro_core.maintaining.dates import DatePattern
-from amoro_core.maintaining.tags import TagConfig, TagPeriod, TagVerdict, judge_tag
+from amoro_core.maintaining.tags import TagConfig, TagPeriod, TagVerdict, evaluate_tag
 from amoro_core.model.tables import SnapshotFacts
 
 
@@ -37,7 +37,7 @@ def test_a_period_has_begun_once_its_offset_has_passed(period: TagPeriod, now: s
     config = TagConfig(True, period, timedelta(minutes=offset))
     trigger = at(start) + timedelta(minutes=offset)
     before, just = (
-        judge_tag(config, at(now), [snapshot(1, (trigger + step).replace(tzinfo=None).isoformat())], ())
+        evaluate_tag(config, at(now), [snapshot(1, (trigger + step).replace(tzinfo=None).isoformat())], ())
         for step in (timedelta(milliseconds=-1), timedelta(0))
     )
     assert (before.snapshot_id, just.snapshot_id) == (None, 1)
@@ -57,23 +57,23 @@ def test_a_period_has_begun_once_its_offset_has_passed(period: TagPeriod, now: s
 )
 def test_a_tag_is_named_after_the_period_that_ended(period: TagPeriod, now: str, name: str, due_at: str) -> None:
     config = TagConfig(True, period, max_delay=timedelta(0))
-    verdict = judge_tag(config, at(now), [snapshot(7, now)], ["main"])
+    verdict = evaluate_tag(config, at(now), [snapshot(7, now)], ["main"])
     assert verdict == TagVerdict(f"tag {name} is missing", at(due_at), name, 7)
 
 
 def test_the_first_snapshot_after_the_trigger_is_tagged_whatever_their_order() -> None:
     history = [snapshot(4, "2026-05-02T00:30"), snapshot(2, "2026-05-01T23:59"), snapshot(3, "2026-05-02T00:05")]
-    verdict = judge_tag(TagConfig(True), at("2026-05-02T08:00"), history, ["main"])
+    verdict = evaluate_tag(TagConfig(True), at("2026-05-02T08:00"), history, ["main"])
     assert verdict == TagVerdict("tag tag-20260501 is missing", at("2026-05-03"), "tag-20260501", 3)
 
 
 def test_a_tag_that_is_there_is_left_alone() -> None:
-    verdict = judge_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-02")], ["tag-20260501"])
+    verdict = evaluate_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-02")], ["tag-20260501"])
     assert verdict == TagVerdict("tag tag-20260501 is there", at("2026-05-03"), "tag-20260501")
 
 
 def test_without_a_snapshot_since_the_trigger_there_is_nothing_to_tag() -> None:
-    verdict = judge_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-01T23:59")], ())
+    verdict = evaluate_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-01T23:59")], ())
     assert verdict == TagVerdict(
         "no snapshot was committed since 2026-05-02 00:00 for tag tag-20260501", at("2026-05-03"), "tag-20260501"
     )
@@ -82,7 +82,7 @@ def test_without_a_snapshot_since_the_trigger_there_is_nothing_to_tag() -> None:
 def test_a_snapshot_may_come_as_late_as_the_delay_and_no_later() -> None:
     config = TagConfig(True, max_delay=timedelta(minutes=60))
     just, late = (
-        judge_tag(config, at("2026-05-02T08:00"), [snapshot(3, moment)], ())
+        evaluate_tag(config, at("2026-05-02T08:00"), [snapshot(3, moment)], ())
         for moment in ("2026-05-02T01:00:00", "2026-05-02T01:00:00.001")
     )
     assert just.snapshot_id == 3
@@ -97,8 +97,8 @@ def test_periods_begin_in_the_zone_of_maintenance_also_where_its_clock_is_set() 
     """On 2026-03-29 Berlin's clock goes from 02:00 to 03:00."""
     config = TagConfig(True, zone=ZoneInfo("Europe/Berlin"), max_delay=timedelta(0))
     history = [snapshot(1, "2026-03-28T22:59"), snapshot(2, "2026-03-28T23:00"), snapshot(3, "2026-03-29T22:00")]
-    first = judge_tag(config, at("2026-03-29T21:59"), history, ())
-    second = judge_tag(config, at("2026-03-29T22:00"), history, ())
+    first = evaluate_tag(config, at("2026-03-29T21:59"), history, ())
+    second = evaluate_tag(config, at("2026-03-29T22:00"), history, ())
     assert (first.name, first.snapshot_id, first.due_at) == ("tag-20260328", 2, at("2026-03-29T22:00"))
     assert (second.name, second.snapshot_id, second.due_at) == ("tag-20260329", 3, at("2026-03-30T22:00"))
 

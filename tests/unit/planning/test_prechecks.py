@@ -10,7 +10,7 @@ from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning.evaluating import evaluate
-from amoro_core.planning.prechecks import TableTotals, judge_totals, totals_of
+from amoro_core.planning.prechecks import TableTotals, evaluate_totals, totals_of
 from tests.unit.planning.builders import MIB, NOW, UNPARTITIONED, data, many, position_delete, scan_of
 
 HOUR, MS = timedelta(hours=1), timedelta(milliseconds=1)
@@ -24,7 +24,7 @@ DUE = "2026-03-02 11:00 UTC by fallback interval"
 def judged(
     totals: TableTotals | None, config: OptimizingConfig = ON, last: datetime | None = NOW - HOUR
 ) -> Evaluation | None:
-    return judge_totals(7, totals, config, last, NOW, KNOWN)
+    return evaluate_totals(7, totals, config, last, NOW, KNOWN)
 
 
 def test_totals_are_read_from_a_snapshots_summary() -> None:
@@ -47,7 +47,7 @@ def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
     assert judged(LARGE) == Evaluation(
         7,
         None,
-        f"nothing to do: no deletes, and data files are large on average; next look at {DUE}",
+        f"nothing to do: no deletes, and data files are large on average; next evaluation at {DUE}",
         (),
         FileSummary(data_files=3, data_bytes=3 * 96 * MIB + 1, fragment_files=3, records=5, health_score=90),
         NOW + 23 * HOUR,
@@ -63,7 +63,7 @@ def test_empty_table_is_not_looked_at() -> None:
     assert judged(TableTotals(0, 1, 100)) == Evaluation(
         7,
         None,
-        f"nothing to do: the table has no data files; next look at {DUE}",
+        f"nothing to do: the table has no data files; next evaluation at {DUE}",
         (),
         FileSummary(dangling_delete_files=1, health_score=100),
         NOW + 23 * HOUR,
@@ -93,7 +93,7 @@ def test_partition_whose_small_files_are_near_enough_to_the_target_is_held_back(
     assert (held.type, held.reason, held.due_at) == (
         None,
         "nothing to do yet: 12 small files, 12 are enough for minor, but fewer than two small files or all within "
-        "90 MiB of 96 MiB; next look at 2026-03-02 10:00 UTC by fallback interval",
+        "90 MiB of 96 MiB; next evaluation at 2026-03-02 10:00 UTC by fallback interval",
         NOW + 22 * HOUR,
     )
     assert evaluated(files, [], tolerating(90 * MIB)).type is OptimizingType.MINOR
@@ -112,7 +112,7 @@ def test_partition_with_a_single_small_file_is_held_back_whatever_its_deletes() 
     assert (held.type, held.reason) == (
         None,
         "nothing to do yet: 1 file with several position deletes, but fewer than two small files; "
-        "next look at 2026-03-02 10:00 UTC by fallback interval",
+        "next evaluation at 2026-03-02 10:00 UTC by fallback interval",
     )
     assert evaluated([file], deletes, OFF).type is OptimizingType.MINOR
 

@@ -113,7 +113,7 @@ def test_who_is_not_heard_of_any_more_has_the_time_of_a_start_to_register_anew()
         (STOPPING, timedelta(0), ""),
     ],
 )
-def test_what_has_ended_is_forgotten_and_counts_as_failed_when_it_was_short_and_unwished(
+def test_what_has_ended_is_forgotten_and_counts_as_failed_when_it_was_short_and_unwanted(
     state: ResourceState, age: timedelta, failure: str
 ) -> None:
     actions = decided(target(1), instance("a", state, age), ended="a")

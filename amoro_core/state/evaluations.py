@@ -8,7 +8,9 @@ from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.state.tables import Mended, Necessary, Unnecessary, advance
 
 
-def judged(runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime) -> TableRuntime:
+def with_evaluation(
+    runtime: TableRuntime, evaluation: Evaluation, left_alone: str | None, now: datetime
+) -> TableRuntime:
     """The runtime after an evaluation: pending when there is work that may be done now, else idle with the reason."""
     runtime = replace(
         runtime,
