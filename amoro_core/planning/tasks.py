@@ -72,8 +72,8 @@ def _candidates(files: AssessedColumns, selection: Selection, config: Optimizing
         case OptimizingType.MINOR:
             return files.is_fragment | files.too_short
         case OptimizingType.MAJOR:
-            wished = files.has_deletes & selection.requested
-            return ~files.is_target_size | files.duplicates | files.too_short | wished
+            requested = files.has_deletes & selection.requested
+            return ~files.is_target_size | files.duplicates | files.too_short | requested
         case OptimizingType.FULL:
             wanted = config.full_rewrite_all_files or selection.force
             return files.all if wanted else files.has_deletes | ~files.is_target_size

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.errors import AccessDenied, CatalogUnavailable, IllegalState, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.formats.port import AnyTable, Role
@@ -38,11 +38,11 @@ class Sweeping:
     def __init__(self) -> None:
         self.listed: list[str] = []
 
-    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
-        return Judgement(bool(self.listed), f"{len(self.listed)} files")
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
+        return TriggerVerdict(bool(self.listed), f"{len(self.listed)} files")
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Judgement, Plan | None]:
-        verdict = Judgement(bool(self.listed), f"{len(self.listed)} files")
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        verdict = TriggerVerdict(bool(self.listed), f"{len(self.listed)} files")
         detail = json.dumps(self.listed)
         made = Plan("sweep", verdict.reason, 0, 0, (), detail, commits=False) if self.listed else None
         return verdict, made
