@@ -73,7 +73,7 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
 
 def _table(services: Services, runtime: TableRuntime) -> pb.Table:
     (message,) = _tables(services, [runtime])
-    unseen = services.tables.why_unseen(runtime.table_id)
+    unseen = services.tables.refresh_failure(runtime.table_id)
     failed = f"the last look at the table: {unseen}" if unseen else ""
     message.failure = failed or services.overview.last_failure(runtime.table_id)
     return message

@@ -86,7 +86,7 @@ class TableService:
         self._joining = joining
         self._tables = tables_of
         self._clock = clock
-        self._unseen: dict[int, str] = {}  # tables by id whose last look failed
+        self._refresh_failures: dict[int, str] = {}  # by table id, where the last refresh failed
 
     # Finding
 
@@ -181,15 +181,15 @@ class TableService:
             refreshed = self._refresh(table_id)[0]
         except Exception as error:
             code = error.code if isinstance(error, AmoroError) else AmoroError.code
-            self._unseen[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
+            self._refresh_failures[table_id] = f"[{code}] {without_secrets(briefly(str(error), LONGEST_REASON))}"
             self._store.write(lambda db: postpone_refresh(db, table_id, self._clock() + REFRESH_INTERVAL))
             raise
-        self._unseen.pop(table_id, None)
+        self._refresh_failures.pop(table_id, None)
         return refreshed
 
-    def why_unseen(self, table_id: int) -> str:
-        """Why the last look at a table failed, with the error's code; "" when it did not. A restart forgets it."""
-        return self._unseen.get(table_id, "")
+    def refresh_failure(self, table_id: int) -> str:
+        """Why the last refresh of a table failed, with the error's code; "" when it did not. A restart forgets it."""
+        return self._refresh_failures.get(table_id, "")
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
         """The refreshed runtime, and the refusal as it was said, with its way out."""

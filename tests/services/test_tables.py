@@ -303,12 +303,12 @@ def test_a_table_that_cannot_be_loaded_says_why_and_is_tried_again_after_the_bas
         patch.setattr("amoro_core.formats.iceberg.IcebergFormat.load", broken)
         with pytest.raises(CatalogUnavailable):
             world.tables.refresh(table_id)
-    assert world.tables.why_unseen(table_id) == "[AMORO-1010] no answer"
+    assert world.tables.refresh_failure(table_id) == "[AMORO-1010] no answer"
     assert world.tables.list_due() == []
     world.later(60)
     assert world.tables.list_due() == [(table_id, "cat")]
     world.tables.refresh(table_id)
-    assert world.tables.why_unseen(table_id) == ""
+    assert world.tables.refresh_failure(table_id) == ""
 
 
 def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: World) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 
-from amoro_core.actions.contract import Judgement, Plan, Prepare, Request, Situation
+from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case
 from amoro_core.model.lanes import STORAGE
@@ -28,16 +28,16 @@ class Sweeping:
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
 
-    def judge(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> Judgement | None:
+    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
         found = self._lake.strays_of(table.facts.location)
-        return Judgement(bool(found), f"{len(found)} strays")
+        return TriggerVerdict(bool(found), f"{len(found)} strays")
 
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Judgement, Plan | None]:
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         found = self._lake.strays_of(table.facts.location)
         # A live file among them must stay: whoever removes looks at the table as it is then.
         named = [*found, *self._lake.live_paths(table.facts.identifier)[:1]]
         plan = Plan(NAME, "strays", 0, 0, (), json.dumps(named), commits=False) if found else None
-        return Judgement(bool(found), f"{len(found)} strays"), plan
+        return TriggerVerdict(bool(found), f"{len(found)} strays"), plan
 
     def preparing(self) -> Prepare:
         raise AssertionError("it commits nothing")
