@@ -1,0 +1,136 @@
+"""A tag is made while a rewrite commits: whoever comes first at each step, both land, and no row is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+CHUNKS, SCHEDULES = 10, 20  # each chunk has a table of its own, whose history stays short
+#: Before each of these it is decided who goes on.
+STEPS = ("_load", "head", "stage", "stage_tag", "send", "trace")
+PROPERTIES = {"tag.auto-create.enabled": "true", "tag.auto-create.trigger.max-delay.minutes": "0"}
+
+
+class Schedule:
+    """Threads of which one runs at a time, from one step to the next; whose turn it is comes from the seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._chance = random.Random(seed)
+        self._changed = threading.Condition()
+        self._live: set[str] = set()
+        self._waiting: set[str] = set()
+        self._turn = ""
+        self.taken = ""  # whose turns there were, in order
+
+    def step(self) -> None:
+        """Wait for a turn; nothing for threads of others."""
+        me = threading.current_thread().name
+        with self._changed:
+            if me not in self._live:
+                return
+            self._waiting.add(me)
+            self._changed.notify_all()
+            assert self._changed.wait_for(lambda: self._turn == me, timeout=60)
+            self._waiting.discard(me)
+            self._turn = ""
+            self._changed.notify_all()
+
+    def run(self, works: Mapping[str, Callable[[], object]]) -> None:
+        """Let the works, by one letter each, go on until all have ended."""
+        threads = [threading.Thread(target=self._work, args=(work,), name=name) for name, work in works.items()]
+        self._live = set(works)
+        for thread in threads:
+            thread.start()
+        while self._chosen():
+            pass
+        for thread in threads:
+            thread.join()
+
+    def _work(self, work: Callable[[], object]) -> None:
+        try:
+            self.step()
+            work()
+        finally:
+            with self._changed:
+                self._live.discard(threading.current_thread().name)
+                self._changed.notify_all()
+
+    def _chosen(self) -> bool:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self._waiting == self._live and not self._turn, timeout=60)
+            if not self._live:
+                return False
+            self._turn = self._chance.choice(sorted(self._live))
+            self.taken += self._turn
+            self._changed.notify_all()
+            return True
+
+
+@pytest.fixture
+def stepped(monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
+    """The schedule that is under way, once there is one."""
+    current: list[Schedule] = []
+
+    def before(real: Callable[..., object]) -> Callable[..., object]:
+        def stepping(*given: object, **named: object) -> object:
+            if current:
+                current[0].step()
+            return real(*given, **named)
+
+        return stepping
+
+    for name in STEPS:
+        monkeypatch.setattr(IcebergTable, name, before(getattr(IcebergTable, name)))
+    return current
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list[Schedule]) -> None:
+    catalog = writer.make_catalog(quick_path)
+    table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
+    writer.append(table, [row(0, "a")])
+    world, seen = World(quick_path, catalog), set()
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    for seed in range(chunk * SCHEDULES, (chunk + 1) * SCHEDULES):
+        writer.append(table, [row(seed + 1, "a")])
+        rewrite = world.begin(OptimizingType.FULL)
+        world.run_all(rewrite)
+        tag = world.maintaining.begin(world.table().table_id, "auto-create-tags", trigger="request").process_id
+        before = oracle.live_rows(table.refresh())
+        schedule = Schedule(seed)
+        stepped[:] = [schedule]
+        ends: dict[str, object] = {}
+        commit = world.committing.commit
+        schedule.run(
+            {
+                "r": lambda: ends.update(r=commit(rewrite)),  # noqa: B023 - run before the next
+                "t": lambda: ends.update(t=commit(tag)),  # noqa: B023
+            }
+        )
+        stepped.clear()
+        assert ends == {"r": ProcessStatus.SUCCESS, "t": ProcessStatus.SUCCESS}, f"seed {seed}: {schedule.taken}"
+        made = table.refresh().metadata
+        assert (
+            sum(one.summary is not None and one.summary.get("amoro.process-id") == rewrite for one in made.snapshots)
+            == 1
+        )
+        (name,) = made.refs.keys() - {"main"}
+        assert made.refs[name].snapshot_id == min(made.snapshots, key=lambda one: one.sequence_number or 0).snapshot_id
+        oracle.assert_same_rows(before, oracle.live_rows(table))
+        table.manage_snapshots().remove_tag(name).commit()
+        seen.add(schedule.taken)
+    assert len(seen) > SCHEDULES // 2  # they differ
+    world.close()
+    catalog.close()
