@@ -440,7 +440,7 @@ class Simulation:
         action = self.chance.choice(MAINTENANCE)
 
         def ask(identifier: TableIdentifier) -> None:
-            table_id = self.coordinator.tables.maintained(identifier).table_id
+            table_id = self.coordinator.tables.require_maintainable(identifier).table_id
             self.coordinator.maintaining.begin(table_id, action, trigger="request")
 
         return self._asked(ask)
