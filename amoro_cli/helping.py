@@ -1,5 +1,6 @@
 """How the help of commands is laid out: arguments, options, commands, and at the end how to find the coordinator."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,8 +13,16 @@ CONNECTION = "Connection options"
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
+#: What typer calls values whose option has no word of its own for them.
+_VALUES = {"<int>": "N", "<int range>": "N", "<float>": "N", "<str>": "TEXT"}
+_TYPE = re.compile(r" ?<(?!\w+\|)[^>]*>")
+
+
 class HelpfulCommand(TyperCommand):
     """A command whose options of the panel CONNECTION stand apart, at the end."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _write(self, ctx, formatter, lambda: None)
@@ -39,9 +48,22 @@ def _records(
 ) -> Iterator[tuple[str, str]]:
     for parameter in parameters:
         if parameter.param_type_name == kind and getattr(parameter, "rich_help_panel", None) == panel:
-            record = parameter.get_help_record(ctx)
+            record = record_of(parameter, ctx)
             if record is not None:
                 yield record
+
+
+def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
+    """How a parameter is written, and what it means; None for one that is not told. Types have the words of people."""
+    record = parameter.get_help_record(ctx)
+    if record is None:
+        return None
+    is_argument = parameter.param_type_name == "argument"
+
+    def said(found: re.Match[str]) -> str:
+        return "" if is_argument else f" {_VALUES.get(found[0].strip(), found[0].strip())}"
+
+    return _TYPE.sub(said, record[0]), record[1]
 
 
 def _section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:

@@ -22,10 +22,10 @@ def refuse_empty(arguments: Sequence[str]) -> None:
     counts, and nothing would."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         name, equals, value = argument.partition("=")
-        if not argument:
+        if not argument.strip():
             what = f"the value of {before}" if before.startswith("-") and "=" not in before else "an argument"
             raise InvalidArgument(f"{what} is empty", hint="Give it a value, or leave it out.")
-        if name.startswith("--") and equals and not value:
+        if name.startswith("--") and equals and not value.strip():
             raise InvalidArgument(f"the value of {name} is empty", hint="Give it a value, or leave it out.")
 
 

@@ -31,8 +31,6 @@ _BY_HELP: Sequence[tuple[str, Values]] = (
 )
 #: Values of which none is bad by itself.
 _ANY_TEXT = frozenset({"--reason", "--host", "--master", "--spark-conf", "--resource-id", "--group"})
-#: An empty text is none there: nothing is said.
-_NOT_GIVEN = frozenset({"--columns", "--sort-by", "--table", "--catalog"})
 #: Commands that give a name to something new.
 _NAMING = frozenset({"token create", "group create", "catalog add"})
 #: A good value for each argument, so that one bad thing at a time is tried.
@@ -70,10 +68,9 @@ def bad_arguments(chance: Chance, command: Command) -> list[str]:
 
 def _bad_argument(chance: Chance, command: Command, good: list[str]) -> list[str]:
     at = chance.randrange(len(command.arguments))
-    name, value, needed = command.arguments[at]
+    name, value, _ = command.arguments[at]
     given = [_GOOD.get(other, "{id}") for other, _, always in command.arguments if always or other == name]
-    bad = _values_of(command, name, value)(chance)
-    given[min(at, len(given) - 1)] = bad if bad or needed else "."
+    given[min(at, len(given) - 1)] = _values_of(command, name, value)(chance)
     return ["--", *given]
 
 
@@ -81,8 +78,6 @@ def _bad_option(chance: Chance, command: Command, good: list[str]) -> list[str]:
     option, pool = chance.choice(_bad_options(command))
     # As two words where the value may look like an option of its own, else as one.
     value = pool(chance)
-    if not value.strip() and option in _NOT_GIVEN:
-        value = "."
     return [*good, f"{option}={value}"] if value.startswith("-") or chance.random() < 0.5 else [*good, option, value]
 
 

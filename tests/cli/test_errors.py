@@ -238,6 +238,7 @@ def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launc
         (("--home", "", "table", "list"), "the value of --home is empty"),
         (("table", "list", "-o", ""), "the value of -o is empty"),
         (("table", "show", ""), "an argument is empty"),
+        (("table", "list", "--columns", " "), "the value of --columns is empty"),
         (("table", "show", "--address=here:1", ""), "an argument is empty"),
     ],
 )

@@ -125,3 +125,13 @@ def test_what_a_coordinator_loads_is_not_searched_for_garbage_and_leaves_out_wha
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "0 True True []\n"
+
+
+def test_values_have_words_and_no_types(cli: Cli) -> None:
+    told = cli("optimize", "-h").out
+    assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
+    assert "\n  TABLE  catalog.namespace.table" in told
+    assert "\n  --type <minor|major|full>  " in told
+    listed = cli("table", "list", "-h").out
+    assert "\n  --limit N  " in listed
+    assert "\n  --group TEXT  " in listed

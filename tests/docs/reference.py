@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from amoro_cli.helping import record_of
 from amoro_cli.main import build
 from amoro_core.command import LazyLauncher
 from amoro_core.formats.configurations import CONFIGURATIONS
@@ -86,7 +87,7 @@ def _parameters(command: Any, context: Any, without: Set[Identity] = frozenset()
     for parameter in command.params:
         if _identity(parameter) in without or parameter.name == "help":
             continue
-        record = parameter.get_help_record(context)
+        record = record_of(parameter, context)
         if record is not None:
             names, meaning = record
             rows.append((f"`{names}`", re.sub(r"\s+", " ", meaning)))
