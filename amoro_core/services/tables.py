@@ -360,6 +360,9 @@ class TableService:
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
+            if (lacking := loaded.refusal) is not None:
+                shown = after_refresh(runtime, loaded, None, self._clock())
+                return after_refusal(shown, lacking, loaded.config, self._clock())
             evaluated = self._evaluated(runtime, loaded)
         except TableRefused as refusal:
             return after_refusal(runtime, refusal, self._config(runtime), self._clock())

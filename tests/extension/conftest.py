@@ -27,13 +27,25 @@ LARGE = "a line of some length\n" * 20
 SMALL = "a line\n"
 
 
-@pytest.fixture
-def plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is installed, as pip leaves it."""
-    about = tmp_path / "site" / "amoro_journal-1.0.dist-info"
+def install(site: Path) -> None:
+    """Leave the package's description in a directory of packages, as pip does."""
+    about = site / "amoro_journal-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: amoro-journal\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text(ENTRY_POINTS)
+
+
+def make_journal(place: Path) -> JournalTable:
+    """A new journal without records."""
+    (place / "log").mkdir(parents=True)
+    (place / "journal.json").write_text(json.dumps({"uuid": str(uuid.uuid4()), "properties": {}}))
+    return JournalTable(TABLE, place)
+
+
+@pytest.fixture
+def plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is installed."""
+    install(tmp_path / "site")
     monkeypatch.syspath_prepend(tmp_path / "site")
 
 
@@ -43,8 +55,7 @@ class World:
     def __init__(self, home: Path) -> None:
         self.heartbeat = SETTINGS.heartbeat_timeout / 6
         self.home, self.place = home, home / "lake" / "db" / "log"
-        (self.place / "log").mkdir(parents=True)
-        self.write_description()
+        make_journal(self.place)
         self.lake = CatalogConfig("lake", (("table-formats", "journal"), ("warehouse", str(home / "lake"))))
         self._open()
 

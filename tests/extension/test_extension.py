@@ -118,6 +118,12 @@ def test_its_format_is_refused_for_optimizing_and_for_that_alone(world: World) -
     counted_once(world, 1)
 
 
+def test_a_table_that_was_never_looked_at_is_shown_with_what_loading_it_says(world: World) -> None:
+    found = world.services.tables.find(TABLE)
+    assert (found.table_id, found.status, found.refusal) == (0, OptimizingStatus.REFUSED, "format")
+    assert (found.uuid, found.format) == (world.journal().facts.uuid, "journal")
+
+
 def test_a_table_that_says_no_is_left_alone(world: World) -> None:
     world.append(a=SMALL)
     world.services.tables.set_enabled(TABLE, False)
