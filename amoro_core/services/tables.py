@@ -200,15 +200,13 @@ class TableService:
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
                 runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
             verdicts = evaluate_triggered(loaded, runtime.enabled_override, self._triggered, self._clock())
-            if (lacking := loaded.refusal) is not None:
-                return self._store.write(lambda db: self._for_others(db, table_id, loaded, lacking, verdicts)), lacking
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, verdicts)), None
+        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, verdicts)), loaded.refusal
 
     def _require_refreshed(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
@@ -279,7 +277,7 @@ class TableService:
             )
 
     def _is_stale(self, runtime: TableRuntime, loaded: LoadedTable) -> bool:
-        if runtime.status in BUSY:
+        if runtime.status in BUSY or loaded.refusal is not None:
             return False
         facts, now = loaded.table.facts, self._clock()
         return (
@@ -312,26 +310,19 @@ class TableService:
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, verdicts: Verdicts
     ) -> TableRuntime:
         # By the word of this moment: somebody may have enabled or disabled it while the table was loaded.
-        runtime = after_refresh(tables.get(db, table_id), loaded, found, self._clock())
+        before = tables.get(db, table_id)
+        runtime = after_refresh(before, loaded, found, self._clock())
         follow_properties(db, table_id, loaded.config)
         note(db, table_id, verdicts, self._clock())
+        _tell_refused(before, runtime)
         return tables.save(db, runtime)
-
-    def _for_others(
-        self, db: Connection, table_id: int, loaded: LoadedTable, refusal: TableRefused, verdicts: Verdicts
-    ) -> TableRuntime:
-        """Keep what was loaded of a table that is refused for optimizing alone."""
-        before, now = tables.get(db, table_id), self._clock()
-        follow_properties(db, table_id, loaded.config)
-        note(db, table_id, verdicts, now)
-        runtime = after_refusal(after_refresh(before, loaded, None, now), refusal, loaded.config, now)
-        return _keep_refused(db, before, runtime, refusal)
 
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
         actions.pause(db, table_id)
         runtime = after_refusal(before, refusal, self._config(before), self._clock())
-        return _keep_refused(db, before, runtime, refusal)
+        _tell_refused(before, runtime)
+        return tables.save(db, runtime)
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
         """Say yes or no to optimizing a table; kept here, the table is not touched.
@@ -360,10 +351,7 @@ class TableService:
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
-            if (lacking := loaded.refusal) is not None:
-                shown = after_refresh(runtime, loaded, None, self._clock())
-                return after_refusal(shown, lacking, loaded.config, self._clock())
-            evaluated = self._evaluated(runtime, loaded)
+            evaluated = None if loaded.refusal else self._evaluated(runtime, loaded)
         except TableRefused as refusal:
             return after_refusal(runtime, refusal, self._config(runtime), self._clock())
         return after_refresh(runtime, loaded, evaluated, self._clock())
@@ -424,8 +412,7 @@ class TableService:
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
 
 
-def _keep_refused(db: Connection, before: TableRuntime, runtime: TableRuntime, refusal: TableRefused) -> TableRuntime:
-    told = OptimizingStatus.REFUSED, refusal.told
+def _tell_refused(before: TableRuntime, runtime: TableRuntime) -> None:
+    told = OptimizingStatus.REFUSED, runtime.status_reason
     if runtime.status is OptimizingStatus.REFUSED and (before.status, before.status_reason) != told:
-        log.warning("table.refused", table=str(runtime.identifier), reason=refusal.reason, why=refusal.message)
-    return tables.save(db, runtime)
+        log.warning("table.refused", table=str(runtime.identifier), reason=runtime.refusal, why=runtime.status_reason)

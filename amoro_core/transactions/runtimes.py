@@ -59,7 +59,7 @@ class LoadedTable:
 
 
 def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | None, now: datetime) -> TableRuntime:
-    """The runtime after the table was loaded; without an evaluation its status stays."""
+    """The runtime after the table was loaded; without an evaluation its status stays, unless it is refused."""
     facts, enabled = loaded.table.facts, loaded.enabled(before.enabled_override)
     runtime = replace(
         before,
@@ -79,6 +79,8 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
     if found is not None and runtime.status not in BUSY:
         runtime = with_evaluation(runtime, found.evaluation, loaded.left_alone, now)
         runtime = replace(runtime, scanned_at=found.scanned_at, evaluated_config=str(loaded.config))
+    if loaded.refusal is not None:
+        return after_refusal(runtime, loaded.refusal, loaded.config, now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, loaded.config))
 
 
