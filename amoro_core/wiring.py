@@ -32,6 +32,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService, Joining, Registrations
+from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
@@ -116,6 +117,7 @@ class Services:
         self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
         tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
         self.tables_of = tables_of
+        self.discovery = DiscoveryService(store, tables_of, clock)
         self.tables = TableService(store, tables_of, clock, around.joining, self.actions.triggered)
         self.planning = PlanningService(
             store, tables_of, self.actions.optimizing, clock, work_planned=self.work.fire, changed=self.changes.fire

@@ -17,6 +17,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.containers import ContainerService
+from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.maintaining import MaintenanceService
@@ -55,6 +56,7 @@ class Services(Protocol):
     """The services that the loops drive, by subject."""
 
     catalogs: CatalogService
+    discovery: DiscoveryService
     tables: TableService
     planning: PlanningService
     optimizing: OptimizingService
@@ -145,7 +147,7 @@ class CoordinatorLoops:
             self._exploring.submit(config.name)
 
     def _explore_one(self, catalog: str) -> None:
-        if self._services.tables.explore(catalog).added:
+        if self._services.discovery.explore(catalog).added:
             self._refresh.wake()
 
     def _refresh_step(self) -> None:

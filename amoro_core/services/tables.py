@@ -18,7 +18,6 @@ from amoro_core.model.config import (
     is_switched_off,
     parse_config,
 )
-from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import (
@@ -34,7 +33,7 @@ from amoro_core.planning.prechecks import evaluate_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.store import actions, groups, partitions, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.listing import add_all, begin_anew, dispose, follow_properties, new_table, postpone_refresh
+from amoro_core.transactions.listing import begin_anew, dispose, follow_properties, new_table, postpone_refresh
 from amoro_core.transactions.runtimes import (
     BUSY,
     Evaluated,
@@ -47,14 +46,6 @@ from amoro_core.transactions.runtimes import (
 )
 
 log = get_logger("amoro.tables")
-
-
-@dataclass(frozen=True, slots=True)
-class Exploration:
-    """What listing a catalog changed."""
-
-    added: tuple[TableIdentifier, ...]
-    disposed: tuple[TableIdentifier, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +81,6 @@ class TableService:
 
     # Finding
 
-    def explore(self, catalog: str) -> Exploration:
-        """Add the tables that the catalog lists and dispose of those that do not exist any more.
-
-        A table that a listing lacks is disposed only after loading it said that it does not exist; what the catalog's
-        filters leave out is forgotten, unless somebody enabled or disabled it by name.
-        Raises CatalogNotFound, CatalogUnavailable; nothing is changed then.
-        """
-        config = self._tables.catalog(catalog)
-        wanted = discovery_filter(dict(config.properties))
-        listed = set(self._tables.formats.list_tables(config))
-        known = {
-            runtime.identifier: runtime for runtime in self._store.read(lambda db: tables.list_tables(db, catalog))
-        }
-        now = self._clock()
-        added = tuple(sorted(listed - known.keys()))
-        for start in range(0, len(added), 500):
-            self._store.write(partial(add_all, identifiers=added[start : start + 500], now=now))
-        disposed = tuple(
-            identifier
-            for identifier in sorted(known.keys() - listed)
-            if (self._forget if not wanted.admits(identifier) else self._dispose_if_gone)(known[identifier])
-        )
-        if added or disposed:
-            log.info("catalog.explored", catalog=catalog, added=len(added), disposed=len(disposed))
-        return Exploration(added, disposed)
-
     def similar(self, identifier: TableIdentifier) -> str:
         """The known table of the catalog whose name comes nearest, "" when none does; listed where none is known."""
         known = [
@@ -145,25 +110,6 @@ class TableService:
         """What is kept about a table, and nothing yet where it is not known."""
         found = self._store.read(lambda db: tables.find(db, identifier))
         return found or new_table(identifier, self._clock())
-
-    def _forget(self, runtime: TableRuntime) -> bool:
-        if runtime.enabled_override is not None:
-            return False
-        return self._store.write(lambda db: dispose(db, runtime.table_id))
-
-    def _dispose_if_gone(self, runtime: TableRuntime) -> bool:
-        try:
-            self._tables.open(runtime.identifier)
-        except TableNotFound:
-            return self._store.write(lambda db: dispose(db, runtime.table_id))
-        except TableRefused as refusal:
-            # What has none of the catalog's formats any more is listed no more either.
-            if refusal.reason == "format":
-                return self._store.write(lambda db: dispose(db, runtime.table_id))
-            log.warning("table.unlisted", table=str(runtime.identifier), error=refusal.message)
-        except AmoroError as error:
-            log.warning("table.unlisted", table=str(runtime.identifier), error=error.message)
-        return False
 
     # Refreshing
 

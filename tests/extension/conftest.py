@@ -112,7 +112,7 @@ class World:
 
     def look(self) -> list[str]:
         """Look at the lake and begin what is due; the ids of the processes."""
-        self.services.tables.explore("lake")
+        self.services.discovery.explore("lake")
         for table_id, _ in self.services.tables.list_due():
             self.services.tables.refresh(table_id)
         due = self.services.maintaining.list_due()

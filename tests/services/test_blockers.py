@@ -164,7 +164,7 @@ def test_blockers_survive_a_restart_and_go_with_their_table(world: World) -> Non
     world.restart()
     assert world.blockers.list_active() == [held]
     world.catalog.drop_table("db.t")
-    world.tables.explore("cat")
+    world.discovery.explore("cat")
     assert world.blockers.list_active() == []
 
 

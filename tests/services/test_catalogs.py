@@ -123,7 +123,7 @@ def test_a_catalog_of_pyiceberg_can_neither_be_changed_nor_removed(world: World)
 
 def test_a_removed_catalog_takes_what_is_known_of_its_tables_along(world: World) -> None:
     small_files(world)
-    world.tables.explore("cat")
+    world.discovery.explore("cat")
     assert world.optimize() is ProcessStatus.SUCCESS
     assert world.catalogs.remove("cat") == 1
     assert world.tables.list_tables() == []

@@ -58,7 +58,7 @@ def test_a_table_that_is_not_listed_and_has_another_format_is_not_disposed(
     world.tables.refresh(table_id)
     as_format(monkeypatch, "paimon")
     monkeypatch.setattr(IcebergFormat, "list_tables", lambda self, catalog: [])
-    assert world.tables.explore("cat").disposed == ()
+    assert world.discovery.explore("cat").disposed == ()
     assert world.store.read(lambda db: tables.find(db, TABLE)) is not None
 
 

@@ -32,8 +32,8 @@ def lake(world: World, tmp_path: Path) -> CatalogConfig:
 def test_many_tables_are_found_evaluated_and_listed_once_and_only_what_changed_is_planned(
     world: World, lake: CatalogConfig, tmp_path: Path
 ) -> None:
-    assert len(world.tables.explore("cat").added) == TABLES
-    assert world.tables.explore("cat").added == ()
+    assert len(world.discovery.explore("cat").added) == TABLES
+    assert world.discovery.explore("cat").added == ()
     assert len(look(world)) == TABLES
     assert look(world) == []
     listed = world.tables.list_tables("cat")

@@ -21,7 +21,7 @@ def test_a_catalog_is_opened_by_what_its_file_says_after_a_restart_too(world: Wo
     world.catalogs.remove("cat")
     world.catalogs.add(CatalogConfig("cat", ()), {"site.yaml": yaml_of(world)})
     world.restart()
-    assert [str(name) for name in world.tables.explore("cat").added] == ["cat.db.t"]
+    assert [str(name) for name in world.discovery.explore("cat").added] == ["cat.db.t"]
     (kept,) = world.catalogs.get("cat").site_files
     assert (kept.name, kept.content) == ("site.yaml", yaml_of(world))
 
@@ -70,4 +70,4 @@ def test_secrets_of_files_are_references_too(world: World, monkeypatch: pytest.M
         dict(world.catalogs.add(CatalogConfig("cat", ()), {"site.yaml": content}).properties)["uri"] == "env:LAKE_URI"
     )
     make(world.catalog)
-    assert len(world.tables.explore("cat").added) == 1
+    assert len(world.discovery.explore("cat").added) == 1

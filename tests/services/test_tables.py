@@ -27,11 +27,11 @@ def small_files(world: World, count: int = 3, **properties: str) -> None:
 
 def test_exploring_adds_tables_and_disposes_of_dropped_ones(world: World) -> None:
     make(world.catalog)
-    explored = world.tables.explore("cat")
+    explored = world.discovery.explore("cat")
     assert [str(name) for name in explored.added] == ["cat.db.t"]
-    assert world.tables.explore("cat").added == ()
+    assert world.discovery.explore("cat").added == ()
     world.catalog.drop_table("db.t")
-    explored = world.tables.explore("cat")
+    explored = world.discovery.explore("cat")
     assert [str(name) for name in explored.disposed] == ["cat.db.t"]
     assert world.tables.list_tables() == []
 
@@ -40,22 +40,22 @@ def test_a_listing_that_fails_or_lacks_a_table_disposes_of_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(world.catalog)
-    world.tables.explore("cat")
+    world.discovery.explore("cat")
     monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", lambda self, catalog: [])
-    assert world.tables.explore("cat").disposed == ()
+    assert world.discovery.explore("cat").disposed == ()
 
     def broken(self: object, catalog: CatalogConfig) -> list[object]:
         raise CatalogUnavailable("no answer")
 
     monkeypatch.setattr("amoro_core.formats.iceberg.IcebergFormat.list_tables", broken)
     with pytest.raises(CatalogUnavailable):
-        world.tables.explore("cat")
+        world.discovery.explore("cat")
     assert [str(item.identifier) for item in world.tables.list_tables()] == ["cat.db.t"]
 
 
 def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     make(world.catalog)
-    world.tables.explore("cat")
+    world.discovery.explore("cat")
     monkeypatch.setattr(IcebergFormat, "list_tables", lambda self, catalog: [])
 
     def refused(word: str) -> None:
@@ -65,9 +65,9 @@ def test_a_table_that_is_no_iceberg_table_any_more_is_disposed(world: World, mon
         monkeypatch.setattr(IcebergFormat, "load", load)
 
     refused("metadata")
-    assert world.tables.explore("cat").disposed == ()
+    assert world.discovery.explore("cat").disposed == ()
     refused("format")
-    assert [str(name) for name in world.tables.explore("cat").disposed] == ["cat.db.t"]
+    assert [str(name) for name in world.discovery.explore("cat").disposed] == ["cat.db.t"]
 
 
 def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
@@ -75,7 +75,7 @@ def test_a_table_that_is_committing_is_not_disposed(world: World) -> None:
     process = world.begin(OptimizingType.MINOR)
     world.run_all(process)
     world.catalog.drop_table("db.t")
-    assert world.tables.explore("cat").disposed == ()
+    assert world.discovery.explore("cat").disposed == ()
     assert world.table().status is OptimizingStatus.COMMITTING
 
 
@@ -315,12 +315,12 @@ def test_filters_of_a_catalog_decide_what_is_found_and_what_is_forgotten(world: 
     for table in ("db.orders", "db.lines", "db.kept", "tmp.orders"):
         world.catalog.create_namespace_if_not_exists(table.split(".")[0])
         world.catalog.create_table(table, SCHEMA)
-    world.tables.explore("cat")
+    world.discovery.explore("cat")
     world.tables.set_enabled(parse_table("cat.db.kept"), True)
     world.catalogs.update("cat", CatalogChange({"database-filter": "d.*", "table-filter": "orders|new"}))
     world.catalog.create_table("db.new", SCHEMA)
     world.catalog.create_table("tmp.new", SCHEMA)
-    explored = world.tables.explore("cat")
+    explored = world.discovery.explore("cat")
     assert [str(name) for name in explored.added] == ["cat.db.new"]
     assert [str(name) for name in explored.disposed] == ["cat.db.lines", "cat.tmp.orders"]
     assert [str(item.identifier) for item in world.tables.list_tables()] == [
@@ -332,7 +332,7 @@ def test_a_table_under_a_process_is_not_forgotten_by_a_filter(world: World) -> N
     small_files(world)
     world.begin(OptimizingType.MINOR)
     world.catalogs.update("cat", CatalogChange({"table-filter": "other"}))
-    assert world.tables.explore("cat").disposed == ()
+    assert world.discovery.explore("cat").disposed == ()
 
 
 def test_a_malformed_filter_is_not_kept(world: World) -> None:

@@ -91,7 +91,7 @@ class World:
         )  # fmt: skip
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
-        self.clearing = made.clearing
+        self.clearing, self.discovery = made.clearing, made.discovery
 
     def close(self) -> None:
         self.store.close()
