@@ -120,7 +120,7 @@ def commit_with_faults(world: World, system: System, proxy: Proxy, chance: rando
         except CatalogUnavailable as error:
             print(f"  {error.message}")
         world.require_consistent(system, process_id)
-        if not system.process(process_id).status.is_active:
+        if not system.process(process_id).is_active:
             break
         if chance.random() < 0.3:
             system = system.restarted()

@@ -180,7 +180,7 @@ def test_random_commits_behind_a_lagging_replica_land_at_most_once_and_keep_ever
             except CatalogUnavailable as error:
                 print(error.message)
             world.require_consistent(system, process_id)
-            if not system.process(process_id).status.is_active:
+            if not system.process(process_id).is_active:
                 break
         proxy.stale.clear()
         proxy.script.clear()

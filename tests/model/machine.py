@@ -19,7 +19,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.catalogs import close_catalogs
-from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import commits
 from tests.engine import oracle
@@ -262,7 +262,7 @@ class Optimizing(Writers):
         for one in attempts:
             if one.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN):
                 assert [path for path in one.metadata_files if not Path(local_path(path)).exists()] == []
-        if status.is_active:
+        if status in ACTIVE_PROCESS_STATUSES:
             return
         self.counts[f"ended {require_ended(world, self.lake, process_id)}"] += 1
         for left_over in world.heard.left_over:

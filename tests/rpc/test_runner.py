@@ -97,7 +97,7 @@ def test_an_unknown_token_leads_to_a_new_registration_that_goes_on_with_the_runn
         assert task.thread is not None
         assert (task.thread.optimizer_id, task.attempt) == (new, 1)
         held.go.set()
-        until(lambda: not coordinator.optimizing.find_process(process).process.status.is_active)
+        until(lambda: not coordinator.optimizing.find_process(process).process.is_active)
     finally:
         held.go.set()
         runner.stop()

@@ -136,7 +136,7 @@ def test_the_life_of_a_task_over_the_wire(coordinator: Coordinator, client: Clie
     assert client.complete(token, handed.attempt, output)
     assert client.complete(token, handed.attempt, output)
     deadline = time.monotonic() + 90
-    while coordinator.optimizing.find_process(process).process.status.is_active and time.monotonic() < deadline:
+    while coordinator.optimizing.find_process(process).process.is_active and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     assert coordinator.optimizing.find_process(process).process.status is ProcessStatus.SUCCESS
     oracle.assert_same_rows(before, oracle.live_rows(catalog.load_table("db.t")))
