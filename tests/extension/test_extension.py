@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import sys
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
 
-from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.errors import AmoroError, CatalogMisconfigured, InvalidArgument, TableRefused
 from amoro_core.model.processes import CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.store import commits
@@ -165,6 +166,26 @@ def test_an_unknown_commit_that_others_overtook_is_refuted_and_made_anew(world: 
     attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
     assert [one.outcome for one in attempts] == [CommitOutcome.REFUTED, CommitOutcome.DONE]
     assert world.tallies() == [{"a": 1}]
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["coordinator", "optimizer"])
+def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_on(world: World, content: str) -> None:
+    world.append(a=content)
+    [process_id] = world.look()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [path for path in sys.path if path != str(world.home.parent / "site")])
+        world.restart()
+        [before] = world.processes()
+        with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):
+            world.services.tables.explore("lake")
+        assert world.services.optimizing.poll(world.optimizer_id, "default", [1]) == []
+        with pytest.raises(AmoroError) if content == SMALL else nullcontext():
+            world.services.committing.commit(process_id)
+        assert [one.status for one in world.processes()] == [before.status]
+        assert (before.is_active, world.tallies()) == (True, [])
+    world.restart()
+    world.work()
+    counted_once(world, content.count("\n"))
 
 
 def test_a_journal_that_was_made_anew_ends_the_processes_of_the_one_before(world: World) -> None:

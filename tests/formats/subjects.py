@@ -16,7 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import AnyTable, Role, TableFormat, with_roles
-from amoro_core.model.commits import CommitContent, Evidence, SnapshotAdded, StagedCommit
+from amoro_core.model.commits import CommitContent, Evidence, RefAt, SnapshotAdded, StagedCommit
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
@@ -37,6 +37,13 @@ class Staged:
     payload: bytes
     evidence: Evidence
     files: frozenset[str]  # that were written for it
+
+
+def stage_tag(table: AnyTable, name: str) -> Staged:
+    """A tag of the table's head."""
+    head = table.facts.snapshot_id
+    assert head is not None
+    return Staged(table, table.stage_tag(name, head, None), RefAt(name, head), frozenset())
 
 
 class Subject(Protocol):
@@ -101,7 +108,8 @@ class IcebergSubject:
     def state(self) -> object:
         table = self._loaded()
         snapshots = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
-        return builders.ids(table), [one.snapshot_id for one in snapshots], oracle.live_files(table)
+        tags = {name: ref.snapshot_id for name, ref in table.metadata.refs.items() if name != "main"}
+        return builders.ids(table), [one.snapshot_id for one in snapshots], oracle.live_files(table), tags
 
     def stray(self) -> str:
         path = f"{self._loaded().location()}/data/{uuid.uuid4()}.parquet"
@@ -151,7 +159,7 @@ class LakeSubject:
     def state(self) -> object:
         table = self._lake.tables[TABLE]
         rows = [] if table.head is None else sorted(self._lake.live_rows(table, table.head))
-        return rows, list(table.snapshots), table.head
+        return rows, list(table.snapshots), table.head, dict(table.tags)
 
     def stray(self) -> str:
         path = f"{self._lake.tables[TABLE].location}/data/{uuid.uuid4()}.parquet"

@@ -11,7 +11,7 @@ from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFil
 from amoro_core.formats.port import Committable, Maintainable, Readable, Rewritable, Role
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import CommitContent, Trace
-from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened
+from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened, stage_tag
 
 OF_ROLE = {
     Role.READ: Readable,
@@ -20,6 +20,7 @@ OF_ROLE = {
     Role.MAINTAIN: Maintainable,
 }
 committing = pytest.mark.parametrize("subject", having(Role.COMMIT), indirect=True)
+maintaining = pytest.mark.parametrize("subject", having(Role.MAINTAIN), indirect=True)
 reading = pytest.mark.parametrize("subject", having(Role.READ), indirect=True)
 rewriting = pytest.mark.parametrize("subject", having(Role.REWRITE), indirect=True)
 
@@ -294,3 +295,80 @@ def test_a_file_says_what_it_holds_and_one_that_is_missing_is_told(subject: Subj
     assert (facts.record_count, facts.value_counts[1]) == (data.record_count, data.record_count)
     with pytest.raises(DataFileMissing):
         table.file_facts(f"{table.facts.location}/data/none.parquet")
+
+
+# Maintain
+
+
+@maintaining
+def test_a_tag_is_made_once_and_adds_no_snapshot(subject: Subject) -> None:
+    tag = stage_tag(opened(subject), "v1")
+    facts, scan, before = tag.table.facts, tag.table.scan(), subject.state()
+    assert tag.table.trace(tag.evidence) is Trace.OPEN
+    tag.table.send(tag.payload)
+    after, now = subject.state(), opened(subject)
+    assert after != before
+    assert (now.facts.snapshot_id, len(now.snapshots()), now.scan()) == (facts.snapshot_id, 1, scan)
+    for table in (tag.table, now):
+        with suppress(CommitConflict):
+            table.send(tag.payload)
+        assert (subject.state(), table.trace(tag.evidence)) == (after, Trace.LANDED)
+
+
+@maintaining
+def test_a_tag_lands_beside_what_others_write_meanwhile(subject: Subject) -> None:
+    tag = stage_tag(opened(subject), "v1")
+    subject.append()
+    change = subject.stage(opened(subject))
+    tag.table.send(tag.payload)
+    change.table.send(change.payload)
+    now = opened(subject)
+    assert (now.trace(tag.evidence), now.trace(change.evidence)) == (Trace.LANDED, Trace.LANDED)
+
+
+@maintaining
+def test_a_name_that_is_given_already_is_a_conflict_then_and_later(subject: Subject) -> None:
+    late = stage_tag(opened(subject), "v1")
+    subject.append()
+    first = stage_tag(opened(subject), "v1")
+    first.table.send(first.payload)
+    after = subject.state()
+    with pytest.raises(CommitConflict):
+        opened(subject).stage_tag("v1", opened(subject).facts.snapshot_id or 0, None)
+    with pytest.raises(CommitConflict):
+        late.table.send(late.payload)
+    assert subject.state() == after
+    assert (late.table.trace(late.evidence), late.table.trace(first.evidence)) == (Trace.REFUTED, Trace.LANDED)
+
+
+@maintaining
+def test_a_tag_of_a_snapshot_that_is_not_there_is_a_conflict(subject: Subject) -> None:
+    table = opened(subject)
+    with pytest.raises(CommitConflict):
+        table.stage_tag("v1", (table.facts.snapshot_id or 0) + 1, None)
+
+
+@maintaining
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_tag_of_which_nothing_is_known_is_traced_and_made_once(subject: Subject, applied: bool) -> None:
+    tag = stage_tag(opened(subject), "v1")
+    with subject.lost(applied=applied), pytest.raises(CommitUnknown):
+        tag.table.send(tag.payload)
+    assert tag.table.trace(tag.evidence) is (Trace.LANDED if applied else Trace.OPEN)
+    with suppress(CommitConflict):
+        tag.table.send(tag.payload)
+    assert opened(subject).trace(tag.evidence) is Trace.LANDED
+
+
+@maintaining
+def test_a_tag_is_not_made_on_another_table_of_the_name(subject: Subject) -> None:
+    tag = stage_tag(opened(subject), "v1")
+    subject.drop()
+    subject.create()
+    subject.append()
+    before = subject.state()
+    with pytest.raises(CommitConflict):
+        tag.table.send(tag.payload)
+    with pytest.raises(CommitConflict):
+        tag.table.trace(tag.evidence)
+    assert subject.state() == before
