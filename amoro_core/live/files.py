@@ -122,11 +122,11 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def __getitem__(self, at: int | slice) -> ScannedFile | tuple[ScannedFile, ...]:
         if isinstance(at, slice):
-            return tuple(self.row(one) for one in self._order[at].tolist())
+            return tuple(self.rows(self._order[at]))
         return self.row(int(self._order[at]))
 
     def __iter__(self) -> Iterator[ScannedFile]:
-        return map(self.row, self._order.tolist())
+        return self.rows(self._order)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
@@ -135,7 +135,15 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def row(self, at: int) -> ScannedFile:
         """The file at that index of the columns, with the deletes that apply to it by sequence number and path."""
-        return ScannedFile(self.columns.row(at), self._deletes_of(at))
+        return next(self.rows(np.array([at])))
+
+    def rows(self, ids: Ids) -> Iterator[ScannedFile]:
+        """The files at those indexes of the columns, in their order."""
+        columns = self.columns
+        asked = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
+        for at, place, number, position, by_row in zip(*(one.tolist() for one in asked), strict=True):
+            own = self._pairs.of(at) if by_row else [position] if position != _NONE else []
+            yield ScannedFile(columns.row(at), self._deletes(self._equality.newer_than(place, number), own))
 
     def ids_of(self, paths: Iterable[str]) -> Ids:
         """The indexes of the files with one of the paths, however these are spelled, in the files' order."""
@@ -188,24 +196,21 @@ class LiveFiles(Sequence[ScannedFile]):
         """For each file what `ScannedFile.carried_through` says."""
         own = [one.sequence_number if one.is_converted else _NONE for one in self.deletes]
         found = np.array([*own, _NONE], np.int64)[self.position_delete]  # −1 is the last of these
-        for at in np.flatnonzero(self.by_row).tolist():
-            found[at] = self.row(at).carried_through
+        by_row = np.flatnonzero(self.by_row)
+        found[by_row] = [row.carried_through for row in self.rows(by_row)]
         return found
 
     @cached_property
     def _order(self) -> Ids:
         return self.columns.order()
 
-    def _deletes_of(self, at: int) -> tuple[DeleteFile, ...]:
-        columns, position = self.columns, int(self.position_delete[at])
-        found = self._equality.newer_than(int(columns.place[at]), int(columns.numbers[at]))
-        if position != _NONE or self.by_row[at]:
-            own = self._pairs.of(at) if self.by_row[at] else (position,)
-            return tuple(self.deletes[one] for one in sorted((*found, *own)))
+    def _deletes(self, equality: tuple[int, ...], own: list[int]) -> tuple[DeleteFile, ...]:
+        if own:
+            return tuple(self.deletes[one] for one in sorted((*equality, *own)))
         # Many files have the same equality deletes, which need not stand in memory for each of them.
-        if found not in self._shared:
-            self._shared[found] = tuple(self.deletes[one] for one in sorted(found))
-        return self._shared[found]
+        if equality not in self._shared:
+            self._shared[equality] = tuple(self.deletes[one] for one in sorted(equality))
+        return self._shared[equality]
 
 
 def paired(found: Iterable[tuple[int, int]]) -> Pairs:

@@ -96,12 +96,12 @@ class DeleteFile:
     split_offsets: tuple[int, ...] = ()
     content_offset: int | None = None  # where a deletion vector begins in its file
     content_size_bytes: int | None = None
+    #: The path with the part of the file; an ordinary delete is the whole file. Planning asks for it very often.
+    identity: DeleteIdentity = field(init=False, compare=False, repr=False)
 
-    @property
-    def identity(self) -> DeleteIdentity:
-        """The path with the part of the file; an ordinary delete is the whole file."""
+    def __post_init__(self) -> None:
         size = self.size_bytes if self.content_size_bytes is None else self.content_size_bytes
-        return DeleteIdentity(self.path, self.content_offset or 0, size)
+        object.__setattr__(self, "identity", DeleteIdentity(self.path, self.content_offset or 0, size))
 
     @property
     def numbered(self) -> tuple[DeleteIdentity, int]:

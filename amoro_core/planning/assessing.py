@@ -1,5 +1,6 @@
 """All live files with the answers to Amoro's per-file rules, in columns; `planning.files` says them file by file."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -60,21 +61,14 @@ class AssessedColumns:
 
     def pick(self, chosen: Mask) -> tuple[AssessedFile, ...]:
         """Those that the mask has as rows, by sequence number and path."""
-        rows = map(self.row, np.flatnonzero(chosen).tolist())
-        return tuple(sorted(rows, key=lambda file: (file.data.sequence_number, file.data.path)))
+        return tuple(sorted(self.part(chosen).rows(), key=lambda file: (file.data.sequence_number, file.data.path)))
 
-    def row(self, at: int) -> AssessedFile:
-        """The file at that index of these columns."""
-        return AssessedFile(
-            self.files.row(int(self.ids[at])),
-            _CLASSES[self.file_class[at]],
-            int(self.live_bytes[at]),
-            duplicates=bool(self.duplicates[at]),
-            convertible=bool(self.convertible[at]),
-            too_short=bool(self.too_short[at]),
-            combinable=bool(self.combinable[at]),
-            carried_through=int(self.files.carried_through[self.ids[at]]),
-        )
+    def rows(self) -> Iterator[AssessedFile]:
+        """Every file as a row."""
+        asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
+        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids])
+        rows = zip(self.files.rows(self.ids), *(column.tolist() for column in columns), strict=True)
+        return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
 
 
 def assess_all(files: LiveFiles, config: OptimizingConfig) -> AssessedColumns:
@@ -110,8 +104,9 @@ def assess_all(files: LiveFiles, config: OptimizingConfig) -> AssessedColumns:
         size, records = int(columns.sizes[at]), int(columns.records[at])
         if records > 0:
             done.live_bytes[at] = size * max(0, records - int(deleted[at])) // records
-    for at in np.flatnonzero(files.by_row).tolist():
-        _put(done, at, assess(files.row(at), config))
+    by_row = np.flatnonzero(files.by_row)
+    for at, row in zip(by_row.tolist(), files.rows(by_row), strict=True):
+        _put(done, at, assess(row, config))
     return done
 
 

@@ -93,9 +93,9 @@ def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
     by_row = files.by_row[ids]
     told = ids[~by_row]
     yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
-    for at in _numbers(ids[by_row]):
-        carried_through = int(files.carried_through[at])
-        for delete in files.row(at).deletes:
+    for row in files.rows(ids[by_row]):
+        carried_through = row.carried_through
+        for delete in row.deletes:
             if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
                 yield delete
 
@@ -124,8 +124,8 @@ def _deletes_of(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
     yield from files.newer_equality_deletes(told, files.columns.numbers[told])
     position = files.position_delete[told]
     yield from (files.deletes[at] for at in _numbers(position[position >= 0]))
-    for at in _numbers(ids[by_row]):
-        yield from files.row(at).deletes
+    for row in files.rows(ids[by_row]):
+        yield from row.deletes
 
 
 def _numbers(column: npt.NDArray[np.integer]) -> list[int]:

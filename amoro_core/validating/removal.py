@@ -53,7 +53,7 @@ class _Outside:
 
     def converted(self) -> Iterator[ScannedFile]:
         """Those with a position delete of their own."""
-        return map(self.files.row, self.ids[self.files.carried_through[self.ids] >= 0].tolist())
+        return self.files.rows(self.ids[self.files.carried_through[self.ids] >= 0])
 
 
 def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _Outside:
@@ -89,7 +89,7 @@ def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
     yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
     position = files.position_delete[told]
     yield from (files.deletes[at] for at in position[position >= 0].tolist())
-    for scanned in map(files.row, ids[by_row].tolist()):
+    for scanned in files.rows(ids[by_row]):
         carried_through = scanned.carried_through
         yield from (delete for delete in scanned.deletes if not _is_carried(delete, carried_through))
 

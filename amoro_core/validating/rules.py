@@ -75,8 +75,8 @@ def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
     inputs = (given.data.path for group in record.groups for given in group.work.rewritten)
     found = {
         delete.numbered: delete
-        for at in live.ids_of(inputs).tolist()
-        for delete in live.row(at).deletes
+        for scanned in live.rows(live.ids_of(inputs))
+        for delete in scanned.deletes
         if _is_ambiguous(delete, record)
     }
     return tuple(found[key] for key in sorted(found))
@@ -92,7 +92,7 @@ def _look(record: PlanRecord, head: Head, named: Named) -> Sight:
     live = LiveFiles.of(head.scan.files)
     files: dict[str, tuple[ScannedFile, ...]] = {}
     inputs = (given.data.path for group in record.groups for given in _inputs(group))
-    for scanned in map(live.row, live.ids_of(inputs).tolist()):
+    for scanned in live.rows(live.ids_of(inputs)):
         place = normalise(scanned.data.path)
         files[place] = (*files.get(place, ()), scanned)
     every = (*live.applied, *head.scan.dangling)
