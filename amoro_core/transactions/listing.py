@@ -36,6 +36,7 @@ def begin_anew(db: Connection, table_id: int, uuid: str) -> TableRuntime:
     fresh = replace(
         runtime,
         uuid=uuid,
+        format="",  # its own is stored when it was loaded
         summary=FileSummary(),
         health=None,
         evaluated_snapshot_id=None,

@@ -13,6 +13,7 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableFacts, parse_table
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.store import tables
+from amoro_core.transactions.listing import begin_anew
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
@@ -69,6 +70,20 @@ def test_another_table_of_the_name_has_its_own_format(
     world.catalog.drop_table("db.t")
     writer.append(writer.make_table(world.catalog, "db.t", SCHEMA), [row(1)])
     as_format(monkeypatch, "paimon")
+    found = world.tables.refresh(table_id)
+    assert found is not None
+    assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")
+
+
+def test_another_table_of_the_name_has_its_own_format_also_after_a_death_in_between(
+    world: World, table_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.tables.refresh(table_id)
+    world.catalog.drop_table("db.t")
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    as_format(monkeypatch, "paimon")
+    world.store.write(lambda db: begin_anew(db, table_id, str(made.metadata.table_uuid)))
+    world.restart()
     found = world.tables.refresh(table_id)
     assert found is not None
     assert (found.status is not OptimizingStatus.REFUSED, found.format) == (True, "paimon")

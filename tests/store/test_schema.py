@@ -15,7 +15,14 @@ from amoro_core.model.tokens import AccessToken, Role
 from amoro_core.store import access_tokens, commits, processes, tables
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.migrations import MIGRATIONS, applied, create_access_tokens, migrate, name_roles_of_tokens
+from amoro_core.store.migrations import (
+    MIGRATIONS,
+    applied,
+    create_access_tokens,
+    keep_formats_of_tables,
+    migrate,
+    name_roles_of_tokens,
+)
 from tests.store.builders import add_stages, attempt, process, runtime
 
 
@@ -63,6 +70,19 @@ def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> N
     made = AccessToken("c", Role.VIEWER, "hash-of-c", kept[0].created_at)
     assert store.write(lambda db: access_tokens.add(db, made)) == made
     assert store.read(lambda db: access_tokens.find_by_hash(db, "hash-of-c")) == made
+
+
+def test_tables_that_the_version_before_had_loaded_are_icebergs(store: Store) -> None:
+    def earlier(db: Connection) -> None:
+        db.execute("ALTER TABLE table_runtime DROP COLUMN format")
+        keep_formats_of_tables(db)
+
+    known = store.write(lambda db: tables.add(db, runtime()))
+    never = replace(runtime(), identifier=replace(known.identifier, name="never"), uuid="")
+    never = store.write(lambda db: tables.add(db, never))
+    store.write(earlier)
+    kept = [store.read(lambda db, table_id=one.table_id: tables.get(db, table_id)).format for one in (known, never)]
+    assert kept == ["iceberg", ""]
 
 
 def test_failing_migration_leaves_the_database_as_it_was(store: Store) -> None:
