@@ -19,7 +19,7 @@ from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
 from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Refusal
+from amoro_core.services.optimizing import Failure, OptimizingService, Refusal, ScheduledTask
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
@@ -116,8 +116,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         def work(optimizer: Optimizer) -> pb.PollTaskResponse:
             if optimizer.draining:
                 return pb.PollTaskResponse()
-            handed = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
-            return pb.PollTaskResponse(tasks=[self._task(task) for task in handed])
+            scheduled = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
+            return pb.PollTaskResponse(tasks=[self._task(task) for task in scheduled])
 
         deadline = time.monotonic() + min(request.wait_ms / 1000, MAX_POLL_WAIT_S)
         while True:
@@ -173,14 +173,14 @@ class OptimizingServicer(OptimizingServiceServicer):
 
         return await self._as_optimizer(context, work)
 
-    def _task(self, handed: HandedTask) -> pb.Task:
+    def _task(self, scheduled: ScheduledTask) -> pb.Task:
         task = pb.Task(
-            attempt=codec.encode_attempt(handed.attempt),
-            thread_id=handed.thread_id,
-            table=str(handed.table),
+            attempt=codec.encode_attempt(scheduled.attempt),
+            thread_id=scheduled.thread_id,
+            table=str(scheduled.table),
             start_to_close_ms=round(self._start_to_close.total_seconds() * 1000),
         )
-        codec.put_work(task, handed.work)
+        codec.put_work(task, scheduled.work)
         return task
 
     def _complete_one(self, optimizer_id: str, result: pb.TaskResult) -> pb.CompleteResult:

@@ -1,4 +1,4 @@
-"""Optimizing processes from their first task to their last: handing out, taking results, taking back."""
+"""Processes from their first task to their last: scheduling, results, taking back."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,12 +25,13 @@ from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
-from amoro_core.state.taking_back import Lease, lease_of, leases, overdue, refuse_cancelling
+from amoro_core.state.leases import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.closing import Ending, close, unwanted
-from amoro_core.transactions.handing_out import HandingOut, may_hand_out
-from amoro_core.transactions.settling import Effects, has_ended_work, settle, take_back
+from amoro_core.transactions.scheduling import TaskScheduler, may_schedule
+from amoro_core.transactions.settling import Effects, settle, take_back
+from amoro_core.transactions.unfinished import committing, left_over
 
 log = get_logger("amoro.optimizing")
 
@@ -46,8 +47,8 @@ class Signals:
 
 
 @dataclass(frozen=True, slots=True)
-class HandedTask:
-    """A task as it is handed to a thread."""
+class ScheduledTask:
+    """A task as it is given to a thread."""
 
     attempt: Attempt
     thread_id: int
@@ -98,34 +99,34 @@ class OptimizingService:
         self._clock = clock
         self._signals = signals
         self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
-        self._handing_out = HandingOut()  # only the store's writer touches it
+        self._scheduler = TaskScheduler()  # only the store's writer touches it
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
-    # Handing out
+    # Scheduling
 
-    def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[HandedTask]:
-        """Hand out at most one planned task to each of these free threads, all in one transaction.
+    def poll(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> list[ScheduledTask]:
+        """Schedule at most one planned task for each of these free threads, all in one transaction.
 
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
-        if not self._store.read(lambda db: may_hand_out(db, optimizer_id, group, thread_ids)):
+        if not self._store.read(lambda db: may_schedule(db, optimizer_id, group, thread_ids)):
             return []
         effects = Effects()
         chosen = self._store.write(
-            lambda db: self._handing_out.hand_out(db, optimizer_id, group, thread_ids, effects, self._clock())
+            lambda db: self._scheduler.schedule(db, optimizer_id, group, thread_ids, effects, self._clock())
         )
         if chosen:
             failpoint("poll.after_store")
         self._send(effects)
-        handed = [self._store.read(partial(self._handed, task=task)) for task in chosen]
-        if handed:
+        scheduled = [self._store.read(partial(self._scheduled, task=task)) for task in chosen]
+        if scheduled:
             self._signals.changed()
-        return handed
+        return scheduled
 
-    def _handed(self, db: Connection, task: OptimizingTask) -> HandedTask:
+    def _scheduled(self, db: Connection, task: OptimizingTask) -> ScheduledTask:
         if task.thread is None:
-            raise IllegalState(f"task {task.task_id} is not handed out")
-        return HandedTask(
+            raise IllegalState(f"task {task.task_id} is not scheduled")
+        return ScheduledTask(
             attempt=Attempt(task.task_id, task.attempt),
             thread_id=task.thread.thread_id,
             table=tables.get(db, task.table_id).identifier,
@@ -275,8 +276,8 @@ class OptimizingService:
     def sweep(self, now_s: float, ack_timeout: timedelta, close_timeout: timedelta) -> None:
         """Take back what was not acknowledged in time or runs too long.
 
-        `now_s` is monotonic, and a hand-out's or an ack's time counts from the first sweep that saw it: so a clock that
-        is set does nothing, and after a restart everybody has the whole time again.
+        `now_s` is monotonic, and the time of an attempt or an ack counts from the first sweep that saw it: so a clock
+        that is set does nothing, and after a restart everybody has the whole time again.
         """
         held = self._store.read(lambda db: tasks.list_held(db))
         self._leases = leases(self._leases, held, now_s)
@@ -386,13 +387,9 @@ class OptimizingService:
         """The process that holds the table now."""
         return self._store.read(lambda db: processes.find_active(db, table_id))
 
-    def active_processes(self) -> dict[int, OptimizingProcess]:
-        """The process that holds a table now, by the table's id."""
-        return {process.table_id: process for process in self._store.read(processes.list_active)}
-
     def list_committing(self) -> list[tuple[str, str]]:
         """Id and catalog of each process whose commit is to be made or looked into now, oldest first."""
-        return self._store.read(lambda db: _committing(db, self._clock()))
+        return self._store.read(lambda db: committing(db, self._clock()))
 
     # Restart
 
@@ -407,8 +404,8 @@ class OptimizingService:
         for process in processes.list_active(db):
             if process.status is ProcessStatus.RUNNING:
                 settle(db, process.process_id, effects, now)
-        effects.commits += _committing(db)
-        effects.left_over += _left_over(db)
+        effects.commits += committing(db)
+        effects.left_over += left_over(db)
         for runtime in tables.list_tables(db):
             active = processes.find_active(db, runtime.table_id)
             if runtime.status is OptimizingStatus.PLANNING and active is None:
@@ -420,21 +417,3 @@ def _view(db: Connection, process: OptimizingProcess) -> ProcessView:
     return ProcessView(
         process, tables.get(db, process.table_id).identifier, tuple(tasks.list_for_process(db, process.process_id))
     )
-
-
-def _committing(db: Connection, now: datetime | None = None) -> list[tuple[str, str]]:
-    """What commits, oldest first; at that time, where it is given, without what is tried again later."""
-    return [
-        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
-        for process in processes.list_active(db)
-        if (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
-        and (now is None or process.delay is None or process.delay.retry_at <= now)
-    ]
-
-
-def _left_over(db: Connection) -> list[tuple[str, str]]:
-    """Processes that ended without a commit before what they had written was removed."""
-    return [
-        (process.process_id, tables.get(db, process.table_id).identifier.catalog)
-        for process in processes.list_left_over(db)
-    ]

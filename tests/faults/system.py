@@ -26,7 +26,7 @@ from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Failure, HandedTask, OptimizingService, Signals
+from amoro_core.services.optimizing import Failure, OptimizingService, ScheduledTask, Signals
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.tables import TableService
 from amoro_core.store import commits, groups, processes, tables, tasks
@@ -96,7 +96,7 @@ class System:
                     failures.append(result)
         return failures
 
-    def _run(self, task: HandedTask) -> RewriteOutput | Failure:
+    def _run(self, task: ScheduledTask) -> RewriteOutput | Failure:
         (properties,) = self.optimizing.ack(self._optimizer_id, [task.attempt])
         assert properties is not None
         work = rewrite_input(task.work)

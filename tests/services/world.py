@@ -23,7 +23,7 @@ from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_core.scheduling.policy import POLICIES
-from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_core.settings import Settings
 from amoro_core.store import tasks
 from amoro_core.store.database import Store
@@ -129,10 +129,10 @@ class World:
         )
         return registered.optimizer.optimizer_id
 
-    def poll(self, optimizer: str, *threads: int) -> list[HandedTask]:
+    def poll(self, optimizer: str, *threads: int) -> list[ScheduledTask]:
         return self.optimizing.poll(optimizer, "default", threads or (1,))
 
-    def execute(self, handed: HandedTask) -> RewriteOutput:
+    def execute(self, handed: ScheduledTask) -> RewriteOutput:
         """Do the rewriting of a handed task, as an optimizer does."""
         work = rewrite_input(handed.work)
         access = open_access(
@@ -154,7 +154,7 @@ class World:
         """Report what came of an attempt."""
         return self.optimizing.complete(optimizer, attempt, as_result(result))
 
-    def run_one(self, optimizer: str, result: RewriteOutput | Failure | None = None) -> HandedTask:
+    def run_one(self, optimizer: str, result: RewriteOutput | Failure | None = None) -> ScheduledTask:
         """Poll, acknowledge, execute and complete one task."""
         (handed,) = self.poll(optimizer)
         assert self.optimizing.ack(optimizer, [handed.attempt]) != [None]

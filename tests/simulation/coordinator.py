@@ -18,7 +18,7 @@ from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.optimizers import Registered
-from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_core.settings import Settings
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
@@ -157,7 +157,7 @@ class Coordinator:
         self.optimizers.touch(optimizer.optimizer_id, threads, dict.fromkeys(running, (0, 1)))
         return self.optimizing.abandoned(optimizer.optimizer_id, running), optimizer.draining
 
-    def poll(self, token: str, threads: tuple[int, ...]) -> list[HandedTask]:
+    def poll(self, token: str, threads: tuple[int, ...]) -> list[ScheduledTask]:
         optimizer = self.optimizers.authenticate(token)
         if optimizer.draining:
             return []

@@ -10,7 +10,7 @@ from amoro_core.errors import GroupNotFound, UnknownToken
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
-from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.services.optimizing import Failure, ScheduledTask
 from tests.simulation.lake import Lake, Rows, data_file, delete_file
 from tests.work import rewrite_input
 
@@ -26,7 +26,7 @@ class Unanswered(Exception):
 class Work:
     """What a thread has in hand."""
 
-    handed: HandedTask
+    handed: ScheduledTask
     acked: bool = False
     result: RewriteOutput | Failure | None = None
 
@@ -135,7 +135,7 @@ class Hand:
         return "left"
 
 
-def rewrite(handed: HandedTask, lake: Lake) -> RewriteOutput:
+def rewrite(handed: ScheduledTask, lake: Lake) -> RewriteOutput:
     """The task's result, its files written to the lake."""
     work = rewrite_input(handed.work)
     attempt = handed.attempt

@@ -24,7 +24,7 @@ from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, TaskId
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
-from amoro_core.services.optimizing import Failure, HandedTask
+from amoro_core.services.optimizing import Failure, ScheduledTask
 from tests.model.conftest import quick_directory
 from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
 from tests.simulation.hands import Hand, Unanswered, Work
@@ -234,7 +234,9 @@ class Simulation:
             return answer
         return message()
 
-    def polled(self, group: str, threads: tuple[int, ...], poll: Callable[[], list[HandedTask]]) -> list[HandedTask]:
+    def polled(
+        self, group: str, threads: tuple[int, ...], poll: Callable[[], list[ScheduledTask]]
+    ) -> list[ScheduledTask]:
         """A poll that nothing slips into leaves no thread idle while a task of the group waits."""
         before = self.effects
         counted = self.counts["slipped in"]

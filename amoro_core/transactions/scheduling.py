@@ -1,4 +1,4 @@
-"""Handing out: which planned tasks the free threads of an optimizer get."""
+"""Scheduling: which planned tasks the free threads of an optimizer get."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from amoro_core.transactions.settling import Effects, take_back
 log = get_logger("amoro.optimizing")
 
 
-class HandingOut:
+class TaskScheduler:
     """Remembers of each group what its tables have had of its threads; only the store's writer may use it."""
 
     def __init__(self) -> None:
         self._accounts: dict[str, Accounts] = {}
 
-    def hand_out(
+    def schedule(
         self,
         db: Connection,
         optimizer_id: str,
@@ -79,8 +79,8 @@ class HandingOut:
         }
 
 
-def may_hand_out(db: Connection, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
-    """Whether there may be something to hand out, or to take back; cheap, for every poll. Raises UnknownToken."""
+def may_schedule(db: Connection, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
+    """Whether there may be something to schedule, or to take back; cheap, for every poll. Raises UnknownToken."""
     if tasks.list_planned(db, group, optimizers.get(db, optimizer_id).kinds, limit=1):
         return True
     held = tasks.list_held(db, optimizer_id)

@@ -1,4 +1,4 @@
-"""What may be taken back: attempts that are overdue, processes that have sent nothing."""
+"""Leases: which attempts are overdue, and which processes may still be cancelled."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
