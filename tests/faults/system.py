@@ -60,8 +60,8 @@ class System:
         )
         self.optimizing = OptimizingService(self.store, tables_of, now, signals)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
-        clearing = ClearingService(self.store, tables_of, Actions().of, now, nothing)
-        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, clearing)
+        self.clearing = ClearingService(self.store, tables_of, Actions().of, now, nothing)
+        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, self.clearing)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)
         ).optimizer.optimizer_id

@@ -12,7 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable, TableBusy
 from amoro_core.iceberg import limits
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART
@@ -237,7 +237,7 @@ def test_commit_that_the_client_sent_twice_by_itself_is_found_behind_the_conflic
 ) -> None:
     process_id = rewritten(system)
     proxy.plan(Fault(NOW, status))
-    while system.commit(process_id).is_active:
+    while system.commit(process_id) in ACTIVE_PROCESS_STATUSES:
         world.require_consistent(system, process_id)
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert proxy.applied.count(200) == 1
@@ -254,7 +254,7 @@ def test_last_answer_of_two_sendings_does_not_hide_that_the_first_is_unknown(
     world.require_consistent(system, process_id)
     proxy.release()
     world.require_consistent(system, process_id)
-    while system.commit(process_id).is_active:
+    while system.commit(process_id) in ACTIVE_PROCESS_STATUSES:
         world.require_consistent(system, process_id)
     assert world.require_ended(system, process_id) is ProcessStatus.SUCCESS
     assert proxy.applied.count(200) == 1

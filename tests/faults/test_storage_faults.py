@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from tests.engine.builders import BY_PART
 from tests.engine.parquet_rows import local_path
@@ -75,7 +75,7 @@ def finished(world: World, system: System, process_id: str) -> ProcessStatus:
     """Where the process comes to once the store works again."""
     for _ in range(4):
         world.require_consistent(system, process_id)
-        if not system.commit(process_id).is_active:
+        if system.commit(process_id) not in ACTIVE_PROCESS_STATUSES:
             break
     return world.require_ended(system, process_id, leaves_files=True)
 
