@@ -10,6 +10,7 @@ from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.blockers import blocked
 from amoro_cli.views.lists import list_document
 from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.tables import ICEBERG
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -23,6 +24,10 @@ _MANY_IN_LITTLE = (
 def _known(table: "pb.Table", text: str) -> str:
     """A figure of a table that was evaluated."""
     return text if table.health_score >= 0 else "-"
+
+
+def _format(table: "pb.Table") -> str:
+    return (table.format or ICEBERG).capitalize()
 
 
 def _small(table: "pb.Table") -> int:
@@ -129,7 +134,7 @@ def table_detail(table: "pb.Table") -> Document:
         *((("next try", format_time(table.retry_at_ms)),) if table.retry_at_ms else ()),
         *((("process", table.process_id),) if table.process_id else ()),
         ("evaluated", format_time(table.evaluated_ms)),
-        ("format", f"Iceberg, version {table.format_version}" if table.format_version else "not known"),
+        ("format", f"{_format(table)}, version {table.format_version}" if table.format_version else "not known"),
         ("location", table.location or "-"),
         ("uuid", table.table_uuid or "-"),
     )

@@ -182,7 +182,7 @@ def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused
             f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
             f"{', '.join(missing)}",
             reason="format",
-            hint="Work that does without is done all the same.",
+            hint="Actions that do without are not concerned.",
         )
     return None
 

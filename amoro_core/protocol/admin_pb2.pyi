@@ -881,6 +881,7 @@ class Table(_message.Message):
     BLOCKERS_FIELD_NUMBER: _builtins.int
     NO_OPTIMIZER_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    FORMAT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     table_uuid: _builtins.str
     format_version: _builtins.int
@@ -903,6 +904,8 @@ class Table(_message.Message):
     """why nobody takes tasks of its group, and what to do; "": somebody does"""
     failure: _builtins.str
     """of the last look at it, else of its last process, if that failed; "" in lists"""
+    format: _builtins.str
+    """iceberg, or what a package adds; "": it was never loaded"""
     @_builtins.property
     def files(self) -> Global___FileSummary: ...
     @_builtins.property
@@ -937,10 +940,11 @@ class Table(_message.Message):
         blockers: _abc.Iterable[Global___Blocker] | None = ...,
         no_optimizer: _builtins.str = ...,
         failure: _builtins.str = ...,
+        format: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "health_parts", b"health_parts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failure", b"failure", "files", b"files", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blockers", b"blockers", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "evaluated_ms", b"evaluated_ms", "failure", b"failure", "files", b"files", "format", b"format", "format_version", b"format_version", "group", b"group", "health_parts", b"health_parts", "health_score", b"health_score", "last_optimized_ms", b"last_optimized_ms", "location", b"location", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "retry_at_ms", b"retry_at_ms", "snapshot_id", b"snapshot_id", "status", b"status", "status_reason", b"status_reason", "status_since_ms", b"status_since_ms", "table", b"table", "table_uuid", b"table_uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -119,7 +119,7 @@ class InspectionService:
         return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
 
     def _load(self, identifier: TableIdentifier) -> Readable:
-        return with_roles(self._tables.open(identifier), (Role.READ,), "looking into it")
+        return with_roles(self._tables.open(identifier), (Role.READ,), "reading it")
 
 
 def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item], str]) -> Page[Item]:

@@ -14,6 +14,7 @@ def table(**changes: Any) -> pb.Table:
         "table": "sales.db.orders",
         "table_uuid": "9c12d441-03fe-4693-9a96-a0705ddf69c1",
         "format_version": 2,
+        "format": "iceberg",
         "location": "file:///w/db/orders",
         "group": "default",
         "status": "pending",

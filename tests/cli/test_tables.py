@@ -37,6 +37,7 @@ TABLE_JSON = {
     "blockers": [],
     "no_optimizer": "",
     "failure": "",
+    "format": "iceberg",
 }
 TABLE_TEXT = """\
 table           sales.db.orders
@@ -140,6 +141,14 @@ def test_of_a_table_that_could_not_be_evaluated_no_figures_are_told(cli: Cli, ad
         "location        -\n"
         "uuid            -\n"
     )
+
+
+def test_the_format_of_a_table_is_told_by_its_name(cli: Cli, admin: FakeAdmin) -> None:
+    told = []
+    for format in ("journal", ""):  # coordinators of before tell none: their tables are Iceberg's
+        admin.script("GetTable", table(format=format, format_version=1))
+        told += [line for line in cli("table", "show", "db.orders").out.splitlines() if line.startswith("format")]
+    assert told == ["format          Journal, version 1", "format          Iceberg, version 1"]
 
 
 def test_a_property_that_is_not_known_is_said_with_what_may_have_been_meant(cli: Cli, admin: FakeAdmin) -> None:

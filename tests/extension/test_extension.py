@@ -177,7 +177,7 @@ def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_o
         world.restart()
         [before] = world.processes()
         with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):
-            world.services.tables.explore("lake")
+            world.services.discovery.explore("lake")
         assert world.services.optimizing.poll(world.optimizer_id, "default", [1]) == []
         with pytest.raises(AmoroError) if content == SMALL else nullcontext():
             world.services.committing.commit(process_id)

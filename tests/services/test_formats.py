@@ -127,7 +127,7 @@ def test_a_table_that_nobody_can_read_is_not_looked_into(
     world: World, table_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(IcebergTable, "roles", frozenset({Role.COMMIT}))
-    with pytest.raises(TableRefused, match="lacks what looking into it needs: read"):
+    with pytest.raises(TableRefused, match="lacks what reading it needs: read"):
         InspectionService(world.store, world.tables_of, lambda: world.now).health(TABLE)
 
 

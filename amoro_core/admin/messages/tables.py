@@ -20,6 +20,7 @@ def table(
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
+        format=runtime.format,
         format_version=runtime.format_version,
         location=runtime.location,
         group=runtime.group,
