@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BETWEEN_LINES = 10.0  # seconds
 _OTHERS = 59  # columns that everything but the bar takes, where the sizes are left to the bar
 _WITH_SIZES = 110  # columns of a terminal from which on they are told, too
-_WITH_HANDS = 117  # and how many optimizers are busy
+_WITH_OPTIMIZERS = 117  # and how many optimizers are busy
 
 
 class ProgressReport(Protocol):
@@ -108,7 +108,7 @@ class Bars:
             if key not in self._tasks:
                 self._tasks[key] = self.progress.add_task(self._name(process), detail="")
             done, total = process.input_bytes_done, process.input_bytes
-            detail = describe(process, sizes=self._width >= _WITH_SIZES, busy=self._width >= _WITH_HANDS)
+            detail = describe(process, sizes=self._width >= _WITH_SIZES, busy=self._width >= _WITH_OPTIMIZERS)
             self.progress.update(self._tasks[key], detail=detail, completed=done, total=total or None)
 
     def draw(self, processes: "Sequence[pb.Process]") -> None:
@@ -157,5 +157,5 @@ def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) ->
     words = f"{process.status.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
     if process.input_bytes and sizes:
         words += f", {format_bytes(process.input_bytes_done)} of {format_bytes(process.input_bytes)}"
-    hands = process.busy_optimizers
-    return f"{words}, {many(hands, 'optimizer')}" if busy and hands else words
+    optimizers = process.busy_optimizers
+    return f"{words}, {many(optimizers, 'optimizer')}" if busy and optimizers else words

@@ -18,7 +18,7 @@ NAMES = frozenset(
         "plan.after_mark",
         "plan.before_store",
         "plan.after_store",
-        # Coordinator, while tasks are handed out and reported.
+        # Coordinator, while tasks are scheduled and reported.
         "poll.after_store",
         "ack.after_store",
         "complete.before_store",

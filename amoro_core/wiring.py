@@ -84,7 +84,7 @@ class Parts:
     actions: Actions = field(default_factory=Actions)
     clock: Callable[[], datetime] = utc_now
     monotonic: Callable[[], float] = time.monotonic
-    work: Changes = field(default_factory=Changes)  # there are tasks to be handed out
+    work: Changes = field(default_factory=Changes)  # there are planned tasks
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
 
 

@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Handed:
-    """A task handed to a thread."""
+class PolledTask:
+    """A task that a poll gave to a thread."""
 
     attempt: Attempt
     thread_id: int
@@ -125,7 +125,7 @@ class Client:
         answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
-    def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[Handed, ...]:
+    def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[PolledTask, ...]:
         """Ask for work, waiting at most wait_s; returns nothing when `stop_polling` ends it."""
         request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
         call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
@@ -143,12 +143,12 @@ class Client:
             with self._lock:
                 self._polls.discard(call)
         return tuple(
-            Handed(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.work_of(task))
+            PolledTask(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.work_of(task))
             for task in answer.tasks
         )
 
     def stop_polling(self) -> None:
-        """End the polls that wait; a task that was just handed out is given back by deregistering."""
+        """End the polls that wait; a task that was just scheduled is given back by deregistering."""
         with self._lock:
             polls = tuple(self._polls)
         for call in polls:

@@ -23,7 +23,7 @@ from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, Trust
 from amoro_core.model.work import Work, WorkResult
 from amoro_optimizer import session as sessions
-from amoro_optimizer.client import Client, Handed
+from amoro_optimizer.client import Client, PolledTask
 from amoro_optimizer.kinds import Run
 from amoro_optimizer.session import Session
 
@@ -248,7 +248,7 @@ class Runner:
                 self._renew(session.generation)
                 continue
             try:
-                handed = self._client.poll(session.registration.token, [thread_id], POLL_WAIT_S)
+                polled = self._client.poll(session.registration.token, [thread_id], POLL_WAIT_S)
                 tries = 0
             except UnknownToken:
                 self._renew(session.generation)
@@ -258,10 +258,10 @@ class Runner:
                 self._stopping.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
                 tries += 1
                 continue
-            for task in handed:
+            for task in polled:
                 self._run(task)
 
-    def _run(self, task: Handed) -> None:
+    def _run(self, task: PolledTask) -> None:
         with self._lock:
             self._session = sessions.started(self._session, task.attempt, task.thread_id)
         try:
@@ -283,7 +283,7 @@ class Runner:
             with self._lock:
                 self._session = sessions.finished(self._session, task.attempt)
 
-    def _refuse(self, task: Handed) -> None:
+    def _refuse(self, task: PolledTask) -> None:
         """Give back work of a kind that is not known here, so that an optimizer that knows it gets it."""
         kind = task.work.kind
         error = UnknownWork(
@@ -312,7 +312,7 @@ class Runner:
             log.warning("ack.failed", attempt=str(attempt), error=error.message)
             return None
 
-    def _attempt(self, task: Handed, vended: Mapping[str, str]) -> WorkResult | AmoroError | None:
+    def _attempt(self, task: PolledTask, vended: Mapping[str, str]) -> WorkResult | AmoroError | None:
         """The result to report; None when the attempt was abandoned."""
         started = time.monotonic()
         log.info("task.started", attempt=str(task.attempt), table=task.table, kind=task.work.kind)

@@ -19,7 +19,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt in the hands of a thread."""
+    """An attempt that a thread runs."""
 
     attempt: Attempt
     thread_id: int

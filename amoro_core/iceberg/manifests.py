@@ -93,7 +93,7 @@ class Manifest:
 def read_list(io: FileIO, path: str) -> list[ManifestFile]:
     """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable."""
     try:
-        # pyiceberg's own reader of a snapshot's manifests hands out objects that are shared between threads.
+        # pyiceberg's own reader of a snapshot's manifests returns objects that are shared between threads.
         source = io.new_input(path)
         return read_manifest_files(_WholeFile(source, len(source)))
     except Exception as error:

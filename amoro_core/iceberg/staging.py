@@ -84,7 +84,7 @@ class _Staging:
         return done
 
     def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
-        """What a manifest of the new snapshot hands on: all of our own ones, the live ones of others."""
+        """The entries that a manifest of the new snapshot keeps: all of our own ones, the live ones of others."""
         if file.manifest_path in self.own:
             return self.own[file.manifest_path]
         return [existing_entry(entry) for entry in self.read(self.table.io, file).live]

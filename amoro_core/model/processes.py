@@ -59,7 +59,7 @@ class TaskId:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One hand-out of a task; the number fences everything an optimizer reports."""
+    """One scheduling of a task; the number fences everything an optimizer reports."""
 
     task_id: TaskId
     number: int  # from 1
@@ -84,7 +84,7 @@ class OptimizingTask:
     table_id: int
     group: str
     status: TaskStatus
-    attempt: int = 0  # grows with each hand-out
+    attempt: int = 0  # grows each time the task is scheduled
     thread: OptimizerThread | None = None
     failed_runs: int = 0
     lost_attempts: int = 0  # resets: the optimizer vanished or kept silent

@@ -85,14 +85,14 @@ class OptimizingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PollTask(self, request, context):
-        """Hands out at most one task for each free thread; waits up to wait_ms for the first.
+        """Schedules at most one task for each free thread; waits up to wait_ms for the first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AckTask(self, request, context):
-        """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work.
+        """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

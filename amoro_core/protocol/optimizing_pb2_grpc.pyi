@@ -40,9 +40,9 @@ class OptimizingServiceStub:
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.HeartbeatRequest, _optimizing_pb2.HeartbeatResponse]
     """Keeps the optimizer alive; the answer names the attempts to abandon. UNAUTHENTICATED: register anew."""
     PollTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.PollTaskRequest, _optimizing_pb2.PollTaskResponse]
-    """Hands out at most one task for each free thread; waits up to wait_ms for the first."""
+    """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
     AckTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]
-    """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work."""
+    """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
     INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
@@ -60,9 +60,9 @@ class OptimizingServiceAsyncStub(OptimizingServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.HeartbeatRequest, _optimizing_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Keeps the optimizer alive; the answer names the attempts to abandon. UNAUTHENTICATED: register anew."""
     PollTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.PollTaskRequest, _optimizing_pb2.PollTaskResponse]  # type: ignore[assignment]
-    """Hands out at most one task for each free thread; waits up to wait_ms for the first."""
+    """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
     AckTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]  # type: ignore[assignment]
-    """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work."""
+    """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]  # type: ignore[assignment]
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
     INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
@@ -95,7 +95,7 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _optimizing_pb2.PollTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_optimizing_pb2.PollTaskResponse, _abc.Awaitable[_optimizing_pb2.PollTaskResponse]]:
-        """Hands out at most one task for each free thread; waits up to wait_ms for the first."""
+        """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
 
     @_abc_1.abstractmethod
     def AckTask(
@@ -103,7 +103,7 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _optimizing_pb2.AckTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_optimizing_pb2.AckTaskResponse, _abc.Awaitable[_optimizing_pb2.AckTaskResponse]]:
-        """Accepts handed-out attempts. A stale attempt is refused: the optimizer drops the work."""
+        """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work."""
 
     @_abc_1.abstractmethod
     def CompleteTask(

@@ -1,4 +1,4 @@
-"""Which table is planned next, and whose task is handed out next."""
+"""Which table is planned next, and whose task is scheduled next."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ Policy = Callable[[PendingTable, datetime], Any]
 
 @dataclass(frozen=True, slots=True)
 class CandidateTask:
-    """A planned task that may be handed out."""
+    """A planned task that may be scheduled."""
 
     process_id: str
     number: int
@@ -40,7 +40,7 @@ class CandidateTask:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a table stands in its group when threads are handed out."""
+    """How a table stands in its group when its threads are given to tasks."""
 
     running: int = 0  # tasks that hold a thread
     limit: int = 0  # threads, as its quota says

@@ -210,7 +210,7 @@ def _recent(db: Connection, now: datetime) -> list[OptimizingTask]:
 
 
 def _runs(recent: Iterable[OptimizingTask]) -> dict[tuple[str, int], tuple[TaskRun, ...]]:
-    """When tasks held a thread, by group and table; what never was handed out held none."""
+    """When tasks held a thread, by group and table; one that never was scheduled held none."""
     runs: dict[tuple[str, int], list[TaskRun]] = {}
     for task in recent:
         if task.scheduled_at is not None:

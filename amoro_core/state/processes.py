@@ -225,7 +225,7 @@ class RetryTask:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpTask:
-    """This planned task is poisoned: it is to be cancelled, so that it is not handed out again."""
+    """This planned task is poisoned: it is to be cancelled, so that it is not scheduled again."""
 
     task_id: TaskId
     reason: str

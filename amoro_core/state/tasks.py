@@ -16,7 +16,7 @@ POISON_REGISTRATIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The task is handed out to a thread; a new attempt begins."""
+    """The task is given to a thread; a new attempt begins."""
 
     thread: OptimizerThread
 
@@ -49,12 +49,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A failed task is to be handed out again."""
+    """A failed task is to be scheduled again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The attempt is taken back. `lost` is False when the optimizer handed it back itself (a drain): no loss."""
+    """The attempt is taken back. `lost` is False when the optimizer gave it back itself (a drain): no loss."""
 
     reason: str
     lost: bool = True

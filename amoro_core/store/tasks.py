@@ -152,9 +152,9 @@ def list_planned(
     db: Connection, group: str, kinds: Sequence[str], limit: int | None = None, per_process: int | None = None
 ) -> list[OptimizingTask]:
     """Tasks of running processes that wait for an optimizer of the group which knows these kinds of work, in the order
-    in which they are handed out.
+    in which they are scheduled.
 
-    That is: the oldest process first, its tasks by number. Of each process at most `per_process`: who hands out n
+    That is: the oldest process first, its tasks by number. Of each process at most `per_process`: scheduling n
     tasks never needs more, and a process may have thousands.
     """
     # Process by process over the partial index: the cost does not grow with the tasks that are not asked for.
