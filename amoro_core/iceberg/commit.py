@@ -29,6 +29,10 @@ from amoro_core.model.paths import is_within, normalise
 __all__ = ["delete_unreferenced", "send", "stage", "trace"]
 
 
+#: Of one commit in a row, while the table is as the commit requires it and other commits are faster.
+SENDINGS = 5
+
+
 class _Payload(BaseModel):
     """What is sent, as the REST catalog's specification writes it."""
 
@@ -65,6 +69,25 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
     What ends the process (KeyboardInterrupt, ...) passes, and then nothing is known either.
     """
     request = _Payload.model_validate_json(payload)
+    for again in reversed(range(SENDINGS)):
+        try:
+            _send(catalog, table, request)
+        except _StillRequired:
+            if not again:
+                raise
+        else:
+            return
+
+
+class _StillRequired(CommitUnknown):
+    """A change of refs alone lost against a change of something else, as every other commit is to it.
+
+    The same is sent again at once: whatever is under way, at most one is applied. A snapshot waits for the next
+    reconciliation instead, which asks the table first.
+    """
+
+
+def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
     try:
         with metadata_watched(catalog) as came_before:
             catalog.commit_table(table, request.requirements, request.updates)
@@ -86,10 +109,8 @@ def send(catalog: Catalog, table: Table, payload: bytes) -> None:
                 f"the catalog answered {said(error)}, and then with an older state of the table than before"
             ) from error
         if isinstance(error, CommitFailedException) and metadata is not None and _may_still_land(metadata, request):
-            # The conflict was with something else: an earlier sending under way, or a change of properties.
-            raise CommitUnknown(
-                f"the catalog answered {said(error)}, but the table is as the commit requires it"
-            ) from error
+            kind = CommitUnknown if any(_sent(request)) else _StillRequired
+            raise kind(f"the catalog answered {said(error)}, but the table is as the commit requires it") from error
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
             raise CommitConflict(f"the table changed before the commit: {said(error)}") from error
         raise CommitRefused(f"the catalog refused the commit: {said(error)}") from error
