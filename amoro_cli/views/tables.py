@@ -108,7 +108,7 @@ SNAPSHOTS: "Listing[pb.Snapshot]" = Listing(
 def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
     """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: of tables that are asked for."""
     nothing = (
-        "None of the tables that are known is such a one."
+        "None of the known tables matches."
         if of_some
         else "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
         "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one."

@@ -91,7 +91,7 @@ def test_no_tables_are_said_with_the_way_to_some(cli: Cli, admin: FakeAdmin) -> 
         "No tables are known. `amoro up` finds those of all catalogs, and `amoro plan` looks at them once; "
         "`amoro catalog list` shows the catalogs, `amoro catalog add` adds one.\n"
     )
-    assert cli("table", "list", "--status", "refused").out == "None of the tables that are known is such a one.\n"
+    assert cli("table", "list", "--status", "refused").out == "None of the known tables matches.\n"
     assert cli("table", "list", "-o", "name").out == ""
     assert json.loads(cli("table", "list", "-o", "json").out) == EMPTY
 
