@@ -12,7 +12,7 @@ from amoro_cli.launcher import Endpoint
 from amoro_cli.remote import remote_error
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WorkFailed
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel
+from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.tokens import parse_token
 
 Answer = TypeVar("Answer")
@@ -106,7 +106,7 @@ def _translate(error: Any, address: str, within: timedelta, late: type[AmoroErro
     match status:
         case grpc.StatusCode.UNAVAILABLE:
             return CoordinatorUnavailable(
-                f"The coordinator at {address} does not answer: {message}",
+                f"The coordinator at {address} does not answer: {shortened(message)}",
                 hint="Start one with: amoro up. Or name another with --address or --home.",
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -24,6 +24,8 @@ _CATALOGS = "catalogs"
 _RULES = tuple[CatalogRules, ...]
 _MOST_DIGITS = 19  # Python refuses to read thousands of them
 _DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
+_MEND = "Write a key, a colon and a value on each line, such as port: 1261."
+_MEND_VALUE = "Give it such a value, or leave it out for its default."
 
 
 def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
@@ -129,13 +131,16 @@ class _File:
         except (FileNotFoundError, NotADirectoryError) as error:
             if config is None:
                 return
-            raise InvalidSettings(f"settings file {config} does not exist") from error
+            raise InvalidSettings(
+                f"settings file {config} does not exist", hint="Name another with --config."
+            ) from error
         except (yaml.YAMLError, OSError, ValueError, RecursionError) as error:  # ValueError: a day that is none
-            raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}") from error
+            hint = "Check its rights." if isinstance(error, OSError) else _MEND
+            raise InvalidSettings(f"settings file {path} can't be read: {_unreadable(error)}", hint=hint) from error
         if twice:
             raise InvalidSettings(f"settings file {path} has the key {twice!r} twice", hint="Leave one of them.")
         if not isinstance(content, dict):
-            raise InvalidSettings(f"settings file {path} must hold keys and values")
+            raise InvalidSettings(f"settings file {path} must hold keys and values", hint=_MEND)
         for key, value in _flattened(content):
             name = key.replace("_", "-")
             if name not in KEYS:
@@ -311,4 +316,4 @@ def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mappin
         origins[KEYS[key]].replace("file ", "settings file ", 1).replace("environment ", "environment variable ", 1)
     )
     why = first.get("ctx", {}).get("error", first["msg"])
-    return InvalidSettings(f"{source}: {key} has the malformed value {found[key]!r}: {why}")
+    return InvalidSettings(f"{source}: {key} has the malformed value {found[key]!r}: {why}", hint=_MEND_VALUE)

@@ -22,7 +22,7 @@ from amoro_core.model.trust import Trust
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_core.protocol.channels import explained, is_encrypted, open_channel
+from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
 from amoro_optimizer.session import Registration, Running
 
@@ -206,7 +206,7 @@ def _translate(error: grpc.RpcError, address: str, *, registering: bool = False)
     sent = next((item.value for item in error.trailing_metadata() or () if item.key == "amoro-hint-bin"), "")
     hint = sent.decode("utf-8", "replace") if isinstance(sent, bytes) else ""
     if status in _RETRIED:
-        return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {details}")
+        return CoordinatorUnavailable(f"the coordinator at {address} does not answer: {shortened(details)}")
     if status == grpc.StatusCode.UNAUTHENTICATED:
         if registering:
             return NotAllowed(details, hint="Give the enrolment token of the coordinator with --token-file.")

@@ -1,11 +1,13 @@
 """Channels to a coordinator, in the clear or encrypted, and what it means when one can't be made."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import grpc
 
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, Untrusted
+from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 
 #: Metadata with the name of the user who calls, in UTF-8: for people to read, no credential.
@@ -44,8 +46,19 @@ def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | Coo
             return Untrusted(f"the coordinator at {where} is not trusted: {reason}", hint=hint)
     for words, applies, hint in _MISUNDERSTOOD:
         if words in details and applies is encrypted:
-            return CoordinatorUnavailable(f"the coordinator at {where} does not answer: {details}", hint=hint)
+            return CoordinatorUnavailable(
+                f"the coordinator at {where} does not answer: {shortened(details)}", hint=hint
+            )
     return None
+
+
+#: What gRPC puts before the reason of a connection that was not made: the address, once more, and its own state.
+_AROUND = re.compile(r"^failed to connect to all addresses; last error: \w+: (?:(?:ipv[46]|unix):\S+: )?")
+
+
+def shortened(details: str) -> str:
+    """What gRPC says of a call that reached nobody, in one line, without what is known already."""
+    return briefly(_AROUND.sub("", details))
 
 
 #: What gRPC says, what that means, what to do.

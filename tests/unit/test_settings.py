@@ -249,3 +249,21 @@ def test_a_group_whose_name_nobody_could_type_is_refused(tmp_path: Path, name: o
         load_settings(tmp_path, None, {})
     (tmp_path / "amoro.yaml").write_text(json.dumps({"groups": ["x" * 255]}))
     assert load_settings(tmp_path, None, {}).groups == ("x" * 255,)
+
+
+def test_what_is_to_be_done_about_a_file_does_not_need_that_file(tmp_path: Path) -> None:
+    for content, hint in (
+        ("port: abc", "Give it such a value"),
+        ("a: [", "Write a key, a colon and a value"),
+        ("- a", "Write a key"),
+    ):
+        (tmp_path / "amoro.yaml").write_text(content)
+        with pytest.raises(InvalidSettings) as told:
+            load_settings(tmp_path, None, {})
+        assert told.value.hint.startswith(hint)
+    with pytest.raises(InvalidSettings) as told:
+        load_settings(tmp_path, tmp_path / "none.yaml", {})
+    assert told.value.hint == "Name another with --config."
+    with pytest.raises(InvalidSettings) as told:
+        load_settings(tmp_path, tmp_path, {})
+    assert (told.value.hint, "Is a directory" in told.value.message) == ("Check its rights.", True)
