@@ -146,7 +146,7 @@ class Committable(OpenTable, Protocol):
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
         """Delete files of ours below the table's location that no snapshot of any ref reaches, as they are now.
 
-        Returns what was deleted; anything doubtful is kept.
+        Returns what is not there any more, whoever deleted it; anything doubtful is kept.
         """
 
 

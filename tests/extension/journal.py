@@ -120,13 +120,13 @@ class JournalTable:
         return Trace.REFUTED if len(records) >= evidence.sequence_number else Trace.OPEN
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Delete files of the table that no record names."""
+        """Delete files of the table that no record names; one that is gone already counts."""
         named = {name for record in self.now().records for name in record.get("files", ())}
         ours = {path: self.place / path.removeprefix(f"{self.place.as_uri()}/") for path in paths}
-        unnamed = {path: file for path, file in ours.items() if file.name not in named and file.parent == self.place}
-        gone = {path: file for path, file in unnamed.items() if file.name != "journal.json" and file.exists()}
+        kept = {*named, "journal.json"}
+        gone = {path: file for path, file in ours.items() if file.parent == self.place and file.name not in kept}
         for file in gone.values():
-            file.unlink()
+            file.unlink(missing_ok=True)
         return tuple(gone)
 
     def now(self) -> "JournalTable":

@@ -77,7 +77,7 @@ def test_minor_major_and_full_are_committed_through_rest(
         for kind in OptimizingType:
             world.fill()
             process = system.optimize(kind)
-            assert process.type is kind
+            assert process.type == kind
             assert process.status is ProcessStatus.SUCCESS
             assert world.require_ended(system, process.process_id) is ProcessStatus.SUCCESS
             assert [attempt.outcome for attempt in system.attempts(process.process_id)] == [CommitOutcome.DONE]

@@ -259,9 +259,9 @@ class LakeTableAtOnce:
             manifest = self._lake.manifest(snapshot)
             named |= {file.path for file in (*manifest.data, *manifest.deletes)}
         ours = [path for path in dict.fromkeys(paths) if path.startswith(f"{table.location}/")]
-        gone = tuple(path for path in ours if path not in named and path in self._lake.files)
+        gone = tuple(path for path in ours if path not in named)
         for path in gone:
-            del self._lake.files[path]
+            self._lake.files.pop(path, None)
         return gone
 
     def _now(self) -> LakeTable:
