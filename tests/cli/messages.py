@@ -118,8 +118,10 @@ def process(status: str = "success", **changes: Any) -> pb.Process:
         "tasks_total": 3,
         "tasks_done": 3,
     }
+    if status in ("success", "partial", "failed", "closed"):
+        values |= {"finished_ms": NOON + 15_000}
     if status == "success":
-        values |= {"finished_ms": NOON + 15_000, "receipt": receipt()}
+        values |= {"receipt": receipt()}
     return pb.Process(**{**values, **changes})
 
 
