@@ -4,7 +4,15 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from amoro_core.errors import AlreadyExists, AmoroError, CatalogNotFound, Conflict, InvalidArgument, TableNotFound
+from amoro_core.errors import (
+    AlreadyExists,
+    AmoroError,
+    CatalogMisconfigured,
+    CatalogNotFound,
+    Conflict,
+    InvalidArgument,
+    TableNotFound,
+)
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.sites import read_site
@@ -166,8 +174,11 @@ class CatalogService:
         )
 
     def commits_refused(self, config: CatalogConfig) -> str | None:
-        """Why nothing can be committed there; None when it can."""
-        return self._formats.commits_refused(config)
+        """Why nothing can be committed there, as where its properties say what can't be; None when it can."""
+        try:
+            return self._formats.commits_refused(config)
+        except CatalogMisconfigured as error:
+            return error.message
 
     def shown(self, properties: Iterable[tuple[str, str]]) -> dict[str, str]:
         """Properties of a catalog as they may be shown: secrets masked."""

@@ -196,6 +196,8 @@ def test_without_the_package_its_processes_and_tables_wait_and_with_it_they_go_o
         [before] = world.processes()
         with pytest.raises(CatalogMisconfigured, match="names 'journal', which is not installed"):
             world.services.discovery.explore("lake")
+        [lake] = world.services.catalogs.list_catalogs()  # which is shown all the same
+        assert "'journal', which is not installed" in (world.services.catalogs.commits_refused(lake) or "")
         assert world.services.optimizing.poll(world.optimizer_id, "default", [1]) == []
         with pytest.raises(AmoroError) if content == SMALL else nullcontext():
             world.services.committing.commit(process_id)
