@@ -104,9 +104,8 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, deleted ones too. Raises as `read_list`."""
     try:
         source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
-        with BoundedAvroFile[ManifestEntry](
-            source, MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION], _READ_TYPES, _READ_ENUMS
-        ) as reader:
+        schema = MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
+        with BoundedAvroFile[ManifestEntry](source, schema, _READ_TYPES, _READ_ENUMS) as reader:
             reader.reader = with_packed_metrics(reader.reader)
             header = _header_of(reader, manifest)
             return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
