@@ -120,6 +120,7 @@ def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process |
     lines: list[Block] = [f"{answer.table}  {answer.action}: {_maintained(answer)}"]
     if process is not None:
         lines = [f"{process.process_id}  {process.type}: {process.status}", f"  {process.reason}"]
+        lines += receipt_blocks(process) if process.HasField("receipt") else ()
     return Document("amoro.maintain/v1", body, (answer.process_id,) if answer.process_id else (), tuple(lines))
 
 
@@ -140,6 +141,8 @@ def planned_line(plan: "pb.Plan", process_id: str) -> str:
 def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
     """What the commit did, that the rows add up, and how it is taken back."""
     receipt = process.receipt
+    if receipt.words:
+        return _told(process)
     partly = " a part of the plan as" if process.status == "partial" else ""
     took = format_duration(receipt.duration_ms)
     title = f"{process.process_id}  committed{partly} snapshot {receipt.snapshot_id} in {took}"
@@ -157,6 +160,19 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
     )
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
     return (title, Pairs(pairs, indent=2), *note)
+
+
+def _told(process: "pb.Process") -> "tuple[Block, ...]":
+    """The receipt of a process that replaces no files: in words, and in figures of its own."""
+    receipt = process.receipt
+    figures = {figure.name: f"{format_count(figure.value)} {figure.unit}".rstrip() for figure in receipt.figures}
+    pairs = [(name.replace("_", " "), value) for name, value in figures.items()]
+    pairs += [
+        ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
+        for one in receipt.equations
+    ]
+    title = f"{process.process_id}  {receipt.words} in {format_duration(receipt.duration_ms)}"
+    return (title, Pairs(tuple(pairs), indent=2)) if pairs else (title,)
 
 
 def undo(process: "pb.Process") -> str:

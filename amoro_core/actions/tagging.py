@@ -94,5 +94,5 @@ def _change(table: Maintainable, case: Case, now: datetime) -> Change:
     return Change(
         payload=payload,
         evidence=RefAt(name, snapshot_id),
-        receipt=replace(Receipt.nothing(snapshot_id), duration_ms=duration),
+        receipt=replace(Receipt.told(f"made tag {name} on snapshot {snapshot_id}", snapshot_id), duration_ms=duration),
     )

@@ -172,8 +172,39 @@ _AIMS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of a receipt."""
+
+    name: str  # in snake case, as a key of JSON
+    value: int
+    unit: str  # "files", "rows", "bytes", ...; "" for what is merely counted
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """Two figures of a receipt, by name, that have to be equal."""
+
+    left: str
+    right: str
+
+
+#: Figures of a receipt that every process may have, in the order in which they are told, each with its unit.
+_UNITS: Mapping[str, str] = {
+    "data_files_before": "files",
+    "data_files_after": "files",
+    "delete_files_before": "files",
+    "delete_files_after": "files",
+    "equality_delete_files_after": "files",
+    "bytes_before": "bytes",
+    "bytes_after": "bytes",
+    "rows_before": "rows",
+    "rows_after": "rows",
+}
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
-    """What a commit did to the table; files, bytes and rows are those of the process."""
+    """What a process did to the table; files, bytes and rows are those of the process."""
 
     data_files_before: int
     data_files_after: int
@@ -188,11 +219,34 @@ class Receipt:
     base_snapshot_id: int
     duration_ms: int
     disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
+    words: str = ""  # what was done, where it was not files that were replaced by a snapshot
+    more: tuple[Figure, ...] = ()  # figures of the action's own
+    equal: tuple[Equation, ...] = ()  # of the action's own
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """Every figure: those of files and rows where these were replaced, and the action's own."""
+        if self.words:
+            return self.more
+        return (*(Figure(name, getattr(self, name), unit) for name, unit in _UNITS.items()), *self.more)
+
+    @property
+    def equations(self) -> tuple[Equation, ...]:
+        """What has to be equal: rows, where files were replaced, and the action's own."""
+        return self.equal if self.words else (Equation("rows_before", "rows_after"), *self.equal)
+
+    @property
+    def unequal(self) -> tuple[Equation, ...]:
+        """The equations that do not hold."""
+        values = {figure.name: figure.value for figure in self.figures}
+        return tuple(one for one in self.equations if values[one.left] != values[one.right])
 
     @classmethod
-    def nothing(cls, snapshot_id: int) -> "Receipt":
-        """That of a change which leaves files and rows of the snapshot as they are."""
-        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0)
+    def told(
+        cls, words: str, snapshot_id: int = 0, more: tuple[Figure, ...] = (), equal: tuple[Equation, ...] = ()
+    ) -> "Receipt":
+        """That of a process which replaces no files: what was done, about which snapshot, in figures of its own."""
+        return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0, words=words, more=more, equal=equal)
 
 
 @dataclass(frozen=True, slots=True)

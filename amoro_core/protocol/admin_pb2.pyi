@@ -2066,6 +2066,9 @@ class Receipt(_message.Message):
     REVERTIBLE_FIELD_NUMBER: _builtins.int
     EQUALITY_DELETE_FILES_AFTER_FIELD_NUMBER: _builtins.int
     DISPUTED_DELETES_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
+    EQUATIONS_FIELD_NUMBER: _builtins.int
     data_files_before: _builtins.int
     data_files_after: _builtins.int
     delete_files_before: _builtins.int
@@ -2082,6 +2085,14 @@ class Receipt(_message.Message):
     equality_delete_files_after: _builtins.int
     disputed_deletes: _builtins.int
     """equality deletes on its inputs that Iceberg's Java readers pass over"""
+    words: _builtins.str
+    """what was done, where it was not files that were replaced; "": a snapshot was committed"""
+    @_builtins.property
+    def figures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Figure]:
+        """every number, those above that count files, bytes and rows among them"""
+
+    @_builtins.property
+    def equations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Equation]: ...
     def __init__(
         self,
         *,
@@ -2099,14 +2110,70 @@ class Receipt(_message.Message):
         revertible: _builtins.bool = ...,
         equality_delete_files_after: _builtins.int = ...,
         disputed_deletes: _builtins.int = ...,
+        words: _builtins.str = ...,
+        figures: _abc.Iterable[Global___Figure] | None = ...,
+        equations: _abc.Iterable[Global___Equation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "equality_delete_files_after", b"equality_delete_files_after", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_snapshot_id", b"base_snapshot_id", "bytes_after", b"bytes_after", "bytes_before", b"bytes_before", "data_files_after", b"data_files_after", "data_files_before", b"data_files_before", "delete_files_after", b"delete_files_after", "delete_files_before", b"delete_files_before", "disputed_deletes", b"disputed_deletes", "duration_ms", b"duration_ms", "equality_delete_files_after", b"equality_delete_files_after", "equations", b"equations", "figures", b"figures", "revertible", b"revertible", "rows_after", b"rows_after", "rows_before", b"rows_before", "snapshot_id", b"snapshot_id", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Receipt: _TypeAlias = Receipt  # noqa: Y015
+
+@_typing.final
+class Figure(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    value: _builtins.int
+    unit: _builtins.str
+    """files, bytes, rows, ..."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.int = ...,
+        unit: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "unit", b"unit", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Figure: _TypeAlias = Figure  # noqa: Y015
+
+@_typing.final
+class Equation(_message.Message):
+    """Two figures of a receipt that have to be equal."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    left: _builtins.str
+    right: _builtins.str
+    holds: _builtins.bool
+    def __init__(
+        self,
+        *,
+        left: _builtins.str = ...,
+        right: _builtins.str = ...,
+        holds: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "left", b"left", "right", b"right"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Equation: _TypeAlias = Equation  # noqa: Y015
 
 @_typing.final
 class TaskInfo(_message.Message):

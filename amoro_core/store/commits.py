@@ -6,8 +6,9 @@ from dataclasses import asdict
 
 from amoro_core.errors import IllegalState, ProcessNotFound
 from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, Receipt
+from amoro_core.model.processes import CommitAttempt, CommitOutcome
 from amoro_core.store.connection import Connection, Row
+from amoro_core.store.receipts import receipt_from_json, receipt_to_json
 from amoro_core.store.rows import (
     from_ms,
     insert_into,
@@ -82,7 +83,7 @@ def _to_row(attempt: CommitAttempt) -> Row:
         "metadata_files_json": to_json(attempt.metadata_files),
         "outcome": attempt.outcome.value,
         "created_at_ms": to_ms(attempt.created_at),
-        "receipt_json": to_json(asdict(attempt.receipt)),
+        "receipt_json": receipt_to_json(attempt.receipt),
     }
 
 
@@ -97,7 +98,7 @@ def _from_row(row: Row) -> CommitAttempt:
         metadata_files=tuple_from_json(row["metadata_files_json"]),
         outcome=CommitOutcome(row["outcome"]),
         created_at=from_ms(row["created_at_ms"]),
-        receipt=Receipt(**json.loads(row["receipt_json"])),
+        receipt=receipt_from_json(row["receipt_json"]),
     )
 
 

@@ -7,8 +7,9 @@ from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
 from amoro_core.model.lanes import FILES
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, Delay, OptimizingProcess, ProcessStatus, Receipt
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, Delay, OptimizingProcess, ProcessStatus
 from amoro_core.store.connection import Connection, Duplicate, Row
+from amoro_core.store.receipts import receipt_from_json, receipt_to_json
 from amoro_core.store.rows import (
     from_ms,
     from_ms_or_none,
@@ -273,7 +274,7 @@ def _to_row(process: OptimizingProcess) -> Row:
         "max_retries": process.max_retries,
         "allow_partial_commit": process.allow_partial_commit,
         "commit_tries": process.commit_tries,
-        "receipt_json": None if process.receipt is None else to_json(asdict(process.receipt)),
+        "receipt_json": None if process.receipt is None else receipt_to_json(process.receipt),
         "condition": process.where,
         "delay_json": None if process.delay is None else _delay_to_json(process.delay),
         "left_over": process.left_over,
@@ -302,7 +303,7 @@ def _from_row(row: Row) -> OptimizingProcess:
         max_retries=row["max_retries"],
         allow_partial_commit=bool(row["allow_partial_commit"]),
         commit_tries=row["commit_tries"],
-        receipt=None if receipt is None else Receipt(**json.loads(receipt)),
+        receipt=None if receipt is None else receipt_from_json(receipt),
         where=row["condition"],
         delay=None if row["delay_json"] is None else _delay_from_json(row["delay_json"]),
         action=row["action_name"],

@@ -15,7 +15,7 @@ from amoro_core.formats.port import OpenTable, Role
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.lanes import METADATA
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import Receipt
+from amoro_core.model.processes import Figure, Receipt
 from amoro_core.model.work import Work
 from amoro_optimizer.kinds import Run
 from tests.extension.journal import JournalTable
@@ -123,5 +123,7 @@ def _change(table: OpenTable, case: Case, now: datetime) -> Change:
         raise CommitConflict(f"somebody else counted files of {journal.facts.identifier} meanwhile")
     payload, evidence = journal.stage({"tally": tally})
     duration = round((now - case.process.created_at).total_seconds() * 1000)
-    receipt = replace(Receipt.nothing(evidence.snapshot_id), duration_ms=duration)
+    figures = (Figure("files", len(tally), "files"), Figure("lines", sum(tally.values()), "lines"))
+    receipt = Receipt.told(f"counted {len(tally)} files", evidence.snapshot_id, figures)
+    receipt = replace(receipt, duration_ms=duration)
     return Change(payload, evidence, receipt, groups=tuple(result.number for result in case.results))

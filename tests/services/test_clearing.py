@@ -63,7 +63,7 @@ class Sweeping:
         return tuple(json.loads(case.process.detail))
 
     def receipt(self, case: Case) -> Receipt:
-        return Receipt.nothing(0)
+        return Receipt.told("swept")
 
 
 class Place:
@@ -110,7 +110,7 @@ def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
     assert (place.of(process_id).status, place.world.heard.commits) == (ProcessStatus.RUNNING, [process_id])
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert place.left() == []
-    assert place.of(process_id).receipt == Receipt.nothing(0)
+    assert place.of(process_id).receipt == Receipt.told("swept")
     assert len(place.table.refresh().metadata.snapshots) == 1
     record = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "sweep"))
     assert (record.last_at, record.reason) == (place.world.now, "sweep has ended")

@@ -55,4 +55,4 @@ class Sweeping:
         return tuple(json.loads(case.process.detail))
 
     def receipt(self, case: Case) -> Receipt:
-        return Receipt.nothing(0)
+        return Receipt.told("swept")

@@ -82,6 +82,11 @@ def receipt(made: Receipt) -> pb.Receipt:
         base_snapshot_id=made.base_snapshot_id,
         duration_ms=made.duration_ms,
         disputed_deletes=made.disputed_deletes,
+        words=made.words,
+        figures=[pb.Figure(name=one.name, value=one.value, unit=one.unit) for one in made.figures],
+        equations=[
+            pb.Equation(left=one.left, right=one.right, holds=one not in made.unequal) for one in made.equations
+        ],
     )
 
 
