@@ -20,7 +20,7 @@ from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 from tests.unit.planning.builders import data, position_delete
 
-LOCATIONS = ("/w/t", "s3://bucket/t", "/w/other/file", "hdfs://h/t")
+LOCATIONS = ("/w/t", "s3://bucket/t", "s3://bucket/other/file", "hdfs://h/t")
 PARTS = ("w", "t", "data", "file", "..", ".", "", "bucket", "other", "f.parquet", "a\0b", "t2")
 STARTS = (
     "/",
@@ -59,6 +59,11 @@ def test_random_paths_are_refused_as_one_by_one() -> None:
         assert outcome(paths, by_columns=True) == expected, paths
         seen[expected is None] += 1
     assert min(seen.values()) > 200
+
+
+def test_a_location_that_is_a_file_lets_no_other_file_of_its_directory_pass() -> None:
+    assert outcome(["s3://bucket/other/file"], by_columns=True) is None
+    assert outcome(["s3://bucket/other/file", "s3://bucket/other/f.parquet"], by_columns=True) is not None
 
 
 def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: Path) -> None:

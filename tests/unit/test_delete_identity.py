@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.manifest import DataFileContent, ManifestEntry
 from pyiceberg.manifest import FileFormat as EntryFormat
+from pyiceberg.typedef import Record
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.contradictions import refuse_twice_live
-from amoro_core.iceberg.entries import identity_of
+from amoro_core.iceberg.entries import identity_of, to_delete_file
 from amoro_core.model.files import DeleteFile, DeleteIdentity, ScannedFile, TableScan
 from amoro_core.planning.costs import deletes_of
 from amoro_core.planning.partitions import partitions_of
@@ -47,16 +49,22 @@ def test_the_identity_is_kept_between_processes(delete: DeleteFile) -> None:
 
 @pytest.mark.parametrize("delete", [WHOLE, OF_A])
 def test_a_manifest_entry_has_the_identity_of_its_delete(delete: DeleteFile) -> None:
-    entry = EntryFile.from_args(
+    file = EntryFile.from_args(
         _table_format_version=3,
+        content=DataFileContent.POSITION_DELETES,
         file_path=delete.path,
-        file_format=EntryFormat.PUFFIN,
+        file_format=EntryFormat.PARQUET,  # vectors in Puffin files are refused so far
+        partition=Record(),
+        record_count=1,
         file_size_in_bytes=delete.size_bytes,
         content_offset=delete.content_offset,
         content_size_in_bytes=delete.content_size_bytes,
     )
+    file.spec_id = 0
+    entry = ManifestEntry.from_args(sequence_number=2, data_file=file)
 
-    assert identity_of(entry) == delete.identity
+    assert identity_of(file) == delete.identity
+    assert to_delete_file(entry, ()).numbered == delete.numbered
 
 
 def test_vectors_of_one_file_count_and_weigh_each() -> None:
