@@ -95,7 +95,7 @@ class LiveFiles(Sequence[ScannedFile]):
         self.columns = columns
         self.deletes = deletes
         self._equality = equality
-        self._pairs = pairs
+        self.pairs = pairs
         self._by_rows = by_rows
         self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
 
@@ -108,7 +108,7 @@ class LiveFiles(Sequence[ScannedFile]):
         ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
         ids = {delete: at for at, delete in enumerate(ordered)}
         found = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
-        pairs = paired(found)
+        pairs = paired(np.array(found, np.int64).reshape(-1, 2))
         return cls(columns_of(file.data for file in files), ordered, EqualityIndex(), pairs, by_rows=True)
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class LiveFiles(Sequence[ScannedFile]):
         columns = self.columns
         asked = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
         for at, place, number, position, by_row in zip(*(one.tolist() for one in asked), strict=True):
-            own = self._pairs.of(at) if by_row else [position] if position != _NONE else []
+            own = self.pairs.of(at) if by_row else [position] if position != _NONE else []
             yield ScannedFile(columns.row(at), self._deletes(self._equality.newer_than(place, number), own))
 
     def ids_of(self, paths: Iterable[str]) -> Ids:
@@ -150,20 +150,28 @@ class LiveFiles(Sequence[ScannedFile]):
         return np.sort(find(self.columns.paths, list(dict.fromkeys(map(normalise, paths))))[0])
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
-        """The equality deletes that hold where one of the files is and are above the number that goes with it.
-
-        Of files that are not asked by row.
-        """
+        """The equality deletes that apply to one of the files and are above the number that goes with it."""
         places, which = np.unique(self.columns.place[ids], return_inverse=True)
         least = np.full(len(places), _ABOVE_ALL, np.int64)
-        np.minimum.at(least, which, above)
-        return (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least.tolist()))
+        np.minimum.at(least, which, np.maximum(above, self.columns.numbers[ids]))
+        yield from (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least.tolist()))
+        if self._by_rows:
+            for at, number in zip(ids.tolist(), above.tolist(), strict=True):
+                own = (self.deletes[one] for one in self.pairs.of(at))
+                yield from (one for one in own if one.kind is DeleteKind.EQUALITY and one.sequence_number > number)
+
+    def deletes_of(self, ids: Ids) -> Iterator[DeleteFile]:
+        """The deletes that apply to one of the files, some of them more than once."""
+        yield from self.newer_equality_deletes(ids, self.columns.numbers[ids])
+        first, behind = (np.searchsorted(self.pairs.files, ids, side) for side in ("left", "right"))
+        counts = behind - first
+        of_pairs = np.repeat(behind - counts.cumsum(), counts) + np.arange(counts.sum())
+        yield from (self.deletes[at] for at in np.unique(self.pairs.deletes[of_pairs]).tolist())
 
     @cached_property
     def applied(self) -> tuple[DeleteFile, ...]:
         """The deletes that apply to any file, each once, by sequence number and path."""
-        every = self.newer_equality_deletes(np.arange(len(self)), self.columns.numbers)
-        used = set(map(id, every)) | {id(self.deletes[at]) for at in np.unique(self._pairs.deletes).tolist()}
+        used = set(map(id, self.deletes_of(np.arange(len(self)))))
         return tuple(delete for delete in self.deletes if id(delete) in used)
 
     @cached_property
@@ -175,7 +183,7 @@ class LiveFiles(Sequence[ScannedFile]):
     def position_delete(self) -> npt.NDArray[np.int32]:
         """The index of the one position delete of a file, which names it alone; −1 without one, or asked by row."""
         found = np.full(len(self.columns), _NONE, np.int32)
-        found[self._pairs.files] = self._pairs.deletes
+        found[self.pairs.files] = self.pairs.deletes
         found[self.by_row] = _NONE
         return found
 
@@ -184,20 +192,19 @@ class LiveFiles(Sequence[ScannedFile]):
         """The files whose deletes columns do not tell: with several position deletes, or one that may name others."""
         found = np.zeros(len(self.columns), np.bool_)
         if self._by_rows:
-            found[self._pairs.files] = True
+            found[self.pairs.files] = True
             return found
         is_alone = [one.kind is DeleteKind.POSITION and one.named_file is not None for one in self.deletes]
-        found[self._pairs.files[~np.array(is_alone, np.bool_)[self._pairs.deletes]]] = True
-        found[self._pairs.files[1:][np.diff(self._pairs.files) == 0]] = True
+        found[self.pairs.files[~np.array(is_alone, np.bool_)[self.pairs.deletes]]] = True
+        found[self.pairs.files[1:][np.diff(self.pairs.files) == 0]] = True
         return found
 
     @cached_property
     def carried_through(self) -> Numbers:
         """For each file what `ScannedFile.carried_through` says."""
-        own = [one.sequence_number if one.is_converted else _NONE for one in self.deletes]
-        found = np.array([*own, _NONE], np.int64)[self.position_delete]  # −1 is the last of these
-        by_row = np.flatnonzero(self.by_row)
-        found[by_row] = [row.carried_through for row in self.rows(by_row)]
+        own = np.array([one.sequence_number if one.is_converted else _NONE for one in self.deletes], np.int64)
+        found = np.full(len(self.columns), _NONE, np.int64)
+        np.maximum.at(found, self.pairs.files, own[self.pairs.deletes])
         return found
 
     @cached_property
@@ -213,8 +220,8 @@ class LiveFiles(Sequence[ScannedFile]):
         return self._shared[equality]
 
 
-def paired(found: Iterable[tuple[int, int]]) -> Pairs:
-    """The pairs of a file and a delete, in whatever order they are."""
-    both = np.array(list(found), np.int32).reshape(-1, 2)
+def paired(*found: Ids) -> Pairs:
+    """The pairs of a file and a delete, which are rows of two columns in whatever order."""
+    both = np.concatenate((np.empty((0, 2), np.int64), *found)).astype(np.int32)
     order = np.lexsort((both[:, 1], both[:, 0]))
     return Pairs(both[order, 0], both[order, 1])

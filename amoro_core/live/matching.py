@@ -29,7 +29,7 @@ def match(
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
     ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
-    pairs = paired((*_named(columns, ordered), *_unnamed(columns, ordered)))
+    pairs = paired(_named(columns, ordered), *_unnamed(columns, ordered))
     files = LiveFiles(columns, ordered, _equality(columns, ordered, unpartitioned_specs), pairs)
     applied = set(map(id, files.applied))
     return files, tuple(delete for delete in ordered if id(delete) not in applied)
@@ -55,21 +55,19 @@ def _equality(
     return EqualityIndex(ordered(everywhere), {place: ordered(some) for place, some in by_place.items()})
 
 
-def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> list[_Pair]:
+def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
     """The position deletes that name one file each, with that file."""
     by_name: dict[str, list[int]] = {}
     for at, delete in enumerate(deletes):
         if delete.kind is DeleteKind.POSITION and (named := delete.named_file) is not None:
             by_name.setdefault(normalise(named), []).append(at)
-    if not by_name:
-        return []
     names = list(by_name)
     found: list[_Pair] = []
-    for file, name in zip(*(ids.tolist() for ids in find(columns.paths, names)), strict=True):
+    for file, name in zip(*(ids.tolist() for ids in find(columns.paths, names)), strict=True) if names else ():
         number = columns.numbers[file]
         found += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
     _refuse_elsewhere(columns, deletes, found)
-    return found
+    return np.array(found, np.int64).reshape(-1, 2)
 
 
 def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs: Iterable[_Pair]) -> None:
@@ -89,7 +87,7 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
     )
 
 
-def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[_Pair]:
+def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[Ids]:
     """The position deletes that may name several files of their place, with those that their bounds leave possible."""
     places = {place: at for at, place in enumerate(columns.places)}
     by_place: dict[int, list[int]] = {}
@@ -107,7 +105,7 @@ def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[_P
         numbers = columns.numbers[files]
         for at in some:
             chosen = files[names.within(deletes[at].path_bounds) & (numbers <= deletes[at].sequence_number)]
-            yield from ((file, at) for file in chosen.tolist())
+            yield np.column_stack((chosen, np.full(len(chosen), at)))
 
 
 class _Names:

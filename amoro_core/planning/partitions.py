@@ -1,7 +1,7 @@
 """The files of a scan by partition, and the counts that triggers ask for."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -86,22 +86,12 @@ def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
 
 def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
     """The equality deletes that apply to one of the files and are not carried by its own position delete."""
-    return frozenset(delete.identity for delete in _needed(files, ids))
-
-
-def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
-    by_row = files.by_row[ids]
-    told = ids[~by_row]
-    yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
-    for row in files.rows(ids[by_row]):
-        carried_through = row.carried_through
-        for delete in row.deletes:
-            if delete.kind is DeleteKind.EQUALITY and delete.sequence_number > carried_through:
-                yield delete
+    above = files.carried_through[ids]
+    return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
 
 
 def _stats(files: AssessedColumns) -> PartitionStats:
-    deletes = {delete.identity: delete for delete in _deletes_of(files.files, files.ids[files.has_deletes])}
+    deletes = {delete.identity: delete for delete in files.files.deletes_of(files.ids[files.has_deletes])}
     return PartitionStats(
         data_files=len(files),
         data_bytes=int(files.sizes.sum()),
@@ -115,17 +105,6 @@ def _stats(files: AssessedColumns) -> PartitionStats:
         position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
         fresh_equality_deletes=len(needed_by(files.files, files.ids[files.has_deletes])),
     )
-
-
-def _deletes_of(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
-    """The deletes that apply to one of the files, some of them more than once."""
-    by_row = files.by_row[ids]
-    told = ids[~by_row]
-    yield from files.newer_equality_deletes(told, files.columns.numbers[told])
-    position = files.position_delete[told]
-    yield from (files.deletes[at] for at in _numbers(position[position >= 0]))
-    for row in files.rows(ids[by_row]):
-        yield from row.deletes
 
 
 def _numbers(column: npt.NDArray[np.integer]) -> list[int]:

@@ -9,6 +9,7 @@ from amoro_core.errors import AmoroError, InvalidArgument
 from amoro_core.formats.configurations import effective_config
 from amoro_core.formats.port import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import (
     EffectiveProperty,
     Enabled,
@@ -103,7 +104,7 @@ class InspectionService:
         if found is None:
             return ShownFiles(None, Page((), 0))
         shown = [_shown(table, file.data, len(file.deletes)) for file in found.files]
-        applied = {delete.identity: delete for file in found.files for delete in file.deletes}
+        applied = {delete.identity: delete for delete in LiveFiles.of(found.files).applied}
         shown += [_shown(table, delete) for delete in applied.values()]
         shown += [
             _shown(table, delete, is_dangling=True) for delete in found.dangling if delete.identity not in applied

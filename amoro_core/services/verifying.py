@@ -7,6 +7,7 @@ from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.port import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
@@ -49,7 +50,7 @@ class VerifyingService:
         problems: list[str] = []
         comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
         scan = _scanned(table, selection.snapshot_id)
-        deletes = {delete.identity: delete for file in scan.files for delete in file.deletes}
+        deletes = {delete.identity: delete for delete in LiveFiles.of(scan.files).applied}
         files: list[DataFile | DeleteFile] = [*(file.data for file in scan.files), *deletes.values(), *scan.dangling]
         problems += _absent(table.access(), files)
         problems += [

@@ -84,14 +84,13 @@ def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place
 
 def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
     """The deletes that apply to one of the files and that its own position delete does not carry."""
-    by_row = files.by_row[ids]
-    told = ids[~by_row]
-    yield from files.newer_equality_deletes(told, np.maximum(files.columns.numbers[told], files.carried_through[told]))
-    position = files.position_delete[told]
-    yield from (files.deletes[at] for at in position[position >= 0].tolist())
-    for scanned in files.rows(ids[by_row]):
-        carried_through = scanned.carried_through
-        yield from (delete for delete in scanned.deletes if not _is_carried(delete, carried_through))
+    yield from files.newer_equality_deletes(ids, files.carried_through[ids])
+    is_among, pairs = np.zeros(len(files), np.bool_), files.pairs
+    is_among[ids] = True
+    is_named = np.array([one.named_file is not None for one in files.deletes], np.bool_)[pairs.deletes]
+    number = np.array([one.sequence_number for one in files.deletes], np.int64)[pairs.deletes]
+    is_needed = is_among[pairs.files] & (is_named | (number > files.carried_through[pairs.files]))
+    yield from (files.deletes[at] for at in np.unique(pairs.deletes[is_needed]).tolist())
 
 
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:

@@ -71,8 +71,7 @@ def measured(root: Path) -> dict[str, float | str]:
     scanning = importlib.import_module("amoro_core.iceberg.scan")
     table = SqlCatalog("cat", uri=f"sqlite:///{root / 'catalog.db'}", warehouse=root.as_uri()).load_table("db.t")
     matching: list[float] = []
-    peaks: list[float] = []
-    scanning.match = _timed(scanning.match, matching, peaks)
+    scanning.match = _timed(scanning.match, matching)
     before, begun = _memory("VmRSS"), time.process_time()
     scan = scanning.scan(table, (table.location(),))
     read = time.process_time() - begun - sum(matching)
@@ -92,7 +91,7 @@ def measured(root: Path) -> dict[str, float | str]:
     }
 
 
-def _timed(function: Callable[..., Any], seconds: list[float], peaks: list[float]) -> Callable[..., Any]:
+def _timed(function: Callable[..., Any], seconds: list[float]) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         begun = time.process_time()
         try:

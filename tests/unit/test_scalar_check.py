@@ -15,7 +15,7 @@ from tests.unit.test_validating import E7, P8, A, B, group, head, record
 
 
 def test_inputs_have_the_deletes_that_match_though_the_scan_says_that_these_dangle() -> None:
-    blind = LiveFiles(columns_of([A, B]), (E7, P8), EqualityIndex(), paired([]))
+    blind = LiveFiles(columns_of([A, B]), (E7, P8), EqualityIndex(), paired())
     lying = replace(head(), scan=TableScan(200, 20, blind, (E7, P8)))
     plan = record(group(1, rewritten=[ScannedFile(A), ScannedFile(B)]))
     content = CommitContent((1,), (A, B), (), (), ())
