@@ -17,6 +17,7 @@ from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import actions, groups, tables
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.pins import Pins, pins
 from amoro_core.transactions.planned import EVALUATION, Asked, planned, require_free, store_planned
 from amoro_core.transactions.settling import Effects, settle
 
@@ -47,6 +48,7 @@ class MaintenanceService:
         """`known` are all actions by their names; `planned` is told what a process that was stored asks for."""
         self._store = store
         self._tables = tables_of
+        self._every = known
         self._known = {name: action for name, action in known.items() if name != OPTIMIZING_ACTION}
         self._clock = clock
         self._planned = planned
@@ -62,6 +64,10 @@ class MaintenanceService:
     def list_due(self) -> list[tuple[int, str, str]]:
         """Table, action and the table's catalog for all that is due and may begin, the longest due first."""
         return self._store.read(lambda db: actions.list_due(db, self._clock()))
+
+    def pinned(self, table_id: int) -> Pins:
+        """What active processes of the table need, so that nobody else may remove it. Raises TableNotFound."""
+        return self._store.read(lambda db: pins(db, table_id, lambda name: self._every[name]))
 
     def preview(self, identifier: TableIdentifier, name: str) -> Maintained:
         """What the action would do on the table now; nothing is changed.

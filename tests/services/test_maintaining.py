@@ -7,14 +7,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyiceberg.table import Table
 
+from amoro_core.actions.known import Actions
 from amoro_core.errors import CommitRefused, CommitUnknown, InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.lanes import METADATA
 from amoro_core.model.processes import CommitOutcome, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord, OptimizingStatus, OptimizingType
 from amoro_core.store import actions, commits, processes
+from amoro_core.transactions.cases import read_case
+from amoro_core.transactions.pins import Pins
 from amoro_core.transactions.planned import EVALUATION
-from tests.engine import writer
+from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
 
@@ -257,6 +260,31 @@ def test_a_refused_table_is_not_tagged(world: World, table: Table, monkeypatch: 
     monkeypatch.setattr(IcebergTable, "refuse_unsupported", refuse)
     with pytest.raises(TableRefused, match="a feature of tomorrow"):
         begin(world)
+
+
+def test_what_active_processes_need_can_be_asked_for(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table_id = world.table().table_id
+    assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
+    head, inputs = table.refresh().metadata.current_snapshot_id, {one.path for one in oracle.live_files(table)}
+    rewrite = world.begin(OptimizingType.FULL)
+    assert world.maintaining.pinned(table_id) == Pins(frozenset({head}), frozenset(inputs))
+    world.run_all(rewrite)
+    case = world.store.read(lambda db: read_case(db, rewrite))
+    outputs = set(Actions().optimizing.outputs(case, frozenset(result.number for result in case.results)))
+    tag = begin(world)
+    assert world.maintaining.pinned(table_id) == Pins(frozenset({head, first(table)}), frozenset(inputs | outputs))
+    world.committing.commit(tag)
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
+    (attempt,) = world.store.read(lambda db: commits.list_for_process(db, rewrite))
+    pinned = world.maintaining.pinned(table_id)
+    assert pinned.snapshot_ids == {head, attempt.snapshot_id}
+    assert pinned.paths == inputs | outputs | set(attempt.metadata_files)
+    monkeypatch.undo()
+    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+    assert world.maintaining.pinned(table_id) == Pins(frozenset(), frozenset())
 
 
 @pytest.mark.parametrize(
