@@ -22,10 +22,12 @@ from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.files import assess
 from amoro_core.planning.planner import plan
 from amoro_core.validating import matching as one_by_one
+from amoro_core.validating.removal import removable_deletes
 from tests.unit.planning.builders import NOW, data, equality_delete, position_delete, scan_of
 from tests.unit.planning.random_tables import PLACES, UNPARTITIONED, random_config, random_files
 from tests.unit.planning.test_evaluating import CONFIG
 from tests.unit.test_matching import said_of
+from tests.unit.test_validating import group
 
 METRICS = ColumnMetrics({1: 5, 300: 2**62}, {1: 0}, {2: -1}, {}, {1: b"abc" * 100, 2: b""}, {5: b"\x00"})
 
@@ -77,6 +79,24 @@ def test_verdicts_and_plans_on_columns_are_those_on_rows() -> None:
         assert by_columns == by_rows, seed
         kinds[by_rows[0].type] += 1
     assert min(kinds[kind] for kind in (None, *OptimizingType)) > 40, kinds
+
+
+def test_a_commit_removes_the_same_deletes_by_columns_and_by_rows() -> None:
+    removed = 0
+    for seed in range(600):
+        chance = random.Random(seed)
+        files, deletes = random_files(chance)
+        rows, dangling = said_of(one_by_one.match, files, deletes, UNPARTITIONED)
+        if not isinstance(rows, tuple):
+            continue
+        live, _ = in_columns.match(gathered(files).columns(), deletes, UNPARTITIONED)
+        _, _, made = decided(TableScan(7, 9, live, dangling), _asked(chance))
+        tasks = [task for task in made.tasks if chance.random() < 0.8] if made is not None else []
+        groups = [group(at, task.rewritten, task.converted) for at, task in enumerate(tasks)]
+        by_rows, by_columns = (removable_deletes(groups, TableScan(7, 9, some, dangling), 4) for some in (rows, live))
+        assert by_columns == by_rows, seed
+        removed += len(by_columns)
+    assert removed > 200
 
 
 def _asked(chance: random.Random) -> dict[str, Any]:
