@@ -2,86 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.errors import AccessDenied, CatalogUnavailable, IllegalState, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.formats.port import AnyTable, Role
-from amoro_core.model.actions import Case
-from amoro_core.model.lanes import STORAGE
-from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.services import clearing
 from amoro_core.store import actions, processes
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
+from tests.sweeping import Sweeping
 
 DELETE = IcebergTable.delete_unreferenced
-
-
-class Sweeping:
-    """Removes files that somebody listed."""
-
-    name = "sweep"
-    names = ("sweep",)
-    lane = STORAGE
-    roles = frozenset({Role.COMMIT})
-
-    def __init__(self) -> None:
-        self.listed: list[str] = []
-
-    def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
-        return TriggerVerdict(bool(self.listed), f"{len(self.listed)} files")
-
-    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        verdict = TriggerVerdict(bool(self.listed), f"{len(self.listed)} files")
-        detail = json.dumps(self.listed)
-        made = Plan("sweep", verdict.reason, 0, 0, (), detail, commits=False) if self.listed else None
-        return verdict, made
-
-    def preparing(self) -> Prepare:
-        raise AssertionError("it commits nothing")
-
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        return frozenset()
-
-    def inputs(self, case: Case) -> tuple[str, ...]:
-        return ()
-
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        return ()
-
-    def removals(self, case: Case) -> tuple[str, ...]:
-        return tuple(json.loads(case.process.detail))
-
-    def receipt(self, case: Case) -> Receipt:
-        return Receipt.told("swept")
 
 
 class Place:
     """A table with files that nothing names, and the services."""
 
     def __init__(self, home: Path, catalog: SqlCatalog) -> None:
-        self.sweeping = Sweeping()
-        self.world = World(home, catalog, (self.sweeping,))
+        self.listed: list[str] = []
+        self.world = World(home, catalog, (Sweeping(lambda table: self.listed),))
         self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
         writer.append(self.table, [row(1, "a"), row(2, "a")])
         self.data = Path(self.table.location().removeprefix("file://")) / "data"
 
     def stray(self, number: int) -> list[str]:
         """So many more files that are to be removed."""
-        made = [self.data / f"stray-{len(self.sweeping.listed) + one}.parquet" for one in range(number)]
+        made = [self.data / f"stray-{len(self.listed) + one}.parquet" for one in range(number)]
         for path in made:
             path.write_bytes(b"x")
-        self.sweeping.listed += [path.as_uri() for path in made]
+        self.listed += [path.as_uri() for path in made]
         return [path.as_uri() for path in made]
 
     def left(self) -> list[str]:
@@ -119,7 +73,7 @@ def test_it_ends_without_a_commit_and_its_files_are_gone(place: Place) -> None:
 def test_a_file_that_the_table_names_stays_and_is_told(place: Place) -> None:
     place.stray(2)
     live = [file.path for file in oracle.live_files(place.table)]
-    place.sweeping.listed += live
+    place.listed += live
     process_id = place.begin()
     assert place.world.committing.commit(process_id) is ProcessStatus.PARTIAL
     assert place.left() == []
@@ -149,7 +103,7 @@ def test_killed_anywhere_it_goes_on_with_what_was_written_down(
     if point != "clear.after_done":
         assert place.of(process_id).status is ProcessStatus.CLEARING
         assert place.written(process_id) == listed  # all of them before the first goes
-        place.sweeping.listed.clear()
+        place.listed.clear()
     place.world.restart()
     assert place.world.heard.commits == ([] if point == "clear.after_done" else [process_id])
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS

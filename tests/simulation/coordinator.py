@@ -24,7 +24,7 @@ from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.wiring import Around, Parts, Services
 from tests.simulation.lake_format import LakeFormat
-from tests.simulation.sweeping import Sweeping
+from tests.sweeping import Sweeping
 from tests.work import as_result
 
 ACK = timedelta(seconds=30)
@@ -110,7 +110,7 @@ class Coordinator:
             external,
             POLICIES,
             lambda: [CATALOG],
-            Actions((Sweeping(lake.lake),)),
+            Actions((Sweeping(lake.lake.to_be_swept),)),
             clock=clock,
             monotonic=monotonic,
         )

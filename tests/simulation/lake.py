@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown
+from amoro_core.formats.port import OpenTable
 from amoro_core.live.matching import match
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat, Partition, TableScan
 from amoro_core.model.tables import TableIdentifier
@@ -133,13 +134,13 @@ class Lake:
         self.files[path] = frozenset()
         return path
 
-    def strays_of(self, location: str) -> list[str]:
-        return sorted(path for path in self.files if path.startswith(f"{location}/data/stray-"))
-
-    def live_paths(self, identifier: TableIdentifier) -> list[str]:
-        table = self.tables.get(identifier)
-        head = None if table is None else table.head
-        return [] if head is None else [file.path for file in self.manifest(head).data]
+    def to_be_swept(self, opened: OpenTable) -> list[str]:
+        """The strays of a table, and with any a live file, which must stay: it is for the one who removes to see."""
+        start = f"{opened.facts.location}/data/stray-"
+        strays = sorted(path for path in self.files if path.startswith(start))
+        table = self.tables.get(opened.facts.identifier)
+        live = [] if table is None or table.head is None else [file.path for file in self.manifest(table.head).data]
+        return [*strays, *live[:1]] if strays else []
 
     def shows(self, process_id: str) -> bool:
         """Whether the process landed and its table still says so: the history may be expired, the table gone."""

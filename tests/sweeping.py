@@ -1,9 +1,9 @@
-"""An action of the simulation alone, in the lane of storage: it commits nothing, and removes what nobody names."""
+"""An action of tests alone, in the lane of storage: it commits nothing, and removes the files that it finds."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
@@ -12,32 +12,29 @@ from amoro_core.model.actions import Case
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import Receipt
-from tests.simulation.lake import Lake
 
 NAME = "sweep"
 
 
 class Sweeping:
-    """Removes the strays of a table."""
+    """Removes what `find` finds for a table; it is due when there is anything."""
 
     name = NAME
     names = (NAME,)
     lane = STORAGE
     roles = frozenset({Role.COMMIT})
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake = lake
+    def __init__(self, find: Callable[[AnyTable], list[str]]) -> None:
+        self._find = find
 
     def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
-        found = self._lake.strays_of(table.facts.location)
-        return TriggerVerdict(bool(found), f"{len(found)} strays")
+        found = self._find(table)
+        return TriggerVerdict(bool(found), f"{len(found)} files")
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        found = self._lake.strays_of(table.facts.location)
-        # A live file among them must stay: whoever removes looks at the table as it is then.
-        named = [*found, *self._lake.live_paths(table.facts.identifier)[:1]]
-        plan = Plan(NAME, "strays", 0, 0, (), json.dumps(named), commits=False) if found else None
-        return TriggerVerdict(bool(found), f"{len(found)} strays"), plan
+        found = self._find(table)
+        plan = Plan(NAME, "files", 0, 0, (), json.dumps(found), commits=False) if found else None
+        return TriggerVerdict(bool(found), f"{len(found)} files"), plan
 
     def preparing(self) -> Prepare:
         raise AssertionError("it commits nothing")
