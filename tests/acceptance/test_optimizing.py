@@ -40,6 +40,8 @@ def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
     data, deletes = before.files[oracle.DATA], sum(before.files.values()) - before.files[oracle.DATA]
     receipt = document["process"]["receipt"]
     assert receipt.pop("duration_ms") >= 0
+    figures = {figure["name"]: figure["value"] for figure in receipt.pop("figures")}
+    assert figures == {name: value for name, value in receipt.items() if name in figures}
     assert receipt == {
         "data_files_before": data,
         "data_files_after": 1,
@@ -54,6 +56,8 @@ def assert_receipt(document: dict[str, Any], before: Seen, after: Seen) -> None:
         "snapshot_id": after.snapshot_id,
         "base_snapshot_id": before.snapshot_id,
         "revertible": True,
+        "words": "",
+        "equations": [{"left": "rows_before", "right": "rows_after", "holds": True}],
     }
 
 
