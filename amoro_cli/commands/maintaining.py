@@ -7,11 +7,12 @@ import typer
 
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
-from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
+from amoro_cli.session import OutputOption, Session, TableArgument, command, default, duration_option
 from amoro_cli.streams import tell
 from amoro_cli.views.processes import maintain_document
 from amoro_cli.waiting import Deadline, failure_of, maintain_once
 
+_TIMEOUT = default("10m")
 ActionOption = Annotated[str, typer.Option("--action", help="What to do, such as auto-create-tags.")]
 
 
@@ -29,7 +30,7 @@ def maintain(
     timeout: Annotated[
         timedelta,
         duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
-    ] = "10m",  # type: ignore[assignment]
+    ] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Maintain a table by an action other than optimizing, once.

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 
 from amoro_core.actions.contract import Action
-from amoro_core.errors import AmoroError, CommitConflict, TableNotFound
+from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, TableNotFound
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import Committable, Role, with_roles
@@ -14,6 +14,7 @@ from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case
 from amoro_core.model.processes import CommitAttempt, CommitOutcome
 from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import cut
 from amoro_core.state import processes as process_machine
 from amoro_core.store import commits, processes
 from amoro_core.store.database import Connection, Store
@@ -27,6 +28,7 @@ CLEARED_AT_ONCE = 1000
 #: A process whose table is gone, or another by now, clears nothing.
 _GONE = (CommitConflict, TableNotFound)
 _ALL = 2**31 - 1
+_LONGEST_REASON = 2000  # bytes
 
 
 class ClearingService:
@@ -49,13 +51,15 @@ class ClearingService:
     def clear(self, process_id: str) -> None:
         """Remove what was written down, batch after batch, and end the process.
 
-        When it can't go on that is kept with the process, and the reason raised, but for the last time.
+        When it can't go on that is kept with the process, and the reason raised. It ends where the table is gone, and
+        where the right to delete was refused so often that asking again is pointless; anything else is tried again.
         """
         try:
             self._clear(process_id)
         except AmoroError as error:
-            refused = process_machine.CommitDelayed(error.code, without_secrets(error.message), refused=True)
-            process = self._store.write(lambda db: move(db, process_id, refused, self._clock()))
+            reason = cut(without_secrets(error.message), _LONGEST_REASON)
+            delayed = process_machine.CommitDelayed(error.code, reason, isinstance(error, AccessDenied))
+            process = self._store.write(lambda db: move(db, process_id, delayed, self._clock()))
             self._changed()
             if not isinstance(error, _GONE) and not process_machine.is_refused_for_good(process):
                 raise

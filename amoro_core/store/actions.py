@@ -28,14 +28,6 @@ def get(db: Connection, table_id: int, action: str) -> ActionRecord:
     return ActionRecord(table_id, action) if row is None else _from_row(row)
 
 
-def list_for_table(db: Connection, table_id: int) -> list[ActionRecord]:
-    """What is known of each action on the table, in order of their names."""
-    rows = db.select(
-        "SELECT * FROM table_action WHERE table_id = :table_id ORDER BY action_name", {"table_id": table_id}
-    )
-    return [_from_row(row) for row in rows]
-
-
 def list_due(db: Connection, now: datetime) -> list[tuple[int, str, str]]:
     """Table, action and the table's catalog for all that is due by now, the longest due first.
 

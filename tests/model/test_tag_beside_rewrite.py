@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,10 @@ def ended(world: World, process_id: str) -> str:
     return status
 
 
+def end_noted(world: World, ends: dict[str, str], letter: str, process_id: str) -> None:
+    ends[letter] = ended(world, process_id)
+
+
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list[Schedule]) -> None:
     catalog = writer.make_catalog(quick_path)
@@ -123,13 +128,9 @@ def test_both_land_in_every_schedule(chunk: int, quick_path: Path, stepped: list
         before = oracle.live_rows(table.refresh())
         schedule = Schedule(seed)
         stepped[:] = [schedule]
-        ends: dict[str, object] = {}
-        schedule.run(
-            {
-                "r": lambda: ends.update(r=ended(world, rewrite)),  # noqa: B023 - run before the next
-                "t": lambda: ends.update(t=ended(world, tag)),  # noqa: B023
-            }
-        )
+        ends: dict[str, str] = {}
+        note = partial(end_noted, world, ends)
+        schedule.run({"r": partial(note, "r", rewrite), "t": partial(note, "t", tag)})
         stepped.clear()
         assert ends == {"r": ProcessStatus.SUCCESS, "t": ProcessStatus.SUCCESS}, f"seed {seed}: {schedule.taken}"
         made = table.refresh().metadata
