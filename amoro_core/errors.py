@@ -358,6 +358,22 @@ class TableRefused(AmoroError):
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
+class Held(AmoroError):
+    """A breaker has stopped the process until a person says go."""
+
+    code = "AMORO-6002"
+    remedy = "Look at its plan: amoro process show PROCESS. Then confirm it with --confirm TABLE, or cancel it."
+    exit_status = 6
+
+
+class GuardSpoke(AmoroError):
+    """A file that was to be deleted is needed after all: the second look before each batch of deletes found it."""
+
+    code = "AMORO-6003"
+    remedy = "Nothing that is needed was deleted. Report it with the log: the first look should have found it."
+    exit_status = 6
+
+
 class CommitUnknown(AmoroError):
     """It is not known whether the commit was applied; it is reconciled before anything else."""
 

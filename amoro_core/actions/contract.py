@@ -4,15 +4,16 @@ An action decides and prepares; it changes no state, sends nothing and deletes n
 asked again: after a conflict, and after a death of the coordinator.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.groups import Capacity
+from amoro_core.model.maintenance import NO_OPTIONS, Condemned, Options, Surroundings
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import Receipt
 from amoro_core.model.tables import LastOptimized
@@ -31,6 +32,7 @@ class Situation:
     last: Mapping[PartitionKey, LastOptimized]
     capacity: Capacity  # of the table's group
     now: datetime
+    around: Callable[[], Surroundings] = Surroundings  # read when it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Request:
     name: str | None = None  # of the process
     force: bool = False  # what gains nothing, too
     where: str = ""  # a condition that chooses whole partitions
+    options: Options = NO_OPTIONS
 
 
 class Verdict(Protocol):
@@ -86,6 +89,13 @@ class Plan:
     tasks: tuple[PlannedTask, ...]  # none: what is to be done is done in the coordinator
     detail: str = ""  # what the action has to know of the plan again, in words of its own
     commits: bool = True  # else the process ends with its tasks
+    held: str = ""  # why a person has to see it first: it is stored and waits, unless the request is confirmed
+    measures: Mapping[str, int] = field(
+        default_factory=dict
+    )  # by which a confirmed plan may not exceed the one that was seen
+    condemned: tuple[Condemned, ...] = ()  # files that are condemned when the work is done
+    keep: timedelta = timedelta()  # how long condemned files stay before they are deleted
+    document: Mapping[str, object] = field(default_factory=dict)  # the preview, as values of JSON
 
 
 #: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
@@ -151,6 +161,40 @@ class Triggered(Action, Protocol):
         `properties` are the table's over the defaults of its catalog. Pure, and cheap: it reads nothing but what
         loading the table has read. Raises TableRefused("configuration").
         """
+
+
+@runtime_checkable
+class Periodic(Action, Protocol):
+    """An action that the clock begins: `every` so often on each table where it is on."""
+
+    @property
+    def every(self) -> timedelta:
+        """The pause between two runs, unless the setting `NAME.interval` says otherwise."""
+
+    @property
+    def switch(self) -> str:
+        """The table's property that switches it on and off; "": it has none."""
+
+    @property
+    def needs_gc(self) -> bool:
+        """Whether `gc.enabled=false` forbids it, and a catalog with branches of its own."""
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """Whether those properties switch it on; without its property its default. Raises TableRefused."""
+
+
+@runtime_checkable
+class Condemning(Action, Protocol):
+    """An action whose files to be deleted are known only once its commit has landed."""
+
+    def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
+        """The files that nothing of the table, loaded anew, needs any more. Asked again after a death.
+
+        Raises what reading the table raises; nothing is condemned then, and it is tried again.
+        """
+
+    def keep(self, case: Case) -> timedelta:
+        """How long they stay before they are deleted, as the plan said."""
 
 
 class Optimizing(Action, Protocol):

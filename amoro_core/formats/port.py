@@ -5,55 +5,31 @@ format offers what it can, and what it lacks is refused for that work only.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Protocol, cast
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.io import FileAccess
+from amoro_core.formats.opening import OpenTable, Role
+from amoro_core.formats.upkeep import Upkept
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableIdentifier
 
-
-class Role(StrEnum):
-    """What a format can do for whoever works on its tables."""
-
-    READ = "read"  # `Readable`: snapshots and live files
-    REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
-    COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
-    MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
-
-
-class OpenTable(Protocol):
-    """One table as loaded at one moment: what every format offers.
-
-    `head`, `stage`, `trace` and `delete_unreferenced` load it anew: these raise TableNotFound when it is gone, and
-    CommitConflict when its name is another table's by then. Every method may raise CatalogUnavailable, DataFileMissing
-    (a metadata file) or StorageFull.
-    """
-
-    @property
-    def facts(self) -> TableFacts:
-        """What loading the table said."""
-
-    @property
-    def roles(self) -> frozenset[Role]:
-        """The roles that the table has; it has the methods of these."""
-
-    def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused, by name, when the table has a feature that is not handled.
-
-        `for_commit`: or one that only those may pass by who look, or when its catalog takes no commits.
-        """
-
-    def left_alone(self) -> str | None:
-        """Why a table under write-audit-publish is not optimized now; None when it may be."""
-
-    def io_properties(self) -> Mapping[str, str]:
-        """Properties for reading and writing this table's files, to be vended to an executor."""
+__all__ = [
+    "AnyTable",
+    "Committable",
+    "Maintainable",
+    "OpenTable",
+    "Readable",
+    "Rewritable",
+    "Role",
+    "TableFormat",
+    "lacking",
+    "with_roles",
+]
 
 
 class Readable(OpenTable, Protocol):
@@ -160,7 +136,7 @@ class Maintainable(OpenTable, Protocol):
         """
 
 
-class AnyTable(Rewritable, Committable, Maintainable, Protocol):
+class AnyTable(Rewritable, Committable, Maintainable, Upkept, Protocol):
     """A table with the roles that were asked for; whoever asked keeps to these."""
 
 

@@ -5,6 +5,7 @@ from types import MappingProxyType
 FILES = "files"
 METADATA = "metadata"
 STORAGE = "storage"
+STATISTICS = "statistics"
 
 #: Each lane with what its processes change; the store has a row for each.
 LANES = MappingProxyType(
@@ -12,5 +13,6 @@ LANES = MappingProxyType(
         FILES: "data and delete files, by commits that replace some",
         METADATA: "snapshots and references, by commits that add no file",
         STORAGE: "files that no snapshot names",
+        STATISTICS: "statistics of snapshots; reading for them takes hours",
     }
 )

@@ -28,18 +28,20 @@ class ProcessStatus(StrEnum):
     COMMITTING = "committing"
     COMMIT_UNKNOWN = "commit_unknown"
     CLEARING = "clearing"  # what it is to remove after its work is being removed
+    HELD = "held"  # a guard has stopped it until a person says go; meanwhile it holds no lane
     SUCCESS = "success"
     PARTIAL = "partial"
     FAILED = "failed"
     CLOSED = "closed"
 
 
-#: In one of these a process holds its lane of the table; an unknown commit does, too.
+#: In one of these a process has not ended. It holds its lane of the table, an unknown commit too, unless it is held.
 ACTIVE_PROCESS_STATUSES = (
     ProcessStatus.RUNNING,
     ProcessStatus.COMMITTING,
     ProcessStatus.COMMIT_UNKNOWN,
     ProcessStatus.CLEARING,
+    ProcessStatus.HELD,
 )
 
 #: The action of minor, major and full: what the status of a table is about.
@@ -148,7 +150,7 @@ class OptimizingProcess:
 
     @property
     def is_active(self) -> bool:
-        """Whether the process still holds its lane of the table."""
+        """Whether the process has not ended; it then holds its lane of the table, unless it is held."""
         return self.finished_at is None
 
     @property

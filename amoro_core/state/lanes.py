@@ -19,6 +19,8 @@ def in_the_way(
     for one in sorted(active, key=lambda item: item.process_id):
         if one.status == ProcessStatus.COMMIT_UNKNOWN:
             return one, "it is not known whether its commit was applied"
+        if one.status == ProcessStatus.HELD:
+            continue  # it begins anew when somebody confirms it
         if one.lane == lane:
             return one, f"it holds the lane {lane}"
         if frozenset({one.lane, lane}) in excluding:

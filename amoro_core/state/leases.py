@@ -47,7 +47,7 @@ def refuse_cancelling(process: OptimizingProcess, attempts: Iterable[CommitAttem
     """Raises IllegalState, with the way out, for a process that has ended or has sent what may be applied."""
     name = f"process {process.process_id}"
     match process.status:
-        case ProcessStatus.RUNNING:
+        case ProcessStatus.RUNNING | ProcessStatus.HELD:
             return
         case ProcessStatus.COMMITTING:
             sent = next((attempt for attempt in attempts if attempt.is_open), None)
@@ -62,6 +62,8 @@ def refuse_cancelling(process: OptimizingProcess, attempts: Iterable[CommitAttem
                 f"{name} can't be cancelled: it is not known whether its commit was applied",
                 hint="The coordinator reconciles it with the table by itself.",
             )
+        case ProcessStatus.CLEARING if not process.commits:
+            return  # between batches
         case ProcessStatus.CLEARING:
             raise IllegalState(
                 f"{name} can't be cancelled: its work is done, and files that it leaves are being removed",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from amoro_core.errors import IllegalState, WorkFailed
+from amoro_core.errors import Held, IllegalState, WorkFailed
 from amoro_core.model.processes import (
     Delay,
     OptimizingProcess,
@@ -113,6 +113,18 @@ class ProcessClosed:
     code: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A breaker or the guard has stopped the process: a person has to look at it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """A person said go; the process was planned anew."""
+
+
 ProcessEvent = (
     BeginClearing
     | Cleared
@@ -127,6 +139,8 @@ ProcessEvent = (
     | TableGone
     | ProcessFailed
     | ProcessClosed
+    | Hold
+    | Confirmed
 )
 
 #: Rights that were just given, or lost and given back, take a moment to be true everywhere.
@@ -136,7 +150,7 @@ MAX_REFUSALS = 3
 Transitions = Mapping[tuple[str, type], str]
 
 #: An unknown commit ends by what the table says, or when there is none any more: it cannot fail or be closed before.
-#: What is cleared is done: it cannot fail or be closed any more.
+#: What is cleared is done: it cannot fail any more, and be closed only where nothing was committed (`state.leases`).
 TRANSITIONS: Transitions = MappingProxyType(
     {
         (ProcessStatus.RUNNING, BeginCommit): ProcessStatus.COMMITTING,
@@ -163,6 +177,11 @@ TRANSITIONS: Transitions = MappingProxyType(
         (ProcessStatus.CLEARING, CommitDelayed): ProcessStatus.CLEARING,
         (ProcessStatus.CLEARING, Cleared): ProcessStatus.SUCCESS,
         (ProcessStatus.CLEARING, ClearedPartly): ProcessStatus.PARTIAL,
+        (ProcessStatus.CLEARING, ProcessClosed): ProcessStatus.CLOSED,
+        (ProcessStatus.CLEARING, Hold): ProcessStatus.HELD,
+        (ProcessStatus.RUNNING, Hold): ProcessStatus.HELD,
+        (ProcessStatus.HELD, Confirmed): ProcessStatus.RUNNING,
+        (ProcessStatus.HELD, ProcessClosed): ProcessStatus.CLOSED,
     }
 )
 
@@ -193,10 +212,14 @@ def advance(
             return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message)
         case CommitDelayed():
             return replace(moved, delay=_delayed(process.delay, event, now))
+        case Hold(reason):
+            return replace(moved, failure_code=Held.code, failure=reason, delay=None, receipt=None)
+        case Confirmed():
+            return replace(moved, failure_code="", failure="")
         case CommitUnclear(message):
             return replace(moved, failure=message, delay=None)
         case ProcessFailed(code, message) | TableGone(code, message) | ProcessClosed(message, code):
-            return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message)
+            return replace(moved, finished_at=now, delay=None, failure_code=code, failure=message, receipt=None)
     return moved
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from amoro_core.errors import StoreFailed
 from amoro_core.store.connection import Connection
 from amoro_core.store.first_schema import create_tables
+from amoro_core.store.maintenance_schema import MAINTENANCE
 
 Migration = Callable[[Connection], None]
 
@@ -331,6 +332,12 @@ _LANES_AND_ACTIONS = (
 )
 
 
+def keep_what_maintenance_needs(db: Connection) -> None:
+    """A process may be held, which holds no lane; condemned files wait in batches; snapshots are leased."""
+    for statement in MAINTENANCE:
+        db.execute(statement)
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -350,4 +357,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     name_roles_of_tokens,
     keep_formats_of_tables,
     name_lanes_and_actions,
+    keep_what_maintenance_needs,
 )

@@ -56,6 +56,7 @@ _INSERT = insert_into("table_process", _COLUMNS)
 _UPDATE = update_of("table_process", _COLUMNS, ("process_id",))
 _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"
 _ACTIVE = "finished_at_ms IS NULL"  # as the partial index has it, so that it is used
+_IN_LANE = f"{_ACTIVE} AND status <> '{ProcessStatus.HELD}'"  # as well
 
 
 def add(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
@@ -101,7 +102,7 @@ def find_by_prefix(db: Connection, prefix: str) -> OptimizingProcess:
 def find_active(db: Connection, table_id: int, lane: str = FILES) -> OptimizingProcess | None:
     """The process that holds the lane of the table, an unknown commit included."""
     row = db.select_one(
-        f"SELECT * FROM table_process WHERE table_id = :table_id AND lane = :lane AND {_ACTIVE}",
+        f"SELECT * FROM table_process WHERE table_id = :table_id AND lane = :lane AND {_IN_LANE}",
         {"table_id": table_id, "lane": lane},
     )
     return None if row is None else _from_row(row)
@@ -174,7 +175,7 @@ def list_active_on(db: Connection, table_ids: Iterable[int]) -> dict[int, Optimi
     """The processes that hold the lane of files of any of these tables, by the table's id."""
     wanted = "lane = :lane AND table_id IN (SELECT value FROM json_each(:ids))"
     rows = db.select(
-        f"SELECT * FROM table_process WHERE {_ACTIVE} AND {wanted}", {"ids": to_json(sorted(table_ids)), "lane": FILES}
+        f"SELECT * FROM table_process WHERE {_IN_LANE} AND {wanted}", {"ids": to_json(sorted(table_ids)), "lane": FILES}
     )
     return {row["table_id"]: _from_row(row) for row in rows}
 
@@ -216,11 +217,13 @@ def list_ended_since(db: Connection, since: datetime) -> list[OptimizingProcess]
 def remove_ended(db: Connection, before: datetime, limit: int) -> int:
     """Forget processes that ended before that moment, with tasks, payloads and attempts; how many, at most `limit`.
 
-    The longest ended go first; an active process never goes.
+    The longest ended go first; an active process never goes, nor one that has condemned files which still wait.
     """
     return db.execute(
         "DELETE FROM table_process WHERE process_id IN (SELECT process_id FROM table_process "
-        "WHERE finished_at_ms < :before_ms ORDER BY finished_at_ms, process_id LIMIT :most)",
+        "WHERE finished_at_ms < :before_ms AND NOT EXISTS (SELECT 1 FROM condemned_batch "
+        "WHERE condemned_batch.process_id = table_process.process_id "
+        "AND condemned_batch.status IN ('waiting', 'deleting')) ORDER BY finished_at_ms, process_id LIMIT :most)",
         {"before_ms": to_ms(before), "most": limit},
     )
 
@@ -234,7 +237,7 @@ def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProce
     """Another active process in the same lane of the same table, by its id here or by its uuid."""
     active = list_active_of(db, process.table_id, process.table_uuid)
     others = (one for one in active if one.lane == process.lane and one.process_id != process.process_id)
-    return next(others, None)
+    return next((one for one in others if one.status != ProcessStatus.HELD), None)
 
 
 def _status(word: str) -> str:

@@ -144,20 +144,20 @@ def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Sto
 
 def test_a_status_and_a_lane_of_its_own_are_rows(store: Store) -> None:
     """As issues to come add them: then a process may have them, and holds its lane as any other."""
-    held = process(store.write(lambda db: tables.add(db, runtime())), "p-own", status="held", lane="layout")
-    for missing in (held, replace(held, status=ProcessStatus.RUNNING), replace(held, lane="files")):
+    own = process(store.write(lambda db: tables.add(db, runtime())), "p-own", status="requested", lane="layout")
+    for missing in (own, replace(own, status=ProcessStatus.RUNNING), replace(own, lane="files")):
         with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
             store.write(lambda db, missing=missing: processes.add(db, missing))
-    store.write(lambda db: db.execute("INSERT INTO process_status VALUES ('held', 1)"))
+    store.write(lambda db: db.execute("INSERT INTO process_status VALUES ('requested', 1)"))
     store.write(lambda db: db.execute("INSERT INTO process_lane VALUES ('layout')"))
-    store.write(lambda db: processes.add(db, held))
-    assert store.read(processes.list_active) == [held]
-    assert store.read(lambda db: processes.find_active(db, held.table_id, "layout")) == held
-    assert store.read(lambda db: processes.find_active(db, held.table_id)) is None
-    with pytest.raises(TableBusy, match="process p-own on the table is held"):
-        store.write(lambda db: processes.add(db, replace(held, process_id="p-other", status=ProcessStatus.RUNNING)))
+    store.write(lambda db: processes.add(db, own))
+    assert store.read(processes.list_active) == [own]
+    assert store.read(lambda db: processes.find_active(db, own.table_id, "layout")) == own
+    assert store.read(lambda db: processes.find_active(db, own.table_id)) is None
+    with pytest.raises(TableBusy, match="process p-own on the table is requested"):
+        store.write(lambda db: processes.add(db, replace(own, process_id="p-other", status=ProcessStatus.RUNNING)))
     with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
-        store.write(lambda db: processes.save(db, replace(held, finished_at=held.created_at)))
+        store.write(lambda db: processes.save(db, replace(own, finished_at=own.created_at)))
 
 
 def test_beside_each_other_are_processes_of_different_lanes(store: Store) -> None:
@@ -243,8 +243,11 @@ def test_impossible_row_is_refused(store: Store, change: str) -> None:
         store.write(lambda db: db.execute(change))
 
 
-@pytest.mark.parametrize("first", ACTIVE_PROCESS_STATUSES)
-@pytest.mark.parametrize("second", ACTIVE_PROCESS_STATUSES)
+IN_A_LANE = [status for status in ACTIVE_PROCESS_STATUSES if status is not ProcessStatus.HELD]
+
+
+@pytest.mark.parametrize("first", IN_A_LANE)
+@pytest.mark.parametrize("second", IN_A_LANE)
 @pytest.mark.parametrize("same", ["table_id", "table_uuid"])
 def test_second_active_process_on_a_table_is_refused(
     store: Store, first: ProcessStatus, second: ProcessStatus, same: str
@@ -260,6 +263,16 @@ def test_second_active_process_on_a_table_is_refused(
     change = "UPDATE table_process SET status = :status, finished_at_ms = NULL, is_active = 1 WHERE process_id = 'p-2'"
     with pytest.raises(StoreFailed, match=rf"UNIQUE constraint failed: table_process\.{same}"):
         store.write(lambda db: db.execute(change, {"status": second.value}))
+
+
+def test_a_held_process_keeps_nobody_from_its_lane_and_waits_for_it_afterwards(store: Store) -> None:
+    table = store.write(lambda db: tables.add(db, runtime()))
+    held = store.write(lambda db: processes.add(db, process(table, "p-1", status=ProcessStatus.HELD)))
+    other = store.write(lambda db: processes.add(db, process(table, "p-2")))
+    assert store.read(lambda db: processes.find_active(db, table.table_id)) == other
+    assert store.read(lambda db: processes.list_active_of(db, table.table_id)) == [held, other]
+    with pytest.raises(TableBusy, match="process p-2 on the table is running"):
+        store.write(lambda db: processes.save(db, replace(held, status=ProcessStatus.RUNNING)))
 
 
 def test_second_commit_of_a_process_is_refused(store: Store) -> None:

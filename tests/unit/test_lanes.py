@@ -21,6 +21,12 @@ TOGETHER = {
     ("storage", "files"): True,
     ("storage", "metadata"): False,
     ("storage", "storage"): False,
+    ("statistics", "statistics"): False,
+    **{
+        pair: True
+        for other in ("files", "metadata", "storage")
+        for pair in ((other, "statistics"), ("statistics", other))
+    },
 }
 
 
@@ -34,6 +40,11 @@ def test_every_pair_of_lanes_is_allowed_or_not_as_the_table_says(status: Process
         (active, lane): in_the_way(lane, [occupied("p", active, status)]) is None for active in LANES for lane in LANES
     }
     assert found == TOGETHER
+
+
+def test_a_held_process_is_in_nobody_s_way() -> None:
+    held = occupied("p", "files", ProcessStatus.HELD)
+    assert [in_the_way(lane, [held]) for lane in LANES] == [None] * len(LANES)
 
 
 @pytest.mark.parametrize("active", LANES)
@@ -57,4 +68,4 @@ def test_a_further_lane_is_a_row_of_the_tables() -> None:
     """As issues to come add lanes: beside files, never beside storage."""
     excluding = EXCLUDING | {frozenset({"layout", "storage"})}
     together = {lane: in_the_way("layout", [occupied("p", lane)], excluding) is None for lane in (*LANES, "layout")}
-    assert together == {"files": True, "metadata": True, "storage": False, "layout": False}
+    assert together == {"files": True, "metadata": True, "storage": False, "statistics": True, "layout": False}

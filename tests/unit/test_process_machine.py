@@ -33,10 +33,12 @@ from amoro_core.state.processes import (
     Committed,
     CommittedPartly,
     CommitUnclear,
+    Confirmed,
     Decision,
     EndWork,
     FailProcess,
     GiveUpTask,
+    Hold,
     ProcessClosed,
     ProcessEvent,
     ProcessFailed,
@@ -76,6 +78,7 @@ STAGES = {
     ProcessStatus.COMMITTING: COMMITTING,
     ProcessStatus.COMMIT_UNKNOWN: UNKNOWN,
     ProcessStatus.CLEARING: replace(COMMITTING, status=ProcessStatus.CLEARING, receipt=RECEIPT),
+    ProcessStatus.HELD: replace(RUNNING, status=ProcessStatus.HELD, failure_code="AMORO-6002", failure="too many"),
     ProcessStatus.SUCCESS: SUCCESS,
     ProcessStatus.PARTIAL: replace(SUCCESS, status=ProcessStatus.PARTIAL),
     ProcessStatus.FAILED: replace(RUNNING, status=ProcessStatus.FAILED, finished_at=NOW, failure="x"),
@@ -95,6 +98,8 @@ EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
     TableGone: TableGone("AMORO-3002", "not there"),
     ProcessFailed: ProcessFailed("AMORO-5001", "conflict"),
     ProcessClosed: ProcessClosed("by hand"),
+    Hold: Hold("too many"),
+    Confirmed: Confirmed(),
 }
 FIRST_DELAY = Delay("AMORO-1010", "no answer", LATER + timedelta(seconds=5))
 ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
@@ -137,6 +142,17 @@ RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     (ProcessStatus.COMMITTING, BeginClearing): CLEARING,
     (ProcessStatus.COMMIT_UNKNOWN, BeginClearing): CLEARING,
     (ProcessStatus.CLEARING, CommitDelayed): replace(CLEARING, delay=FIRST_DELAY),
+    (ProcessStatus.RUNNING, Hold): STAGES[ProcessStatus.HELD],
+    (ProcessStatus.CLEARING, Hold): replace(
+        COMMITTING, status=ProcessStatus.HELD, failure_code="AMORO-6002", failure="too many"
+    ),
+    (ProcessStatus.HELD, Confirmed): RUNNING,
+    (ProcessStatus.HELD, ProcessClosed): replace(
+        RUNNING, status=ProcessStatus.CLOSED, finished_at=LATER, failure="by hand"
+    ),
+    (ProcessStatus.CLEARING, ProcessClosed): replace(
+        COMMITTING, status=ProcessStatus.CLOSED, finished_at=LATER, failure="by hand"
+    ),
     (ProcessStatus.CLEARING, Cleared): replace(CLEARING, status=ProcessStatus.SUCCESS, finished_at=LATER),
     (ProcessStatus.CLEARING, ClearedPartly): replace(
         CLEARING,

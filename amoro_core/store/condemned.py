@@ -1,0 +1,254 @@
+"""Condemned files, in `condemned_batch`: up to 1,000 of one kind in a row, compressed."""
+
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+
+from amoro_core.model.maintenance import Condemned, FileKind, Waiting
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
+
+#: Of one batch, which is guarded and deleted as a whole.
+MOST_IN_A_BATCH = 1000
+
+_COLUMNS = (
+    "process_id", "table_id", "table_uuid", "kind", "status", "purge_at_ms", "files", "bytes", "tries", "content",
+)  # fmt: skip
+_INSERT = insert_into("condemned_batch", _COLUMNS)
+_ORDER = tuple(FileKind)
+
+
+class BatchStatus(StrEnum):
+    """Where the files of a batch stand; stored and shown."""
+
+    WRITTEN = "written"  # their process has not ended yet
+    WAITING = "waiting"
+    DELETING = "deleting"  # some may be gone: they can't be restored any more
+    DELETED = "deleted"  # what is left of it could not be deleted
+    RESTORED = "restored"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Condemned files of one process."""
+
+    batch_id: int  # 0: not stored yet
+    process_id: str
+    table_id: int
+    table_uuid: str
+    kind: FileKind
+    status: BatchStatus
+    purge_at: datetime
+    files: tuple[Condemned, ...] = field(repr=False)
+    tries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """A batch without its files."""
+
+    batch_id: int
+    process_id: str
+    table_id: int
+    kind: FileKind
+    status: BatchStatus
+    purge_at: datetime
+    files: int
+    bytes: int
+    tries: int
+
+
+def batches_of(
+    files: Iterable[Condemned], process_id: str, table_id: int, table_uuid: str, purge_at: datetime
+) -> Iterator[Batch]:
+    """The files in batches of one kind, in order of their paths, to be written down."""
+    by_kind: dict[FileKind, list[Condemned]] = {}
+    for one in files:
+        by_kind.setdefault(one.kind, []).append(one)
+    for kind in sorted(by_kind, key=_ORDER.index):
+        waiting = iter(sorted(by_kind[kind], key=lambda one: one.path))
+        while some := tuple(islice(waiting, MOST_IN_A_BATCH)):
+            yield Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
+
+
+def add_many(db: Connection, batches: Iterable[Batch]) -> None:
+    """Write batches down. Raises Referenced for a table that is not known."""
+    db.execute_many(_INSERT, map(_to_row, batches))
+
+
+def get(db: Connection, batch_id: int) -> Batch | None:
+    """The batch with its files; None where it is not known (any more)."""
+    row = db.select_one("SELECT * FROM condemned_batch WHERE batch_id = :batch_id", {"batch_id": batch_id})
+    return None if row is None else _from_row(row)
+
+
+def save(db: Connection, batch: Batch) -> None:
+    """Keep the batch as it is now, in the place of what was kept of it."""
+    db.execute(
+        "UPDATE condemned_batch SET status = :status, files = :files, bytes = :bytes, tries = :tries, "
+        "content = :content, purge_at_ms = :purge_at_ms WHERE batch_id = :batch_id",
+        {**{key: value for key, value in _to_row(batch).items() if key in _SAVED}, "batch_id": batch.batch_id},
+    )
+
+
+_SAVED = ("status", "files", "bytes", "tries", "content", "purge_at_ms")
+
+
+def remove_written(db: Connection, process_id: str) -> None:
+    """Forget what the process has written down, before it writes it anew."""
+    db.execute(
+        "DELETE FROM condemned_batch WHERE process_id = :process_id AND status = 'written'", {"process_id": process_id}
+    )
+
+
+def release(db: Connection, process_id: str) -> None:
+    """What the process has written down is condemned from now on."""
+    db.execute(
+        "UPDATE condemned_batch SET status = 'waiting' WHERE process_id = :process_id AND status = 'written'",
+        {"process_id": process_id},
+    )
+
+
+def restore(db: Connection, process_id: str) -> int:
+    """Take back what the process has condemned and nobody has begun to delete; how many batches."""
+    return db.execute(
+        "UPDATE condemned_batch SET status = 'restored' WHERE process_id = :process_id AND status = 'waiting'",
+        {"process_id": process_id},
+    )
+
+
+def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "") -> int:
+    """Let what waits of the table, or of one process on it, be deleted from now on; how many batches."""
+    return db.execute(
+        "UPDATE condemned_batch SET purge_at_ms = :now_ms WHERE table_id = :table_id AND status = 'waiting' "
+        "AND purge_at_ms > :now_ms AND (:process_id = '' OR process_id = :process_id)",
+        {"now_ms": to_ms(now), "table_id": table_id, "process_id": process_id},
+    )
+
+
+def next_due(db: Connection, table_id: int, now: datetime) -> int | None:
+    """The batch of the table that is to be deleted first of those that are due; None: none is."""
+    rows = db.select(
+        "SELECT batch_id, kind FROM condemned_batch WHERE table_id = :table_id "
+        "AND (status = 'deleting' OR (status = 'waiting' AND purge_at_ms <= :now_ms)) ORDER BY batch_id",
+        {"table_id": table_id, "now_ms": to_ms(now)},
+    )
+    first = min(rows, key=lambda row: _ORDER.index(FileKind(row["kind"])), default=None)
+    return None if first is None else first["batch_id"]
+
+
+def due(db: Connection, table_id: int, now: datetime) -> Waiting:
+    """How much of the table is due to be deleted."""
+    row = db.select(
+        "SELECT count(*) AS batches, coalesce(sum(files), 0) AS files, coalesce(sum(bytes), 0) AS bytes "
+        "FROM condemned_batch WHERE table_id = :table_id "
+        "AND (status = 'deleting' OR (status = 'waiting' AND purge_at_ms <= :now_ms))",
+        {"table_id": table_id, "now_ms": to_ms(now)},
+    )[0]
+    return Waiting(row["batches"], row["files"], row["bytes"])
+
+
+def next_purge(db: Connection, table_id: int) -> datetime | None:
+    """When the next batch of the table is due; None: none waits."""
+    row = db.select_one(
+        "SELECT min(purge_at_ms) AS at_ms FROM condemned_batch "
+        "WHERE table_id = :table_id AND status IN ('waiting', 'deleting')",
+        {"table_id": table_id},
+    )
+    return None if row is None else from_ms_or_none(row["at_ms"])
+
+
+def list_facts(
+    db: Connection,
+    table_id: int | None = None,
+    process_id: str = "",
+    statuses: Sequence[BatchStatus] = (BatchStatus.WAITING, BatchStatus.DELETING),
+) -> list[BatchFacts]:
+    """Batches without their files, the next to be deleted first; of the table, of the process, where given."""
+    rows = db.select(
+        "SELECT batch_id, process_id, table_id, kind, status, purge_at_ms, files, bytes, tries FROM condemned_batch "
+        "WHERE (:table_id IS NULL OR table_id = :table_id) AND (:process_id = '' OR process_id = :process_id) "
+        "AND status IN (SELECT value FROM json_each(:statuses)) ORDER BY purge_at_ms, batch_id",
+        {"table_id": table_id, "process_id": process_id, "statuses": json.dumps([one.value for one in statuses])},
+    )
+    return [
+        BatchFacts(
+            row["batch_id"],
+            row["process_id"],
+            row["table_id"],
+            FileKind(row["kind"]),
+            BatchStatus(row["status"]),
+            from_ms(row["purge_at_ms"]),
+            row["files"],
+            row["bytes"],
+            row["tries"],
+        )
+        for row in rows
+    ]
+
+
+def paths(db: Connection, table_id: int) -> frozenset[str]:
+    """Every file of the table that is condemned and not restored, or about to be."""
+    rows = db.select(
+        "SELECT content FROM condemned_batch WHERE table_id = :table_id AND status <> 'restored'",
+        {"table_id": table_id},
+    )
+    return frozenset(one[0] for row in rows for one in _unpacked(row["content"]))
+
+
+def without(batch: Batch, gone: Iterable[str]) -> Batch:
+    """The batch without these paths."""
+    known = frozenset(gone)
+    return replace(batch, files=tuple(one for one in batch.files if one.path not in known))
+
+
+def remove(db: Connection, batch_id: int) -> None:
+    """Forget a batch of which nothing is left."""
+    db.execute("DELETE FROM condemned_batch WHERE batch_id = :batch_id", {"batch_id": batch_id})
+
+
+def _to_row(batch: Batch) -> Row:
+    return {
+        "process_id": batch.process_id,
+        "table_id": batch.table_id,
+        "table_uuid": batch.table_uuid,
+        "kind": batch.kind.value,
+        "status": batch.status.value,
+        "purge_at_ms": to_ms(batch.purge_at),
+        "files": len(batch.files),
+        "bytes": sum(one.size_bytes or 0 for one in batch.files),
+        "tries": batch.tries,
+        "content": _packed(batch.files),
+    }
+
+
+def _packed(files: Iterable[Condemned]) -> bytes:
+    said = [[one.path, one.size_bytes, to_ms_or_none(one.modified_at), one.reason] for one in files]
+    return zlib.compress(json.dumps(said, separators=(",", ":")).encode())
+
+
+def _unpacked(content: bytes) -> list[tuple[str, int | None, int | None, str]]:
+    return [tuple(one) for one in json.loads(zlib.decompress(content))]
+
+
+def _from_row(row: Row) -> Batch:
+    kind = FileKind(row["kind"])
+    files = (
+        Condemned(path, kind, size, from_ms_or_none(modified), reason)
+        for path, size, modified, reason in _unpacked(row["content"])
+    )
+    return Batch(
+        row["batch_id"],
+        row["process_id"],
+        row["table_id"],
+        row["table_uuid"],
+        kind,
+        BatchStatus(row["status"]),
+        from_ms(row["purge_at_ms"]),
+        tuple(files),
+        row["tries"],
+    )

@@ -1,0 +1,102 @@
+"""Leases of snapshots, in `snapshot_lease`."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms, insert_into, to_ms
+
+_COLUMNS = (
+    "lease_id", "table_id", "table_uuid", "snapshot_id", "is_since", "holder", "created_at_ms", "expires_at_ms",
+)  # fmt: skip
+_INSERT = insert_into("snapshot_lease", _COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLease:
+    """Somebody's word that a snapshot is needed for a while; its chain to the branch's head stays with it."""
+
+    lease_id: str
+    table_id: int
+    table_uuid: str
+    snapshot_id: int
+    is_since: bool  # all newer snapshots stay as well
+    holder: str
+    created_at: datetime
+    expires_at: datetime
+
+    @property
+    def words(self) -> str:
+        """Whose it is, in a phrase."""
+        return f"lease {self.lease_id[:8]} of {self.holder}"
+
+
+def add(db: Connection, lease: SnapshotLease) -> None:
+    """Keep a new lease. Raises Duplicate."""
+    db.execute(_INSERT, _to_row(lease))
+
+
+def find(db: Connection, prefix: str) -> list[SnapshotLease]:
+    """The leases whose id begins so, at most two."""
+    rows = db.select(
+        "SELECT * FROM snapshot_lease WHERE lease_id >= :first AND lease_id < :last ORDER BY lease_id LIMIT 2",
+        {"first": prefix, "last": prefix + chr(0x10FFFF)},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def renew(db: Connection, lease_id: str, expires_at: datetime) -> None:
+    """Let a lease last until then."""
+    db.execute(
+        "UPDATE snapshot_lease SET expires_at_ms = :at_ms WHERE lease_id = :lease_id",
+        {"at_ms": to_ms(expires_at), "lease_id": lease_id},
+    )
+
+
+def remove(db: Connection, lease_id: str) -> None:
+    """Forget a lease; one that is not known is no error."""
+    db.execute("DELETE FROM snapshot_lease WHERE lease_id = :lease_id", {"lease_id": lease_id})
+
+
+def remove_expired(db: Connection, now: datetime) -> int:
+    """Forget the leases that have ended; how many."""
+    return db.execute("DELETE FROM snapshot_lease WHERE expires_at_ms <= :now_ms", {"now_ms": to_ms(now)})
+
+
+def list_leases(
+    db: Connection, now: datetime, table_id: int | None = None, table_uuid: str = ""
+) -> list[SnapshotLease]:
+    """The leases that hold now, the next to end first; of the table, under this name or another, where given."""
+    rows = db.select(
+        "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms "
+        "AND (:table_id IS NULL OR table_id = :table_id OR (table_uuid = :uuid AND :uuid <> '')) "
+        "ORDER BY expires_at_ms, lease_id",
+        {"now_ms": to_ms(now), "table_id": table_id, "uuid": table_uuid},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def _to_row(lease: SnapshotLease) -> Row:
+    return {
+        "lease_id": lease.lease_id,
+        "table_id": lease.table_id,
+        "table_uuid": lease.table_uuid,
+        "snapshot_id": lease.snapshot_id,
+        "is_since": lease.is_since,
+        "holder": lease.holder,
+        "created_at_ms": to_ms(lease.created_at),
+        "expires_at_ms": to_ms(lease.expires_at),
+    }
+
+
+def _from_row(row: Row) -> SnapshotLease:
+    return SnapshotLease(
+        row["lease_id"],
+        row["table_id"],
+        row["table_uuid"],
+        row["snapshot_id"],
+        bool(row["is_since"]),
+        row["holder"],
+        from_ms(row["created_at_ms"]),
+        from_ms(row["expires_at_ms"]),
+    )
