@@ -19,7 +19,7 @@ from pyiceberg.table.update import (
 )
 
 from amoro_core.errors import CommitConflict
-from amoro_core.iceberg.manifests import added_entry, new_header, write_manifest
+from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.tables import TableIdentifier
 

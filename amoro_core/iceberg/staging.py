@@ -20,19 +20,16 @@ from amoro_core.errors import CommitConflict
 from amoro_core.files.io import translated
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
-from amoro_core.iceberg.manifests import (
-    Manifest,
-    ManifestHeader,
+from amoro_core.iceberg.manifest_writing import (
     added_entry,
     counted,
     deleted_entry,
     existing_entry,
     new_header,
-    read_list,
-    read_manifest,
     write_list,
     write_manifest,
 )
+from amoro_core.iceberg.manifests import Manifest, ManifestHeader, read_list, read_manifest
 from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings
 from amoro_core.iceberg.metadata import metadata_location
 from amoro_core.model.commits import CommitContent, Head, StagedCommit

@@ -118,7 +118,7 @@ def made_up(root: Path, files: int, active: int) -> None:
     from pyiceberg.transforms import IdentityTransform
     from pyiceberg.types import LongType, NestedField
 
-    from amoro_core.iceberg.manifests import added_entry, new_header, write_list, write_manifest
+    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
     from tests.engine.commits import MAIN, _send
 
     root.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,8 @@ from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, Data
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.iceberg import commit
 from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.manifests import read_list, read_manifest, write_list
+from amoro_core.iceberg.manifest_writing import write_list
+from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
 from amoro_core.model.grants import Grant

@@ -41,17 +41,16 @@ from pyiceberg.types import (
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
 from amoro_core.iceberg.entries import partition_types, to_data_file, to_delete_file
-from amoro_core.iceberg.manifests import (
+from amoro_core.iceberg.manifest_writing import (
     added_entry,
     deleted_entry,
     existing_entry,
     new_header,
     partition_summaries,
-    read_list,
-    read_manifest,
     write_list,
     write_manifest,
 )
+from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer import EqualityDelete, append, make_catalog, make_table, row_delta
