@@ -230,7 +230,7 @@ class IcebergTable:
         return head
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
-        """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
+        """Write the manifests of a snapshot on that head; nothing is visible yet.
 
         Only the first call merges small manifests. Raises CommitConflict when the head is no longer the table's.
         """

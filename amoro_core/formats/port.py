@@ -87,7 +87,7 @@ class Rewritable(Readable, Protocol):
         """The table as it is now, seen from that snapshot. Raises TableRefused for what is not handled by now."""
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
-        """Write the manifests of a REPLACE snapshot on that head; nothing is visible yet.
+        """Write the manifests of a snapshot on that head; nothing is visible yet.
 
         Raises CommitConflict when the head is known to be the table's no more; what is staged all the same conflicts
         when it is sent.

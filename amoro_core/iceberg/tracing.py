@@ -10,9 +10,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CatalogUnavailable, TableRefused
+from amoro_core.iceberg.drafts import MAIN
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.iceberg.saying import said
-from amoro_core.iceberg.staging import MAIN
 from amoro_core.model.commits import Trace
 
 

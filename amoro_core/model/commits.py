@@ -48,15 +48,24 @@ class Head:
     removed_equality_deletes: tuple[DeleteFile, ...] | None
 
 
+class Operation(StrEnum):
+    """What a snapshot does, in the specification's words."""
+
+    REPLACE = "replace"  # files change, rows do not
+    DELETE = "delete"  # files go, with their rows
+    OVERWRITE = "overwrite"  # files come and go, and rows with them
+
+
 @dataclass(frozen=True, slots=True)
 class CommitContent:
-    """The change of a REPLACE snapshot. Added files carry their data sequence number explicitly."""
+    """The change of a snapshot. Added files carry their data sequence number explicitly."""
 
     groups: tuple[int, ...]
     removed_data: tuple[DataFile, ...]
     removed_deletes: tuple[DeleteFile, ...]
     added_data: tuple[DataFile, ...]
     added_deletes: tuple[DeleteFile, ...]
+    operation: Operation = Operation.REPLACE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""The files of one new snapshot of main as they are being written, and the request that adds it."""
+
+import json
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.files.io import translated
+from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.manifest_writing import existing_entry, write_list, write_manifest
+from amoro_core.iceberg.manifests import ManifestHeader, read_manifest
+from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.model.commits import StagedCommit
+
+MAIN = "main"
+#: The versions of Iceberg's format that can be written.
+FORMAT_VERSIONS = (1, 2)
+
+#: Totals of a snapshot's summary, each with what is added and what is removed.
+_TOTALS = (
+    ("total-data-files", "added-data-files", "deleted-data-files"),
+    ("total-delete-files", "added-delete-files", "removed-delete-files"),
+    ("total-records", "added-records", "deleted-records"),
+    ("total-files-size", "added-files-size", "removed-files-size"),
+    ("total-position-deletes", "added-position-deletes", "removed-position-deletes"),
+    ("total-equality-deletes", "added-equality-deletes", "removed-equality-deletes"),
+)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A snapshot that nobody sees yet. Whoever fails discards it."""
+
+    table: Table
+    snapshot_id: int
+    sequence_number: int
+    read: ManifestReader = read_manifest
+    written: list[str] = field(default_factory=list)
+    own: dict[str, Sequence[ManifestEntry]] = field(default_factory=dict)  # of the manifests written, by path
+    numbered: int = 0
+    name: str = field(default_factory=lambda: str(uuid.uuid4()))
+
+    def path(self, name: str) -> str:
+        """Where a file of that name is to lie, below the table's path for metadata."""
+        path = f"{metadata_location(self.table.metadata)}/{name}"
+        # Before the first byte, so that a file of which only a part was written is cleaned too.
+        self.written.append(path)
+        return path
+
+    def manifest(
+        self, content: ManifestContent, header: ManifestHeader, entries: Sequence[ManifestEntry]
+    ) -> ManifestFile:
+        """Write the entries as a new manifest of the snapshot."""
+        path = self.path(f"{self.name}-m{self.numbered}.avro")
+        self.numbered += 1
+        version = self.table.metadata.format_version
+        with translated(path):
+            done = write_manifest(self.table.io, path, version, content, header, self.snapshot_id, entries)
+        self.own[path] = entries
+        return done
+
+    def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
+        """The entries that a manifest of the new snapshot keeps: all of our own ones, the live ones of others."""
+        if file.manifest_path in self.own:
+            return self.own[file.manifest_path]
+        return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
+
+    def drop(self, path: str) -> None:
+        """Delete a manifest of our own that was merged into another."""
+        with suppress(Exception):  # then it stays among what was written, to be cleaned with it
+            self.table.io.delete(path)
+            self.written.remove(path)
+
+    def discard(self) -> None:
+        """Delete what was written."""
+        for path in self.written:
+            with suppress(Exception):  # the reason why staging failed matters more
+                self.table.io.delete(path)
+
+    def finish(
+        self, parent: Snapshot, manifests: Sequence[ManifestFile], operation: str, summary: Mapping[str, str]
+    ) -> StagedCommit:
+        """Write the manifest list, and make the request that puts the snapshot upon main's head, which is `parent`.
+
+        New manifests take the snapshot's sequence number.
+        """
+        metadata = self.table.metadata
+        path = self.path(f"snap-{self.snapshot_id}-1-{self.name}.avro")
+        with translated(path):
+            write_list(
+                self.table.io,
+                path,
+                metadata.format_version,
+                self.snapshot_id,
+                parent.snapshot_id,
+                self.sequence_number,
+                manifests,
+            )
+        snapshot = {
+            "snapshot-id": self.snapshot_id,
+            "parent-snapshot-id": parent.snapshot_id,
+            # Format 1 has none.
+            **({"sequence-number": self.sequence_number} if self.sequence_number else {}),
+            "timestamp-ms": _timestamp_ms(metadata, parent),
+            "manifest-list": path,
+            "summary": {**summary, "operation": operation},
+            "schema-id": metadata.current_schema_id,
+        }
+        return StagedCommit(
+            snapshot_id=self.snapshot_id,
+            parent_snapshot_id=parent.snapshot_id,
+            sequence_number=self.sequence_number,
+            manifest_list=path,
+            payload=_payload(metadata, parent.snapshot_id, snapshot),
+            metadata_files=tuple(self.written),
+        )
+
+
+def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:
+    """Now, but after all that the table's metadata has seen, whatever the clocks of other writers said."""
+    logged = (entry.timestamp_ms for entry in metadata.snapshot_log)
+    latest = max((metadata.last_updated_ms, parent.timestamp_ms, *logged))
+    return max(time.time_ns() // 1_000_000, latest + 1)
+
+
+#: What is no such text in the parent's summary, a writer of whatever kind has put there.
+_COUNT = re.compile(r"[0-9]{1,18}")
+
+
+def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
+    """The totals of a snapshot's summary: those of its parent, as far as it has them, with what the counts change."""
+    before = parent.summary.additional_properties if parent.summary else {}
+    return {
+        total: str(value)
+        for total, added, removed in _TOTALS
+        if _COUNT.fullmatch(str(before.get(total, "")))
+        and (value := int(before[total]) + int(counts.get(added, 0)) - int(counts.get(removed, 0))) >= 0
+    }
+
+
+def _payload(metadata: TableMetadata, parent_id: int, snapshot: Mapping[str, Any]) -> bytes:
+    """The request as the REST catalog's specification writes it."""
+    main = metadata.refs[MAIN]
+    # The update replaces the whole ref: what is not repeated of its retention is lost.
+    retention = {
+        "min-snapshots-to-keep": main.min_snapshots_to_keep,
+        "max-snapshot-age-ms": main.max_snapshot_age_ms,
+        "max-ref-age-ms": main.max_ref_age_ms,
+    }
+    moved = {
+        "action": "set-snapshot-ref",
+        "ref-name": MAIN,
+        "type": "branch",
+        "snapshot-id": snapshot["snapshot-id"],
+        **{key: value for key, value in retention.items() if value is not None},
+    }
+    request = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            {"type": "assert-ref-snapshot-id", "ref": MAIN, "snapshot-id": parent_id},
+        ],
+        "updates": [{"action": "add-snapshot", "snapshot": snapshot}, moved],
+    }
+    return json.dumps(request, separators=(",", ":")).encode()
