@@ -1,7 +1,8 @@
 """Access to a table's files: pyiceberg's FileIO behind the allow-lists of classes and of locations."""
 
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,10 +11,22 @@ from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.typedef import EMPTY_DICT, Properties
 
-from amoro_core.errors import AccessDenied, DataFileMissing, StorageFull, TableRefused, UnreadableFile, WorkFailed
+from amoro_core.errors import (
+    AccessDenied,
+    AmoroError,
+    DataFileMissing,
+    StorageFull,
+    TableRefused,
+    UnreadableFile,
+    WorkFailed,
+)
+from amoro_core.files.arrow_storage import ArrowStorage
 from amoro_core.files.confining import ConfinedFileIO
+from amoro_core.files.local import LocalStorage
 from amoro_core.files.locations import same_place
-from amoro_core.model.paths import SCHEMES, normalise, scheme_of
+from amoro_core.files.storage import OBJECT_SCHEMES, PAGE, Storage, each_at_once
+from amoro_core.model.paths import SCHEMES, normalise, scheme_of, split_place
+from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
 __all__ = ["FileAccess", "normalise", "open_access", "reading_parquet", "same_place", "translated"]
@@ -33,6 +46,7 @@ class FileAccess:
         """What is written must lie below a location of both kinds."""
         self.write_locations = tuple(write_locations)
         self._io = ConfinedFileIO(file_io, read_locations, write_locations, way_out=way_out)
+        self._storages: dict[tuple[str, str], Storage] = {}
 
     def read_bytes(self, path: str) -> bytes:
         """The whole file, in one request. Raises DataFileMissing."""
@@ -80,6 +94,79 @@ class FileAccess:
                 self._io.delete(place)
         except DataFileMissing:
             return
+
+    def pages(self, prefix: str) -> Iterator[Sequence[StoredFile]]:
+        """All files below a prefix, in pages; no page where there is none. Links are not followed.
+
+        Raises TableRefused("location"), CatalogUnavailable, WorkFailed: then the listing is not whole.
+        """
+        place = self._io.require(prefix, "read")
+        with translated(prefix):
+            yield from self._storage(place).pages(place)
+
+    def stat_many(self, paths: Iterable[str]) -> dict[str, StoredFile | None]:
+        """Each file as it is now; None for one that is not there. Raises as `pages`."""
+
+        def stat(path: str) -> StoredFile | None:
+            place = self._io.require(path, "read")
+            with translated(path):
+                return self._storage(place).stat(place)
+
+        wanted = list(paths)
+        for path in wanted:  # before there are threads
+            self._storage(self._io.require(path, "read"))
+        return each_at_once(stat, wanted)
+
+    def delete_many(self, paths: Iterable[str]) -> dict[str, Removal]:
+        """Delete files, many in one request where the storage can; what became of each. Only files are deleted: no
+        directory, no link.
+
+        A file that may not be deleted, or whose storage can't be reached, has failed; the others go on.
+        """
+        ended: dict[str, Removal] = {}
+        places: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+        for path in dict.fromkeys(paths):
+            try:
+                place = self._io.require(path, "delete")
+            except TableRefused as refusal:
+                ended[path] = Removal(Ended.FAILED, refusal.message)
+            else:
+                places[split_place(place)[:2]][path] = place
+        for found in places.values():
+            spelled = list(found.items())
+            for start in range(0, len(spelled), PAGE):
+                ended |= self._delete(dict(spelled[start : start + PAGE]))
+        return ended
+
+    def _delete(self, places: Mapping[str, str]) -> dict[str, Removal]:
+        wanted = list(dict.fromkeys(places.values()))
+        try:
+            done = self._storage(wanted[0]).delete_many(wanted)
+        except (OSError, AmoroError) as error:
+            why = error.message if isinstance(error, AmoroError) else _told(error)
+            return {path: Removal(Ended.FAILED, why) for path in places}
+        return {path: done[place] for path, place in places.items()}
+
+    def _storage(self, place: str) -> Storage:
+        """Raises TableRefused("location"), and OSError for a file system that can't be reached."""
+        scheme, authority, _ = split_place(place)
+        if (scheme, authority) not in self._storages:
+            self._storages[scheme, authority] = _opened(self._io.inner, place)
+        return self._storages[scheme, authority]
+
+
+def _opened(file_io: FileIO, place: str) -> Storage:
+    scheme, authority, _ = split_place(place)
+    if scheme == "file":
+        return LocalStorage()
+    if scheme in ("hdfs", "viewfs") and isinstance(file_io, PyArrowFileIO):
+        return ArrowStorage(place, file_io.fs_by_scheme(scheme, authority))
+    if scheme in OBJECT_SCHEMES:
+        # Optimizers read and write files without it, and need not have obstore.
+        from amoro_core.files.objects import ObjectStorage
+
+        return ObjectStorage(place, file_io.properties)
+    raise TableRefused(f"files of the storage {scheme!r} can't be listed or deleted", reason="location")
 
 
 def open_access(

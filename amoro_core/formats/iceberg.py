@@ -19,6 +19,7 @@ from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
+from amoro_core.iceberg.guarding import Guard
 from amoro_core.iceberg.guards import confined_to
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.manifests import read_manifest
@@ -41,6 +42,7 @@ from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
+from amoro_core.model.stored import Removal, StoredFile
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 
 #: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
@@ -272,6 +274,18 @@ class IcebergTable:
         """
         self._newest = self._load()
         return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
+
+    def guard(self, sequence_number: int = 0) -> Guard:
+        """What says which files the table reaches; it shares no code with scans and plans."""
+        return Guard(self._load, self._table, sequence_number)
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        """Each file as its storage has it now; None for one that is not there, or no file."""
+        return self._access(self._newest).stat_many(paths)
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        """Delete files below the table's write locations; what became of each."""
+        return self._access(self._newest).delete_many(paths)
 
     def _load(self) -> Table:
         found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid

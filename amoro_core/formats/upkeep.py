@@ -3,10 +3,43 @@
 Where a format lacks one, its tables are refused for what needs it, and for that only.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
+from amoro_core.model.stored import Removal, StoredFile
 
 
-class Upkept(OpenTable, Protocol):
+class Guard(Protocol):
+    """Says, right before files of a table are deleted, which of them it reaches; kept for as long as it is swept."""
+
+    def reachable(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Those of the files that the table, loaded anew, reaches from any snapshot, each with the reason.
+
+        Whatever it raises, nothing may be deleted then: CommitConflict when the name is another table's or the table
+        has moved; CatalogUnavailable for a state that is older than one seen before; DataFileMissing or UnreadableFile
+        for what would say which files are reached; and what loading the table raises.
+        """
+
+
+class Sweepable(OpenTable, Protocol):
+    """A table whose files can be deleted, whoever wrote them."""
+
+    def guard(self, sequence_number: int = 0) -> Guard:
+        """A guard that knows nothing yet. The table had reached that sequence number when the deleting was planned."""
+
+    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
+        """Each file as its storage has it now; None for one that is not there, or no file.
+
+        Raises TableRefused("location"), CatalogUnavailable or WorkFailed.
+        """
+
+    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
+        """Delete files below the table's write locations without asking whether it needs them; what became of each.
+
+        What may not be deleted, or can't be now, has failed; the others go on.
+        """
+
+
+class Upkept(Sweepable, Protocol):
     """A table with every role of maintenance."""

@@ -1,6 +1,9 @@
 """Locations of files as texts. Nothing here looks at a file system."""
 
+import posixpath
 import re
+import unicodedata
+from urllib.parse import unquote
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(.*)", re.DOTALL)
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
@@ -25,6 +28,29 @@ def normalise(path: str) -> str:
     if scheme == "file" and authority in _LOCAL_HOSTS:
         return _local(key)
     return f"{_ALIASES.get(scheme, scheme)}://{authority}{key.rstrip('/')}"
+
+
+def looser_spellings(path: str) -> tuple[str, ...]:
+    """The path without scheme and authority, as it is and with its percent signs decoded once.
+
+    In both, double slashes, `.` and `..` segments are gone, and letters are composed (NFC). Two paths that share one of
+    these may be one file: good enough to keep a file, never to delete one.
+    """
+    key = "/" + split_place(path)[2].lstrip("/")
+    if key.isascii() and not any(part in key for part in ("%", "//", "/.")):
+        return (key,)
+    decoded = (key, unquote(key)) if "%" in key else (key,)
+    return tuple(dict.fromkeys(unicodedata.normalize("NFC", posixpath.normpath(one)) for one in decoded))
+
+
+def split_place(path: str) -> tuple[str, str, str]:
+    """Scheme, authority and path of the place: `file`, "" and `/x` for local files."""
+    place = normalise(path)
+    scheme = scheme_of(place)
+    if scheme == "file" and not place.startswith("file:"):
+        return scheme, "", place
+    authority, slash, key = place.partition("://")[2].partition("/")
+    return scheme, authority, slash + key
 
 
 def scheme_of(path: str) -> str:

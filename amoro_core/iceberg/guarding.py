@@ -1,0 +1,243 @@
+"""The guard: which of some files a table reaches, asked right before they are deleted.
+
+It shares nothing with the planner's reachability but the spelling of paths, so that no mistake is made twice: another
+Avro reader, entry by entry, no cache of the planner's. Whatever is doubtful raises, and then nothing may be deleted.
+"""
+
+import io
+import json
+import os.path
+import re
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import fastavro
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
+from amoro_core.iceberg.saying import said
+from amoro_core.model.paths import is_local, looser_spellings, normalise
+
+#: Ids of the fields that are read, as the specification numbers them.
+_MANIFEST_PATH, _MANIFEST_LENGTH, _COUNTS = 500, 501, (504, 505, 506)
+_STATUS, _DATA_FILE, _FILE_PATH = 0, 2, 100
+_EXISTING, _ADDED, _DELETED = 0, 1, 2
+#: A metadata file as tables in a directory have it; then every such file and the hint belong to the table.
+_VERSION = re.compile(r"v\d+(\.gz)?\.metadata\.json(\.gz)?")
+_HINT = "version-hint.text"
+
+
+class Guard:
+    """Answers for one table, as long as it is swept; each question loads the table anew and reads new manifests only.
+
+    Raises, whatever it is asked: CommitConflict when the name is another table's or the table has moved;
+    CatalogUnavailable for a state that is older than one seen before; DataFileMissing and UnreadableFile for a manifest
+    or list that is gone, cut or broken; and what loading the table raises.
+    """
+
+    def __init__(self, load: Callable[[], Table], seen: Table, sequence_number: int = 0) -> None:
+        """`seen`: a state of the table; it had reached that sequence number when the deleting was planned."""
+        self._load = load
+        self._seen = seen
+        self._sequence_number = sequence_number
+        self._lists: dict[str, dict[str, tuple[int, int | None]]] = {}
+        self._manifests: dict[str, array[int]] = {}
+        self._keys = _Keys()
+
+    def reachable(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Those of the files that the table reaches now, from any snapshot, each with the reason.
+
+        A file is reached when the metadata names it, or as live in any manifest, in any spelling of its path.
+        """
+        self._keys = _Keys()
+        table = self._renewed()
+        found: dict[str, str] = {}
+        wanted: defaultdict[int, list[str]] = defaultdict(list)
+        for path in dict.fromkeys(paths):
+            for key in self._keys(path):
+                wanted[key].append(path)
+        for name, why in _named(table.metadata, table.metadata_location):
+            found.update((path, why) for key in self._keys(name) for path in wanted.get(key, ()))
+        found |= {path: why for key in wanted for path in wanted[key] if (why := _of_directory(table, path))}
+        asked = set(wanted)
+        for manifest, live in self._manifests.items():
+            if manifest_keys := asked.intersection(self._keys(manifest)):
+                found.update((path, "a manifest of the table") for key in manifest_keys for path in wanted[key])
+            found.update((path, f"live in {manifest}") for key in asked.intersection(live) for path in wanted[key])
+        return found
+
+    def _renewed(self) -> Table:
+        """The table as it is now, its manifests read."""
+        table = self._load()
+        _require_later(table, self._seen)
+        metadata = table.metadata
+        if _last_number(metadata) < self._sequence_number:
+            raise _older(table)
+        lists = {one.manifest_list: self._lists.get(one.manifest_list) for one in metadata.snapshots}
+        for path, known in lists.items():
+            if known is None:
+                lists[path] = dict(_manifests_in(table.io, path))
+        self._lists = {path: known for path, known in lists.items() if known is not None}
+        needed = {path: told for known in self._lists.values() for path, told in known.items()}
+        self._manifests = {
+            path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *told)
+            for path, told in needed.items()
+        }
+        for snapshot in metadata.snapshots:
+            self._require_files(snapshot)
+        self._seen = table
+        return table
+
+    def _require_files(self, snapshot: Snapshot) -> None:
+        """A snapshot that says it has files must have live ones."""
+        said_files = (snapshot.summary.additional_properties if snapshot.summary else {}).get("total-data-files", "0")
+        if str(said_files).strip() in ("", "0"):
+            return
+        if not any(len(self._manifests[path]) for path in self._lists[snapshot.manifest_list]):
+            raise UnreadableFile(
+                f"snapshot {snapshot.snapshot_id} says that it has {said_files} data files, and its manifest list "
+                f"{snapshot.manifest_list} leads to none"
+            )
+
+    def _live_in(self, file_io: FileIO, path: str, length: int, entries: int | None) -> "array[int]":
+        """The keys of the live files of a manifest of that length, with so many entries."""
+        live = array("q")
+        count = 0
+        for one in _records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
+            count += 1
+            if one[_STATUS] in (_EXISTING, _ADDED):
+                live.extend(self._keys(one[_FILE_PATH]))
+            elif one[_STATUS] != _DELETED:
+                raise UnreadableFile(f"the manifest {path} has an entry of the status {one[_STATUS]}")
+        if entries is not None and count != entries:
+            raise UnreadableFile(f"the manifest {path} has {count} entries, and its list says {entries}")
+        return live
+
+
+class _Keys:
+    """Under which a path is looked up: numbers of 8 bytes; two paths with one in common only keep a file."""
+
+    def __init__(self) -> None:
+        self._real: dict[str, str] = {}  # local directories without links, by their names
+
+    def __call__(self, path: str) -> list[int]:
+        keys = list(map(hash, looser_spellings(path)))
+        if is_local(path) and (real := self._without_links(normalise(path))):
+            keys.append(hash(real))
+        return keys
+
+    def _without_links(self, place: str) -> str:
+        """The place as links lead to it; "" where there are none."""
+        directory, _, name = place.rpartition("/")
+        real = self._real.get(directory)
+        if real is None:
+            real = self._real[directory] = os.path.realpath(directory)
+        return "" if real == directory else f"{real}/{name}"
+
+
+def _require_later(now: Table, seen: Table) -> None:
+    """Raise unless the state is the one seen before, or came after it."""
+    new, old = now.metadata, seen.metadata
+    if new.table_uuid != old.table_uuid:
+        raise CommitConflict(f"the table is another one: UUID {new.table_uuid}, before {old.table_uuid}")
+    if normalise(new.location) != normalise(old.location):
+        raise CommitConflict(f"the table has moved to {new.location} from {old.location}")
+    place, before = normalise(now.metadata_location or ""), normalise(seen.metadata_location or "")
+    if place == before:
+        return
+    if place in {normalise(entry.metadata_file) for entry in old.metadata_log}:
+        raise _older(now)
+    is_before = new.last_updated_ms < old.last_updated_ms or _last_number(new) < _last_number(old)
+    if is_before and before not in {normalise(entry.metadata_file) for entry in new.metadata_log}:
+        raise _older(now)
+
+
+def _last_number(metadata: TableMetadata) -> int:
+    return 0 if metadata.format_version == 1 else metadata.last_sequence_number
+
+
+def _older(table: Table) -> CatalogUnavailable:
+    return CatalogUnavailable(
+        f"the catalog answers with a state of {'.'.join(table.name())} that is older than one seen before",
+        hint="It is tried again by itself.",
+    )
+
+
+def _named(metadata: TableMetadata, location: str | None) -> Iterator[tuple[str, str]]:
+    """The files that the metadata names itself, each with what it is."""
+    if location:
+        yield location, "the table's metadata file"
+    yield from ((entry.metadata_file, "a metadata file of the table's log") for entry in metadata.metadata_log)
+    yield from ((one.statistics_path, "statistics of the table") for one in metadata.statistics)
+    yield from ((one.statistics_path, "partition statistics of the table") for one in metadata.partition_statistics)
+    yield from ((one.manifest_list, f"the manifest list of snapshot {one.snapshot_id}") for one in metadata.snapshots)
+
+
+def _of_directory(table: Table, path: str) -> str:
+    """Why a file belongs to a table that is a directory: there no catalog says which metadata file is the newest."""
+    directory, _, name = normalise(table.metadata_location or "").rpartition("/")
+    where, _, wanted = normalise(path).rpartition("/")
+    if where == directory and _VERSION.fullmatch(name) and (wanted == _HINT or _VERSION.fullmatch(wanted)):
+        return "a version of a table that is a directory"
+    return ""
+
+
+def _manifests_in(file_io: FileIO, path: str) -> Iterator[tuple[str, tuple[int, int | None]]]:
+    """The manifests of a list, each with its bytes and how many entries it has, if the list says so."""
+    for one in _records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
+        counts = [one.get(count) for count in _COUNTS]
+        entries = None if None in counts else sum(count for count in counts if count is not None)
+        yield one[_MANIFEST_PATH], (one[_MANIFEST_LENGTH], entries)
+
+
+def _records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
+    """The records of an Avro file, of each the wanted fields by their ids, inner ones beside outer ones."""
+    try:
+        with file_io.new_input(path).open() as stream:
+            data = stream.read()
+        if length is not None and len(data) != length:
+            raise ValueError(f"it has {len(data)} bytes, and its list says {length}")
+        source = io.BytesIO(data)
+        written = json.loads(fastavro.block_reader(source).metadata["avro.schema"])
+        chosen, read = _chosen(written, wanted)
+        source.seek(0)
+        yield from map(read, fastavro.reader(source, reader_schema=chosen))
+    except AmoroError:
+        raise
+    except FileNotFoundError as error:
+        raise DataFileMissing(f"the {what} {path} does not exist") from error
+    except OSError as error:
+        raise CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}") from error
+    except Exception as error:  # whatever a decoder raises: the file is broken
+        raise UnreadableFile(f"the {what} {path} can't be read: {said(error)}") from error
+
+
+def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[int, Any]]]:
+    """The schema with the wanted fields alone, and what makes values by field id of its records."""
+    fields: list[Any] = []
+    plain: list[tuple[str, int]] = []
+    inner: list[tuple[str, Callable[[Any], dict[int, Any]]]] = []
+    for field in written["fields"]:
+        if field.get("field-id") not in wanted:
+            continue
+        kind = field["type"]
+        if isinstance(kind, dict) and kind.get("type") == "record":
+            narrowed, read = _chosen(kind, wanted)
+            fields.append({"name": field["name"], "type": narrowed})
+            inner.append((field["name"], read))
+        else:
+            fields.append({"name": field["name"], "type": kind})
+            plain.append((field["name"], field["field-id"]))
+
+    def values(record: Any) -> dict[int, Any]:
+        made = {number: record[name] for name, number in plain}
+        for name, read in inner:
+            made |= read(record[name])
+        return made
+
+    return {**written, "fields": fields}, values

@@ -1,0 +1,238 @@
+"""The guard: everything that a table reaches, from any snapshot, in any spelling; and silence where it can't know."""
+
+import os
+import shutil
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
+from amoro_core.iceberg.guarding import Guard
+from amoro_core.model.paths import normalise
+from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
+from tests.faults.storage import shortened
+from tests.iceberg.rewriting import loaded
+from tests.iceberg.test_commit import SCHEMA, rows
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    catalog: SqlCatalog = make_catalog(tmp_path)
+    made = make_table(catalog, "db.t", SCHEMA)
+    append(made, rows(1, 2))
+    append(made, rows(3, 4))
+    return made
+
+
+def guard_of(table: Table, load: Callable[[], Table] | None = None, sequence_number: int = 0) -> Guard:
+    return Guard(load or (lambda: loaded(table)), loaded(table), sequence_number)
+
+
+def stored(table: Table) -> set[str]:
+    """Every file below the table's location."""
+    root = Path(normalise(table.location()))
+    return {str(path) for path in root.rglob("*") if path.is_file()}
+
+
+def data_of(table: Table) -> list[str]:
+    return sorted(one for one in stored(table) if one.endswith(".parquet"))
+
+
+def manifests_of(table: Table) -> list[str]:
+    return [one.manifest_path for snap in table.metadata.snapshots for one in snap.manifests(table.io)]
+
+
+def test_every_kind_of_file_is_reached_and_nothing_else(table: Table) -> None:
+    upsert(table, rows(1), ["x"])
+    delete_where(table, lambda row: row["x"] == 4)
+    made = Path(normalise(table.location())) / "metadata" / "one.stats"
+    made.write_bytes(b"PFA1")
+    snapshot_id = table.metadata.current_snapshot_id
+    assert snapshot_id is not None
+    statistics = StatisticsFile(
+        **{
+            "snapshot-id": snapshot_id,
+            "statistics-path": str(made),
+            "file-size-in-bytes": 4,
+            "file-footer-size-in-bytes": 1,
+            "blob-metadata": [],
+        }
+    )
+    with table.update_statistics() as update:
+        update.set_statistics(statistics)
+    ours = stored(loaded(table))
+    decoys = {f"{path}.orphan" for path in ours}
+    found = guard_of(table).reachable({*ours, *decoys})
+    assert set(found) == ours
+    assert set(found.values()) >= {"statistics of the table", "a manifest of the table", "the table's metadata file"}
+
+
+def test_a_file_that_was_removed_is_reached_while_an_older_snapshot_has_it(table: Table) -> None:
+    gone, kept = data_of(table)
+    remove_files(table, [f"file://{gone}"])
+    assert set(guard_of(table).reachable([gone, kept])) == {gone, kept}
+    expire_snapshots(table)
+    assert set(guard_of(table).reachable([gone, kept])) == {kept}  # named as removed only
+
+
+def test_the_same_guard_follows_the_table(table: Table) -> None:
+    guard = guard_of(table)
+    (first, second) = data_of(table)
+    assert set(guard.reachable([first, second])) == {first, second}
+    append(table, rows(5))
+    (third,) = set(data_of(table)) - {first, second}
+    assert set(guard.reachable([third])) == {third}
+    remove_files(table, [f"file://{first}"])
+    expire_snapshots(table)
+    assert set(guard.reachable([first, second, third])) == {second, third}
+
+
+def test_only_new_manifests_are_read(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    guard = guard_of(table)
+    guard.reachable([])
+    for path in {*manifests_of(table), *(one.manifest_list for one in table.metadata.snapshots)}:
+        os.unlink(normalise(path))  # who has read them does not ask for them again
+    assert len(guard.reachable(data_of(table))) == 2
+
+
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda path: f"file:{path}",
+        lambda path: f"file://localhost{path}",
+        lambda path: path.replace("/data/", "//data/./"),
+        quote,
+        lambda path: unicodedata.normalize("NFD", path),
+        lambda path: f"s3a://bucket{path}",
+        lambda path: path.replace("/data/", "/data/../data/"),
+    ],
+)
+def test_another_spelling_of_a_path_is_reached(tmp_path: Path, spell: Callable[[str], str]) -> None:
+    catalog = make_catalog(tmp_path)
+    catalog.create_namespace("db")
+    made = catalog.create_table("db.t", SCHEMA, location=f"file://{tmp_path}/Zürich")
+    append(made, rows(1))
+    (path,) = data_of(made)
+    assert set(guard_of(made).reachable([spell(path), path + "x"])) == {spell(path)}
+
+
+def test_a_file_is_reached_through_a_link(table: Table, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(normalise(table.location()))
+    paths = [path.replace(normalise(table.location()), str(tmp_path / "link")) for path in data_of(table)]
+    assert set(guard_of(table).reachable(paths)) == set(paths)
+
+
+def damaged(table: Table, damage: Callable[[str], None], path: str) -> AmoroError:
+    """What the guard raises once a file is damaged."""
+    damage(normalise(path))
+    with pytest.raises(AmoroError) as raised:
+        guard_of(table).reachable(["/nowhere"])
+    return raised.value
+
+
+def cut(path: str) -> None:
+    Path(path).write_bytes(shortened(Path(path).read_bytes(), path))
+
+
+def overwrite(path: str) -> None:
+    Path(path).write_bytes(b"Obj\x01 and nothing that was there" * 9)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"), [(os.unlink, DataFileMissing), (cut, UnreadableFile), (overwrite, UnreadableFile)]
+)
+@pytest.mark.parametrize("which", ["list", "manifest", "old list"])
+def test_a_manifest_or_list_that_is_gone_or_broken_stops_everything(
+    table: Table, damage: Callable[[str], None], kind: type[AmoroError], which: str
+) -> None:
+    snapshots = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)
+    places = {
+        "list": snapshots[-1].manifest_list,
+        "old list": snapshots[0].manifest_list,
+        "manifest": manifests_of(table)[0],
+    }
+    assert type(damaged(table, damage, places[which])) is kind
+
+
+def test_a_manifest_that_vanishes_meanwhile_stops_the_next_batch(table: Table) -> None:
+    guard = guard_of(table)
+    guard.reachable([])
+    append(table, rows(9))
+    newest = loaded(table).metadata.current_snapshot()
+    assert newest is not None
+    os.unlink(normalise(newest.manifests(table.io)[0].manifest_path))
+    with pytest.raises(DataFileMissing):
+        guard.reachable(["/nowhere"])
+
+
+def test_an_older_state_stops_everything(table: Table) -> None:
+    old = loaded(table)
+    append(table, rows(5))
+    guard = guard_of(table, lambda: old)
+    with pytest.raises(CatalogUnavailable, match="older"):
+        guard.reachable([])
+    with pytest.raises(CatalogUnavailable, match="older"):
+        guard_of(old, lambda: old, sequence_number=3).reachable([])
+
+
+def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
+    states = [loaded(table)]
+    append(table, rows(5))
+    states.append(loaded(table))
+    answers = [states[1], states[0]]
+    guard = Guard(lambda: answers.pop(0), states[0])
+    guard.reachable([])
+    with pytest.raises(CatalogUnavailable, match="older"):
+        guard.reachable([])
+
+
+def test_another_table_of_the_name_and_one_that_has_moved_stop_everything(table: Table, tmp_path: Path) -> None:
+    before = loaded(table)
+    moved = loaded(table)
+    moved.metadata = moved.metadata.model_copy(update={"location": f"file://{tmp_path}/elsewhere"})
+    with pytest.raises(CommitConflict, match="has moved"):
+        Guard(lambda: moved, before).reachable([])
+    table.catalog.drop_table("db.t")
+    shutil.rmtree(normalise(before.location()))
+    other = make_table(table.catalog, "db.t", SCHEMA)
+    with pytest.raises(CommitConflict, match="another one"):
+        Guard(lambda: other, before).reachable([])
+
+
+def test_a_snapshot_whose_list_leads_to_none_of_its_files_stops_everything(table: Table) -> None:
+    empty = make_table(table.catalog, "db.empty", SCHEMA)
+    append(empty, rows(1))
+    remove_files(empty, [f"file://{path}" for path in data_of(empty)])
+    last = loaded(empty).metadata.current_snapshot()
+    assert last is not None
+    Path(normalise(manifest_list_of(table))).write_bytes(Path(normalise(last.manifest_list)).read_bytes())
+    with pytest.raises(UnreadableFile, match="leads to none"):
+        guard_of(table).reachable([])
+
+
+def manifest_list_of(table: Table) -> str:
+    found = table.metadata.current_snapshot()
+    assert found is not None
+    return found.manifest_list
+
+
+def test_a_table_without_snapshots_reaches_its_metadata_alone(tmp_path: Path) -> None:
+    made = make_table(make_catalog(tmp_path), "db.t", SCHEMA)
+    (metadata,) = stored(made)
+    assert set(guard_of(made).reachable([metadata, "/x"])) == {metadata}
+
+
+def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
+    found = loaded(table)
+    directory = Path(normalise(found.metadata_location)).parent
+    found.metadata_location = f"file://{directory}/v7.metadata.json"
+    paths = [
+        f"{directory}/{name}" for name in ("version-hint.text", "v3.metadata.json", "v4.gz.metadata.json", "v.txt")
+    ]
+    assert list(Guard(lambda: found, found).reachable(paths)) == paths[:3]
