@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from amoro_core.actions.contract import Action, Optimizing, Triggered
+from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.tagging import AutoCreateTags
 from amoro_core.errors import IllegalState
@@ -17,7 +18,7 @@ class Actions:
     def __init__(self, more: Iterable[Action] = ()) -> None:
         """`more` are known beside our own. Raises ValueError for a name that two of them have."""
         self.optimizing: Optimizing = Rewriting()
-        self._by_name: Mapping[str, Action] = _by_name((self.optimizing, AutoCreateTags(), *more))
+        self._by_name: Mapping[str, Action] = _by_name((self.optimizing, *_maintenance(), *more))
 
     @property
     def every(self) -> tuple[Action, ...]:
@@ -48,6 +49,10 @@ class Actions:
                 hint="Install the package that plugs it in where the coordinator runs; its processes wait until then.",
             )
         return action
+
+
+def _maintenance() -> tuple[Action, ...]:
+    return AutoCreateTags(), CleanDanglingDeletes()
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
+from amoro_core.maintaining.dangling import DanglingConfig
 from amoro_core.maintaining.tags import TagConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
@@ -43,6 +44,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "Automatic tags",
         properties_of(TagConfig),
         lambda properties: parse_into(TagConfig, properties),
+    ),
+    Configuration(
+        "Dangling delete files",
+        properties_of(DanglingConfig),
+        lambda properties: parse_into(DanglingConfig, properties),
     ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )

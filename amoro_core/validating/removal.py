@@ -126,6 +126,28 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     return tuple(going[key] for key in sorted(going))
 
 
+def dangling_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
+    """The deletes that no live data file needs, told as in `removable_deletes`. Ordered by path."""
+    return _unneeded(scan, scan.dangling, ())
+
+
+def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile, ...]:
+    """The deletes of those data files that nothing needs once these are gone, told as in `removable_deletes`.
+
+    `removed` are their paths. Ordered by path.
+    """
+    files, paths = LiveFiles.of(scan.files), tuple(removed)
+    return _unneeded(scan, files.deletes_of(files.ids_of(paths)), paths)
+
+
+def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterable[str]) -> tuple[DeleteFile, ...]:
+    files, found = LiveFiles.of(scan.files), {delete.numbered: delete for delete in candidates}
+    stays = np.ones(len(files), np.bool_)
+    stays[files.ids_of(removed)] = False
+    outside = _outside(files, np.flatnonzero(stays), found.values())
+    return tuple(found[key] for key in sorted(found) if not outside.needs(found[key]))
+
+
 def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
     """Whether a file with that number needs the delete no more; one that names it is never another's."""
     return delete.named_file is None and delete.sequence_number <= carried_through

@@ -88,6 +88,7 @@ PROPERTIES = {
     "write.metadata.metrics.default": "what manifests tell of a column: none, counts, truncate(n) or full; else truncate(16)",
     "write.metadata.metrics.column.*": "the same for one column",
     "write.metadata.metrics.max-inferred-column-defaults": "columns that are told of where nothing is said",
+    "clean-dangling-delete-files.enabled": "delete files that apply to no data file are removed from the table",
     "commit.manifest-merge.enabled": "whether a commit merges small manifests",
     "commit.manifest.min-count-to-merge": "so many small manifests are merged",
     "commit.manifest.target-size-bytes": "the size that merged manifests should have",

@@ -1,0 +1,88 @@
+"""Dangling delete files: those that no live data file needs leave the table in a snapshot that changes no row."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.untasked import Untasked, refuse_options, staged_change, summary_of
+from amoro_core.errors import CommitConflict
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.port import Rewritable
+from amoro_core.maintaining.dangling import SWITCH, DanglingConfig
+from amoro_core.model.actions import Case, Change
+from amoro_core.model.commits import CommitContent
+from amoro_core.model.files import DeleteFile, DeleteKind
+from amoro_core.model.lanes import FILES
+from amoro_core.model.processes import Figure
+from amoro_core.model.properties import parse_into
+from amoro_core.validating.removal import dangling_deletes
+
+NAME = "clean-dangling-delete-files"
+_TOTAL = "total-delete-files"
+
+
+class CleanDanglingDeletes(Untasked):
+    """The action that removes delete files which delete nothing.
+
+    Whether a delete dangles is told on the one scan of the head that the commit is made for, by the rule of rewriting:
+    sequence number and partition alone, over all live data files.
+    """
+
+    name = NAME
+    names = (NAME,)
+    lane = FILES
+    roles = OPTIMIZING_ROLES
+    every = timedelta(days=1)
+    switch = SWITCH
+    needs_gc = True
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """By its property, on without it."""
+        return parse_into(DanglingConfig, properties).enabled
+
+    def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """The deletes that dangle now. Raises InvalidArgument for any option."""
+        refuse_options(NAME, request)
+        if (why := table.left_alone()) is not None:
+            return TriggerVerdict(False, why), None
+        # A scan reads every manifest: the total says for nothing that there is nothing to find.
+        scan = None if table.facts.snapshot_summary.get(_TOTAL) == "0" else table.scan()
+        going = () if scan is None else dangling_deletes(scan)
+        if scan is None or not going:
+            return TriggerVerdict(False, "no delete file dangles"), None
+        reason = f"{len(going)} delete files apply to no data file"
+        plan = Plan(NAME, reason, scan.snapshot_id, scan.sequence_number, (), document=_document(going))
+        return TriggerVerdict(True, reason), plan
+
+    def preparing(self) -> Prepare:
+        """What stages the removal of what dangles on the head of that moment."""
+        return _change
+
+
+def _change(table: Rewritable, case: Case, now: datetime) -> Change:
+    head = table.head(case.process.snapshot_id, case.process.sequence_number)
+    going = dangling_deletes(head.scan)
+    if not going:
+        raise CommitConflict("no delete file dangles any more")
+    failpoint("commit.before_intent")
+    staged = table.stage(head, CommitContent((), (), going, (), ()), summary_of(case.process, "CLEAN_DANGLING_DELETE"))
+    failpoint("commit.after_stage")
+    figures = tuple(Figure(name, value, "bytes" if name == "bytes" else "files") for name, value in _counts(going))
+    return staged_change(case, staged, f"removed {len(going)} dangling delete files", figures, now)
+
+
+def _counts(going: tuple[DeleteFile, ...]) -> tuple[tuple[str, int], ...]:
+    position = sum(one.kind is DeleteKind.POSITION for one in going)
+    return (
+        ("removed_position_delete_files", position),
+        ("removed_equality_delete_files", len(going) - position),
+        ("bytes", sum(one.size_bytes for one in going)),
+    )
+
+
+def _document(going: tuple[DeleteFile, ...]) -> dict[str, object]:
+    return {
+        "removed_delete_files_count": len(going),
+        **dict(_counts(going)),
+        "delete_files": [one.path for one in going],
+    }
