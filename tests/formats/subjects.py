@@ -24,7 +24,7 @@ from tests.engine import builders, oracle, writer
 from tests.extension.journal import JournalFormat, JournalTable
 from tests.iceberg.rewriting import rewritten
 from tests.simulation.lake import Lake, Rows, data_file
-from tests.simulation.lake_format import LakeFormat
+from tests.simulation.lake_format import LakeFormat, LakeTableAtOnce
 
 TABLE = TableIdentifier("cat", ("db",), "t")
 
@@ -238,7 +238,7 @@ def _losing(send: Callable[..., Any], applied: bool, why: Exception | None = Non
 #: By name, each with the roles that its tables have.
 SUBJECTS: dict[str, tuple[Callable[[Path], Subject], frozenset[Role]]] = {
     "iceberg": (IcebergSubject, frozenset(Role)),
-    "lake": (LakeSubject, frozenset(Role)),
+    "lake": (LakeSubject, LakeTableAtOnce.roles),
     "journal": (JournalSubject, JournalTable.roles),
 }
 

@@ -145,7 +145,7 @@ def test_work_that_needs_what_a_format_lacks_is_refused_with_all_names() -> None
     table = formats(Fake("paimon", "u")).load(catalog("paimon"), TABLE)
     assert with_roles(table, (Role.READ,), "reading") is table
     with pytest.raises(TableRefused) as told:
-        with_roles(table, Role, "the action minor")
+        with_roles(table, {Role.REWRITE, Role.READ, Role.MAINTAIN, Role.COMMIT}, "the action minor")
     assert told.value.reason == "format"
     assert told.value.message == (
         "cat.db.t has the format paimon, which lacks what the action minor needs: commit, maintain, rewrite"

@@ -24,6 +24,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
+from amoro_core.model.stored import DELETED, StoredFile
 from amoro_core.model.tables import TableFacts, TableIdentifier
 from tests.engine.oracle import live_rows_with_positions
 from tests.engine.writer import append, delete_where, make_catalog, make_table, row_delta
@@ -311,3 +312,22 @@ def test_files_that_the_table_reaches_are_not_deleted(config: CatalogConfig, cat
     Path(orphan.removeprefix("file://")).write_bytes(b"x")
     assert found.delete_unreferenced([file.data.path, orphan]) == (orphan,)
     assert Path(file.data.path.removeprefix("file://")).exists()
+
+
+def test_files_are_deleted_that_the_guard_lets_go(config: CatalogConfig, catalog: SqlCatalog) -> None:
+    made = make_table(catalog, "ns.t", SCHEMA)
+    append(made, [{"id": 1, "region": "n", "gone": None}])
+    (live,) = (entry["file_path"] for entry in made.inspect.files().to_pylist())
+    stray = f"{made.location()}/data/stray.parquet"
+    Path(normalise(stray)).write_bytes(b"xyz")
+    table = opened(config)
+    guard = table.guard()
+    assert dict(guard.reachable([live, stray])).keys() == {live}
+    seen = table.stat_many([stray, f"{stray}.none"])
+    assert (seen[stray], seen[f"{stray}.none"]) == (StoredFile(normalise(stray), 3, seen[stray].modified_at), None)
+    assert table.delete_many([stray]) == {stray: DELETED}
+    append(made, [{"id": 2, "region": "n", "gone": None}])
+    after = {entry["file_path"] for entry in made.inspect.files().to_pylist()}
+    assert guard.reachable([*after, stray]).keys() == after
+    with pytest.raises(CatalogUnavailable, match="older"):
+        table.guard(sequence_number=9).reachable([])

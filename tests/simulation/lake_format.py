@@ -57,7 +57,7 @@ class LakeFormat:
 class LakeTableAtOnce:
     """One table as loaded at one moment; `head` and `trace` look anew."""
 
-    roles = frozenset(Role)
+    roles = frozenset({Role.READ, Role.REWRITE, Role.COMMIT, Role.MAINTAIN})
 
     def __init__(self, lake: Lake, at: At, table: LakeTable) -> None:
         self._lake = lake
