@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from amoro_core.errors import InvalidArgument
@@ -12,6 +12,8 @@ from amoro_core.errors import InvalidArgument
 TABLE_FORMATS = "table-formats"
 #: The format that a catalog's tables have unless it says otherwise.
 ICEBERG = "iceberg"
+#: The branch that is a table's own.
+MAIN = "main"
 
 _PART = re.compile(r"`((?:[^`]|``)+)`(?!`)|([^`.\s*?\[]+)")
 
@@ -171,6 +173,18 @@ class SnapshotFacts:
     operation: str
     summary: Mapping[str, str]
     refs: tuple[str, ...]  # branches and tags that point at it
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch or tag of a table, with what it says itself of how long it and its snapshots stay."""
+
+    name: str
+    snapshot_id: int
+    is_branch: bool
+    min_snapshots_to_keep: int | None = None  # of a branch
+    max_snapshot_age: timedelta | None = None  # of a branch
+    max_ref_age: timedelta | None = None  # None: as the table says
 
 
 @dataclass(frozen=True, slots=True)

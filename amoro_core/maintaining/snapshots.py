@@ -1,0 +1,230 @@
+"""Which snapshots of a table stay and which go, each with its reason: Iceberg's rules, and what they do not protect."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from amoro_core.maintaining.retention import RetentionConfig
+from amoro_core.maintaining.writers import Writer, writers_of
+from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+
+
+class Ground(StrEnum):
+    """Why a snapshot stays. Of several grounds the first one counts."""
+
+    BRANCH = "branch"  # the head of one
+    TAG = "tag"
+    AGE = "age"  # in the history of a branch, and young
+    COUNT = "count"  # among the newest of a branch
+    UNREFERENCED = "unreferenced"  # in no branch's history, and young
+    CHAIN = "chain"  # between a branch's head and where a writer finds its state
+    PIN = "process"  # a process, an undo or a lease needs it, or a descendant on the way to its branch's head
+    LEASE = "lease"  # newer than a lease's
+
+
+#: What protects beyond Iceberg's own rules.
+PROTECTIONS = (Ground.CHAIN, Ground.PIN, Ground.LEASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """Why one snapshot stays."""
+
+    ground: Ground
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What somebody asked for beside the table's properties, and what the coordinator knows needs snapshots."""
+
+    max_age: timedelta | None = None
+    min_count: int | None = None
+    snapshot_ids: tuple[int, ...] = ()  # to go whatever their age, unless something needs them
+    pinned: Mapping[int, str] = field(default_factory=dict)  # each stays, with its chain to the branch's head
+    since: Mapping[int, str] = field(default_factory=dict)  # each stays, with all that are newer
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is to become of every snapshot and reference of a table; together the two maps hold each snapshot once."""
+
+    stay: Mapping[int, Stay]
+    go: Mapping[int, str]  # to the reason; the oldest first
+    refs: Mapping[str, str]  # branches and tags that go, to the reason
+    refused: Mapping[int, str]  # snapshots that were named and can't go, to the reason
+
+    @property
+    def grounds(self) -> tuple[tuple[str, int], ...]:
+        """How many stay on which ground, as people are told: writers and leases by name."""
+        told = {
+            Ground.BRANCH: "heads of branches",
+            Ground.TAG: "tags",
+            Ground.AGE: "age",
+            Ground.COUNT: "count",
+            Ground.UNREFERENCED: "age",
+        }
+        counts = Counter(told.get(one.ground, one.reason) for one in self.stay.values())
+        return tuple(counts.items())
+
+
+def select(
+    snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig, target: Target, now: datetime
+) -> Selection:
+    """What stays and what goes of these snapshots, which are all of the table's.
+
+    Without writers, pins and leases exactly what Java's `RemoveSnapshots` selects. A snapshot that was named goes
+    unless a reference, a writer, a pin or a lease needs it: then it is among the refused.
+    """
+    history = _History(snapshots)
+    cutoff = now - (config.max_age if target.max_age is None else target.max_age)
+    count = max(config.min_count if target.min_count is None else target.min_count, 1)
+    expired = _expired_refs(history, refs, config, now)
+    kept = [ref for ref in refs if ref.name not in expired]
+    stay: dict[int, Stay] = {}
+    for ref in kept:
+        ground = Ground.BRANCH if ref.is_branch else Ground.TAG
+        _keep(stay, [ref.snapshot_id], ground, f"{ground.value} {ref.name}")
+    of_refs = dict(stay)
+    for ref in kept:
+        if ref.is_branch:
+            _keep_branch(stay, history, ref, cutoff, count, now)
+    reached = set(history.reached(kept))
+    for one in snapshots:
+        if one.snapshot_id not in reached and one.committed_at >= cutoff:
+            _keep(stay, [one.snapshot_id], Ground.UNREFERENCED, "no branch or tag reaches it, and it is young")
+    needed = dict(of_refs)
+    _keep_needed(needed, history, kept, config, target, now)
+    named = {one for one in target.snapshot_ids if one in history.known}
+    refused = {one: needed[one].reason for one in sorted(named) if one in needed}
+    for snapshot_id in named - needed.keys():
+        stay.pop(snapshot_id, None)
+    for snapshot_id, why in needed.items():
+        stay.setdefault(snapshot_id, why)
+    known = sorted(snapshots, key=lambda one: (one.committed_at, one.sequence_number))
+    go = {
+        one.snapshot_id: _why_it_goes(one.snapshot_id, named, reached) for one in known if one.snapshot_id not in stay
+    }
+    return Selection({one: why for one, why in stay.items() if one in history.known}, go, expired, refused)
+
+
+class _History:
+    """Snapshots by their ids, and their ancestors as far as the table still knows them."""
+
+    def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
+        self.known = {one.snapshot_id: one for one in snapshots}
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[SnapshotFacts]:
+        """The snapshot and its ancestors, the newest first."""
+        seen: set[int] = set()
+        while snapshot_id is not None and snapshot_id not in seen and (found := self.known.get(snapshot_id)):
+            seen.add(snapshot_id)
+            yield found
+            snapshot_id = found.parent_id
+
+    def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
+        """What is in the history of a branch, or has a tag; the ancestors of a tag's snapshot are not."""
+        for ref in refs:
+            if ref.is_branch:
+                yield from (one.snapshot_id for one in self.ancestors(ref.snapshot_id))
+            else:
+                yield ref.snapshot_id
+
+
+def _keep(stay: dict[int, Stay], snapshot_ids: Iterable[int], ground: Ground, reason: str) -> None:
+    for snapshot_id in snapshot_ids:
+        stay.setdefault(snapshot_id, Stay(ground, reason))
+
+
+def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
+    """The branches and tags past their age; main never is. One whose snapshot is not known holds nothing, and stays."""
+    found = {}
+    for ref in refs:
+        snapshot = history.known.get(ref.snapshot_id)
+        age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
+        if ref.name != MAIN and snapshot is not None and age is not None and now - snapshot.committed_at > age:
+            found[ref.name] = f"{'branch' if ref.is_branch else 'tag'} {ref.name} is older than {told(age)}"
+    return found
+
+
+def _keep_branch(
+    stay: dict[int, Stay], history: _History, ref: Ref, cutoff: datetime, count: int, now: datetime
+) -> None:
+    if ref.max_snapshot_age is not None:
+        cutoff = now - ref.max_snapshot_age
+    if ref.min_snapshots_to_keep is not None:
+        count = max(ref.min_snapshots_to_keep, 1)
+    for number, one in enumerate(history.ancestors(ref.snapshot_id), 1):
+        if one.committed_at >= cutoff:
+            _keep(stay, [one.snapshot_id], Ground.AGE, f"in the history of {ref.name}, and young")
+        elif number <= count:
+            _keep(stay, [one.snapshot_id], Ground.COUNT, f"one of the {count} newest of {ref.name}")
+        else:
+            return
+
+
+def _keep_needed(
+    stay: dict[int, Stay],
+    history: _History,
+    kept: Sequence[Ref],
+    config: RetentionConfig,
+    target: Target,
+    now: datetime,
+) -> None:
+    """What a writer, a process, an undo or a lease needs."""
+    for ref in kept:
+        if ref.is_branch:
+            chain = list(history.ancestors(ref.snapshot_id))
+            _keep_chains(stay, chain, _states(chain, config, now), Ground.CHAIN)
+            pins = {
+                at: target.pinned[one.snapshot_id] for at, one in enumerate(chain) if one.snapshot_id in target.pinned
+            }
+            _keep_chains(stay, chain, pins, Ground.PIN)
+    for snapshot_id, reason in target.pinned.items():
+        if snapshot_id in history.known:  # of no branch, or not any more
+            _keep(stay, [snapshot_id], Ground.PIN, reason)
+    for snapshot_id, reason in target.since.items():
+        if (oldest := history.known.get(snapshot_id)) is not None:
+            _keep(stay, [snapshot_id, *_newer(history, oldest)], Ground.LEASE, reason)
+
+
+def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
+    """Where on the chain each writer finds its state, if that is young enough, with the writer's name."""
+    found: dict[Writer, int] = {}
+    for at, one in enumerate(chain):
+        for writer in writers_of(one.summary, config.writer_keys):
+            found.setdefault(writer, at)
+    oldest = now - config.writer_retention
+    return {at: f"chain of {writer}" for writer, at in found.items() if chain[at].committed_at >= oldest}
+
+
+def _keep_chains(
+    stay: dict[int, Stay], chain: Sequence[SnapshotFacts], ends: Mapping[int, str], ground: Ground
+) -> None:
+    """Keep the chain from the head down to each of these positions, the nearest first."""
+    for end in sorted(ends):
+        _keep(stay, (one.snapshot_id for one in chain[: end + 1]), ground, ends[end])
+
+
+def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
+    """What came later by number or by time: format 1 has no numbers, and clocks differ."""
+    for one in history.known.values():
+        if one.sequence_number > oldest.sequence_number or one.committed_at >= oldest.committed_at:
+            yield one.snapshot_id
+
+
+def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
+    if snapshot_id in named:
+        return "named"
+    return "older than is to be kept" if snapshot_id in reached else "no branch or tag reaches it, and it is old"
+
+
+def told(age: timedelta) -> str:
+    """A time in its largest whole unit, such as "5d" or "90min"."""
+    seconds = age // timedelta(seconds=1)
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

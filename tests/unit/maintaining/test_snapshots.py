@@ -1,0 +1,452 @@
+"""Which snapshots stay and which go: as Iceberg Java selects them, and what else needs them.
+
+`java_expires` is Java's `RemoveSnapshots` in a few lines. Tests after the second rule are named as those of
+`TestRemoveSnapshots` that are about selection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amoro_core.errors import TableRefused
+from amoro_core.maintaining.retention import RetentionConfig
+from amoro_core.maintaining.snapshots import PROTECTIONS, Ground, Selection, Target, select, told
+from amoro_core.maintaining.writers import Writer, writers_of
+from amoro_core.model.properties import parse_into
+from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+DAY = timedelta(days=1)
+DEFAULT = RetentionConfig()
+
+
+def snapshot(
+    snapshot_id: int, parent_id: int | None, age: float, summary: Mapping[str, str] | None = None
+) -> SnapshotFacts:
+    return SnapshotFacts(snapshot_id, parent_id, snapshot_id, NOW - age * DAY, "append", summary or {}, ())
+
+
+def history(*ages: float) -> list[SnapshotFacts]:
+    """Snapshots 1, 2, … in a row, so many days old."""
+    return [snapshot(at, at - 1 or None, age) for at, age in enumerate(ages, 1)]
+
+
+def main(snapshot_id: int) -> Ref:
+    return Ref(MAIN, snapshot_id, True)
+
+
+def gone(
+    snapshots: Sequence[SnapshotFacts],
+    refs: Sequence[Ref],
+    config: RetentionConfig = DEFAULT,
+    **target: object,
+) -> set[int]:
+    return set(select(snapshots, refs, config, Target(**target), NOW).go)  # type: ignore[arg-type]  # fields by name
+
+
+def java_expires(
+    snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig, named: Sequence[int]
+) -> tuple[set[int], set[str]]:
+    """The snapshots and refs that Java removes; raises ValueError where it refuses."""
+    known = {one.snapshot_id: one for one in snapshots}
+
+    def ancestors(at: int | None) -> list[SnapshotFacts]:
+        found = []
+        while at is not None and at in known:
+            found.append(known[at])
+            at = known[at].parent_id
+        return found
+
+    def is_kept(ref: Ref) -> bool:
+        age = config.max_ref_age if ref.max_ref_age is None else ref.max_ref_age
+        return ref.name == MAIN or age is None or NOW - known[ref.snapshot_id].committed_at <= age
+
+    kept = [ref for ref in refs if is_kept(ref)]
+    if {ref.snapshot_id for ref in kept} & set(named):
+        raise ValueError("still referenced")
+    older_than = NOW - config.max_age
+    retain, referenced = {ref.snapshot_id for ref in kept}, set()
+    for ref in kept:
+        if not ref.is_branch:
+            referenced.add(ref.snapshot_id)
+            continue
+        referenced |= {one.snapshot_id for one in ancestors(ref.snapshot_id)}
+        than = older_than if ref.max_snapshot_age is None else NOW - ref.max_snapshot_age
+        least = config.min_count if ref.min_snapshots_to_keep is None else ref.min_snapshots_to_keep
+        mine: set[int] = set()
+        for one in ancestors(ref.snapshot_id):
+            if len(mine) >= least and one.committed_at < than:
+                break
+            mine.add(one.snapshot_id)
+        retain |= mine
+    retain |= {
+        one.snapshot_id for one in snapshots if one.snapshot_id not in referenced and one.committed_at >= older_than
+    }
+    removed = {one for one in known if one not in retain} | (set(named) & known.keys())
+    return removed, {ref.name for ref in refs if not is_kept(ref)}
+
+
+AGES = st.integers(0, 30).map(lambda half_days: half_days / 2)
+SPANS = st.none() | st.integers(1, 20).map(lambda half_days: half_days * DAY / 2)
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[list[SnapshotFacts], list[Ref]]:
+    """Trees with gaps, clocks that go back, staged snapshots, several branches and tags."""
+    number = draw(st.integers(1, 12))
+    ages = sorted(draw(st.lists(AGES, min_size=number, max_size=number)), reverse=True)
+    if draw(st.booleans()):
+        ages = draw(st.permutations(ages))
+    snapshots = []
+    for at, age in enumerate(ages, 1):
+        parent = draw(st.sampled_from([None, *range(1, at), at - 1 or None, at - 1 or None]))
+        snapshots.append(snapshot(at, parent, age, draw(SUMMARIES)))
+    left_out = draw(st.sets(st.integers(1, number), max_size=3))
+    snapshots = [one for one in snapshots if one.snapshot_id not in left_out] or snapshots
+    ids = [one.snapshot_id for one in snapshots]
+    refs = []
+    for at in range(draw(st.integers(0, 4))):
+        on, is_branch = draw(st.sampled_from(ids)), draw(st.booleans()) or at == 0
+        ref = Ref(MAIN if at == 0 else f"ref{at}", on, is_branch, max_ref_age=draw(SPANS))
+        if is_branch:
+            least = draw(st.none() | st.integers(1, 4))
+            ref = replace(ref, min_snapshots_to_keep=least, max_snapshot_age=draw(SPANS))
+        refs.append(ref)
+    return snapshots, refs
+
+
+SUMMARIES: st.SearchStrategy[dict[str, str]] = st.sampled_from(
+    [
+        {},
+        {},
+        {"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": "1"},
+        {"flink.job-id": "j", "flink.operator-id": "p", "flink.max-committed-checkpoint-id": "1"},
+        {"spark.sql.streaming.queryId": "q", "spark.sql.streaming.epochId": "2"},
+        {"kafka.connect.offsets.control.group": "{}", "kafka.connect.valid-through-ts": "5"},
+    ]
+)
+CONFIGS = st.builds(
+    RetentionConfig,
+    amoro_age=SPANS,
+    iceberg_age=SPANS,
+    amoro_count=st.integers(0, 4),
+    max_ref_age=SPANS,
+    writer_retention=st.sampled_from([timedelta(0), 7 * DAY]),
+)
+
+
+@settings(max_examples=300)
+@given(tables(), CONFIGS, st.lists(st.integers(1, 12), max_size=2))
+def test_what_java_does_not_protect_goes_exactly_as_it_does_there(
+    table: tuple[list[SnapshotFacts], list[Ref]], config: RetentionConfig, named: list[int]
+) -> None:
+    snapshots, refs = table
+    plain = [replace(one, summary={}) for one in snapshots]
+    selected = select(plain, refs, config, Target(snapshot_ids=tuple(named)), NOW)
+    assert {*selected.stay, *selected.go} == {one.snapshot_id for one in snapshots}
+    assert not selected.stay.keys() & selected.go.keys()
+    try:
+        removed, dropped = java_expires(plain, refs, config, named)
+    except ValueError:
+        assert selected.refused
+        return
+    assert (set(selected.go), set(selected.refs), selected.refused) == (removed, dropped, {})
+
+
+@settings(max_examples=300)
+@given(
+    tables(),
+    CONFIGS,
+    st.dictionaries(st.integers(1, 12), st.just("process 7"), max_size=2),
+    st.dictionaries(st.integers(1, 12), st.just("lease 3 of bob"), max_size=1),
+)
+def test_what_writers_processes_and_leases_need_only_keeps_more(
+    table: tuple[list[SnapshotFacts], list[Ref]],
+    config: RetentionConfig,
+    pinned: dict[int, str],
+    since: dict[int, str],
+) -> None:
+    snapshots, refs = table
+    known = {one.snapshot_id: one for one in snapshots}
+    plain, dropped = java_expires([replace(one, summary={}) for one in snapshots], refs, config, ())
+    selected = select(snapshots, refs, config, Target(pinned=pinned, since=since), NOW)
+    assert set(selected.go) <= plain
+    assert set(selected.refs) == dropped
+    assert {one for one in plain if one in selected.stay} == {
+        one for one, why in selected.stay.items() if why.ground in PROTECTIONS
+    }
+    assert not {*pinned, *since} & selected.go.keys()
+    for ref in refs:
+        if not ref.is_branch or ref.name in dropped:
+            continue
+        # As committers walk: from the head, by parents, over what is left, to what they left behind.
+        at: int | None = ref.snapshot_id
+        before: dict[Writer, int] = {}
+        while at is not None and at in known:
+            for writer in writers_of(known[at].summary):
+                before.setdefault(writer, at)
+            at = known[at].parent_id
+        left, at = set(), ref.snapshot_id
+        while at is not None and at in selected.stay:
+            left.add(at)
+            at = known[at].parent_id
+        needed = {one for one in before.values() if known[one].committed_at >= NOW - config.writer_retention}
+        assert needed <= left
+
+
+def test_an_age_ends_with_its_last_moment() -> None:
+    for age, expected in ((5.0, set[int]()), (5.0 + 1 / 86400, {1})):
+        assert gone(history(age, 1), [main(2)]) == expected
+
+
+def test_of_the_two_ages_and_the_two_counts_the_larger_one_counts() -> None:
+    said = {"snapshot.keep.duration": "1440", "history.expire.max-snapshot-age-ms": str(3 * 86400000)}
+    assert parse_into(RetentionConfig, said).max_age == 3 * DAY
+    said["snapshot.keep.duration"] = "4d"
+    assert parse_into(RetentionConfig, said).max_age == 4 * DAY
+    counts = {"snapshot.keep.min-count": "0", "history.expire.min-snapshots-to-keep": "0"}
+    assert (parse_into(RetentionConfig, counts).min_count, parse_into(RetentionConfig, {}).max_age) == (1, 5 * DAY)
+    counts["history.expire.min-snapshots-to-keep"] = "3"
+    assert parse_into(RetentionConfig, counts).min_count == 3
+    assert parse_into(RetentionConfig, {"snapshot.keep.duration": "720min"}).max_age == DAY / 2
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("snapshot.keep.duration", "3 weeks"),
+        ("snapshot.keep.duration", "-1d"),
+        ("history.expire.max-snapshot-age-ms", "-1"),
+        ("snapshot.keep.min-count", "-1"),
+        ("maintenance.expire-snapshots.writer-keys", "a,,b"),
+    ],
+)
+def test_a_malformed_property_is_refused_by_name(key: str, text: str) -> None:
+    with pytest.raises(TableRefused, match=key):
+        parse_into(RetentionConfig, {key: text})
+
+
+# By name as in TestRemoveSnapshots
+
+
+def test_expire_older_than() -> None:
+    assert gone(history(10, 1), [main(2)], max_age=2 * DAY) == {1}
+
+
+def test_expire_older_than_with_rollback() -> None:
+    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 1, 1)]
+    assert gone(rolled_back, [main(3)]) == {1, 2}
+
+
+def test_retain_last_with_expire_older_than() -> None:
+    assert gone(history(9, 8, 7), [main(3)], min_count=2, max_age=DAY) == {1}
+
+
+def test_retain_last_with_expire_by_id() -> None:
+    assert gone(history(3, 2, 1), [main(3)], min_count=3, snapshot_ids=(1,)) == {1}
+
+
+def test_retain_last_with_too_few_snapshots() -> None:
+    assert gone(history(9, 8), [main(2)], min_count=3) == set()
+
+
+def test_retain_last_keeps_expiring_snapshot() -> None:
+    assert gone(history(9, 8, 7, 6), [main(4)], min_count=2, max_age=6.5 * DAY) == {1, 2}
+
+
+def test_retain_zero_snapshots_counts_as_one() -> None:
+    assert gone(history(9, 8), [main(2)], RetentionConfig(amoro_count=0)) == {1}
+    assert gone(history(9, 8), [main(2)], min_count=0) == {1}
+
+
+def test_expire_with_default_retain_last() -> None:
+    assert gone(history(9, 8, 7, 6, 5.5), [main(5)], RetentionConfig(iceberg_count=3)) == {1, 2}
+
+
+def test_expire_with_default_snapshot_age() -> None:
+    assert gone(history(5.5, 4), [main(2)]) == {1}
+
+
+def test_expiring_a_dangling_stage_commit() -> None:
+    staged = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 1, 7)]
+    assert gone(staged, [main(3)]) == {1, 2}
+
+
+def test_retain_unreferenced_snapshots_within_expiration_age() -> None:
+    staged = [snapshot(1, None, 9), snapshot(2, 1, 1), snapshot(3, 1, 7)]
+    found = select(staged, [main(3)], DEFAULT, Target(), NOW)
+    assert (set(found.go), found.stay[2].ground) == ({1}, Ground.UNREFERENCED)
+
+
+def test_unreferenced_snapshot_parent_of_tag() -> None:
+    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 8), snapshot(3, 2, 7), snapshot(4, 1, 6)]
+    assert gone(rolled_back, [main(4), Ref("t", 3, False)]) == {1, 2}
+
+
+def test_snapshot_parent_of_branch_not_unreferenced() -> None:
+    rolled_back = [snapshot(1, None, 9), snapshot(2, 1, 4), snapshot(3, 2, 3), snapshot(4, 1, 2)]
+    branch = Ref("b", 3, True, max_snapshot_age=timedelta(milliseconds=1))
+    assert gone(rolled_back, [main(4), branch]) == {1, 2}  # 2 is younger than the table's age, not than the branch's
+
+
+def test_min_snapshots_to_keep_multiple_branches() -> None:
+    forked = [*history(9, 8, 7), snapshot(4, 1, 6)]
+    branch = Ref("b", 4, True, min_snapshots_to_keep=1)
+    kept = replace(main(3), min_snapshots_to_keep=2)
+    assert gone(forked, [kept, branch]) == {1}
+    assert gone(forked, [replace(kept, min_snapshots_to_keep=3), branch]) == set()
+
+
+def test_max_snapshot_age_multiple_branches() -> None:
+    forked = [*history(9, 8, 7), snapshot(4, 2, 6)]
+    branch = Ref("b", 4, True, max_snapshot_age=8.5 * DAY)
+    assert gone(forked, [main(3), branch]) == {1}
+
+
+def test_tag_expiration() -> None:
+    tag = Ref("t", 1, False, max_ref_age=5 * DAY)
+    for age, expected in ((5.0, {}), (5.5, {"t": "tag t is older than 5d"})):
+        selected = select(history(age, 1), [main(2), tag], DEFAULT, Target(), NOW)
+        assert (selected.refs, set(selected.go)) == (expected, {1} if expected else set())
+
+
+def test_branch_expiration() -> None:
+    branch = Ref("b", 2, True, max_ref_age=5 * DAY)
+    selected = select([*history(9), snapshot(2, 1, 8), snapshot(3, 1, 1)], [main(3), branch], DEFAULT, Target(), NOW)
+    assert (selected.refs, set(selected.go)) == ({"b": "branch b is older than 5d"}, {1, 2})
+
+
+def test_a_table_says_the_age_of_refs_that_do_not_and_main_has_none() -> None:
+    config = RetentionConfig(max_ref_age=DAY)
+    refs = [main(2), Ref("t", 1, False), Ref("own", 1, False, max_ref_age=20 * DAY)]
+    selected = select(history(9, 8), refs, config, Target(), NOW)
+    assert (set(selected.refs), set(selected.go)) == ({"t"}, set())
+
+
+@pytest.mark.parametrize("ref", [Ref("b", 1, True), Ref("t", 1, False)], ids=["branch", "tag"])
+def test_removing_a_snapshot_that_is_still_referenced_is_refused(ref: Ref) -> None:
+    selected = select(history(3, 2, 1), [main(3), ref], DEFAULT, Target(snapshot_ids=(1, 2)), NOW)
+    assert (set(selected.go), selected.refused) == ({2}, {1: f"{'branch' if ref.is_branch else 'tag'} {ref.name}"})
+
+
+def test_file_cleanup_on_all_refs_aged_off() -> None:
+    branch = Ref("b", 1, True, max_ref_age=DAY)
+    selected = select([snapshot(1, None, 9)], [branch], DEFAULT, Target(), NOW)
+    assert (set(selected.refs), set(selected.go)) == ({"b"}, {1})
+
+
+# What Java does not protect
+
+
+FLINK = {"flink.job-id": "3f2a", "flink.operator-id": "sink", "flink.max-committed-checkpoint-id": "11"}
+SPARK = {"spark.sql.streaming.queryId": "q1", "spark.sql.streaming.epochId": "4"}
+KAFKA = {"kafka.connect.offsets.control-t.group-1": '{"0":9}', "kafka.connect.valid-through-ts": "1"}
+
+
+@pytest.mark.parametrize(
+    ("summary", "writer"),
+    [
+        (FLINK, "Flink 3f2a sink"),
+        (SPARK, "Spark q1"),
+        (KAFKA, "Kafka Connect control-t.group-1"),
+        ({"own.at": "7"}, "own.at"),
+    ],
+)
+def test_the_whole_chain_down_to_a_writers_newest_snapshot_stays(summary: dict[str, str], writer: str) -> None:
+    config = RetentionConfig(writer_keys=("own.at",))
+    chain = history(9, 6.9, 6.8, 6.7, 6)
+    chain[0], chain[1] = replace(chain[0], summary=summary), replace(chain[1], summary=summary)
+    selected = select(chain, [main(5)], config, Target(), NOW)
+    assert set(selected.go) == {1}
+    assert {selected.stay[one].reason for one in (2, 3, 4)} == {f"chain of {writer}"}
+    assert dict(selected.grounds) == {"heads of branches": 1, f"chain of {writer}": 3}
+
+
+def test_a_writer_that_was_silent_for_its_retention_holds_nothing() -> None:
+    for age, expected in ((7.0, set[int]()), (7.01, {1, 2, 3})):
+        chain = history(age, 6.5, 6.4, 6)
+        chain[0] = replace(chain[0], summary=FLINK)
+        assert gone(chain, [main(4)]) == expected
+
+
+def test_each_branch_and_each_operator_has_a_writer_of_its_own() -> None:
+    other = {**FLINK, "flink.operator-id": "second"}
+    chain = [snapshot(1, None, 6.9, FLINK), snapshot(2, 1, 6.8, other), snapshot(3, 2, 6.7), snapshot(4, 1, 6, FLINK)]
+    assert gone(chain, [main(3), Ref("b", 4, True)]) == set()
+    assert gone(chain, [main(3)]) == {4}
+    assert gone([replace(chain[0], summary=other), *chain[1:]], [main(3)]) == {1, 4}
+
+
+def test_a_snapshot_of_a_flink_job_without_operator_is_every_operators() -> None:
+    chain = [snapshot(1, None, 6.9, FLINK), snapshot(2, 1, 6.8, {**FLINK, "flink.operator-id": ""}), snapshot(3, 2, 6)]
+    assert gone(chain, [main(3)]) == set()
+
+
+def test_what_a_process_works_on_stays_with_its_chain_also_on_another_branch() -> None:
+    chain = [*history(9, 8, 7, 6), snapshot(5, 2, 6)]
+    selected = select(chain, [main(4), Ref("b", 5, True)], DEFAULT, Target(pinned={2: "process 01a"}), NOW)
+    assert (set(selected.go), selected.stay[3].reason) == ({1}, "process 01a")
+    alone = select([*history(9, 8), snapshot(3, 1, 7)], [main(2)], DEFAULT, Target(pinned={3: "process 01a"}), NOW)
+    assert set(alone.go) == {1}
+
+
+def test_a_lease_holds_its_snapshot_and_all_newer_ones_wherever_they_are() -> None:
+    chain = [*history(9, 8, 7, 6), snapshot(5, 1, 6.5)]
+    selected = select(chain, [main(4)], DEFAULT, Target(since={2: "lease 3 of bob"}), NOW)
+    assert (set(selected.go), selected.stay[5].reason) == ({1}, "lease 3 of bob")
+    numberless = [replace(one, sequence_number=0) for one in chain]
+    assert set(select(numberless, [main(4)], DEFAULT, Target(since={2: "lease 3"}), NOW).go) == {1}
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        (Target(snapshot_ids=(2,), pinned={1: "process 01a"}), "process 01a"),
+        (Target(snapshot_ids=(2,), since={1: "lease 3 of bob"}), "lease 3 of bob"),
+    ],
+)
+def test_a_named_snapshot_that_something_needs_is_refused_with_its_reason(target: Target, reason: str) -> None:
+    selected = select(history(3, 2, 1), [main(3)], DEFAULT, target, NOW)
+    assert (selected.refused, set(selected.go)) == ({2: reason}, set())
+
+
+def test_named_snapshots_that_are_not_there_are_nobodys() -> None:
+    selected = select(history(3, 2, 1), [main(3)], DEFAULT, Target(snapshot_ids=(9,)), NOW)
+    assert (selected.refused, selected.go) == ({}, {})
+
+
+def test_a_table_without_snapshots_or_with_a_circle_of_parents_ends() -> None:
+    assert select([], [], DEFAULT, Target(), NOW) == Selection({}, {}, {}, {})
+    assert gone([snapshot(1, 2, 9), snapshot(2, 1, 8)], [main(2)]) == {1}
+
+
+def test_a_branch_of_a_snapshot_that_is_not_there_is_left_alone() -> None:
+    selected = select(history(9, 8), [main(2), Ref("lost", 77, True, max_ref_age=DAY)], DEFAULT, Target(), NOW)
+    assert (selected.refs, set(selected.go), set(selected.stay)) == ({}, {1}, {2})
+
+
+def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
+    chain = [snapshot(1, None, 7), snapshot(2, 1, 8), snapshot(3, 1, 9), snapshot(4, 2, 2), snapshot(5, 4, 1)]
+    selected = select(chain, [main(5)], DEFAULT, Target(snapshot_ids=(4,)), NOW)
+    assert list(selected.go.items()) == [
+        (3, "no branch or tag reaches it, and it is old"),
+        (2, "older than is to be kept"),
+        (1, "older than is to be kept"),
+        (4, "named"),
+    ]
+
+
+def test_times_are_told_in_their_largest_whole_unit() -> None:
+    assert [told(one) for one in (5 * DAY, DAY / 2, timedelta(minutes=90), timedelta(seconds=5), 0 * DAY)] == [
+        "5d",
+        "12h",
+        "90min",
+        "5s",
+        "0s",
+    ]
