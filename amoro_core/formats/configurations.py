@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
 from amoro_core.maintaining.dangling import DanglingConfig
+from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.tags import TagConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
@@ -50,6 +51,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         properties_of(DanglingConfig),
         lambda properties: parse_into(DanglingConfig, properties),
     ),
+    Configuration(
+        "Expiry of snapshots",
+        properties_of(RetentionConfig),
+        lambda properties: parse_into(RetentionConfig, properties),
+    ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )
 
@@ -60,7 +66,7 @@ def all_properties() -> tuple[Property, ...]:
 
 
 #: What our own keys begin with: another one that begins so was meant to be one of them.
-_OURS = ("self-optimizing.", "tag.auto-create.", "maintenance.")
+_OURS = ("self-optimizing.", "tag.auto-create.", "maintenance.", "snapshot.keep.", "table-expire.")
 
 
 def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:

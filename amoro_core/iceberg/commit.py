@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
@@ -19,6 +19,7 @@ from pyiceberg.table.update import (
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
+from amoro_core.iceberg.expiry import based_on, exact, is_gone, is_older, removed_by
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.refusals import is_lock, is_refusal, let_go, metadata_watched, unapplied
 from amoro_core.iceberg.saying import said
@@ -38,6 +39,8 @@ class _Payload(BaseModel):
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
+    #: The one state that it applies to, where whoever sends it writes the metadata file itself; not sent.
+    metadata_location: str = Field(default="", alias="metadata-location")
 
 
 def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
@@ -89,8 +92,8 @@ class _StillRequired(CommitUnknown):
 
 def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
     try:
-        with metadata_watched(catalog) as came_before:
-            catalog.commit_table(table, request.requirements, request.updates)
+        with metadata_watched(catalog) as came_before, based_on(catalog, request.metadata_location):
+            catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
         let_go(catalog, error)
         if not (isinstance(error, CommitFailedException) or is_refusal(error)):
@@ -102,13 +105,13 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
         # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
         now = _reloaded(catalog, table, error)
         metadata = None if now is None else now.metadata
-        if metadata is not None and _holds(metadata, request):
+        if metadata is not None and _holds(metadata, table.metadata, request):
             return
         if now is not None and not _is_overtaken(now.metadata, request) and not _has_seen(now, table):
             raise CommitUnknown(
                 f"the catalog answered {said(error)}, and then with an older state of the table than before"
             ) from error
-        if isinstance(error, CommitFailedException) and metadata is not None and _may_still_land(metadata, request):
+        if isinstance(error, CommitFailedException) and now is not None and _may_still_land(now, request):
             kind = CommitUnknown if any(_sent(request)) else _StillRequired
             raise kind(f"the catalog answered {said(error)}, but the table is as the commit requires it") from error
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
@@ -133,7 +136,9 @@ def _sent(request: _Payload) -> Iterator[Snapshot]:
     return (update.snapshot for update in request.updates if isinstance(update, AddSnapshotUpdate))
 
 
-def _holds(metadata: TableMetadata, request: _Payload) -> bool:
+def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) -> bool:
+    if removal := removed_by(request.updates, before):
+        return not is_older(metadata, removal) and is_gone(metadata, removal)
     ids, sent = {snapshot.snapshot_id for snapshot in metadata.snapshots}, list(_sent(request))
     if sent:
         return any(snapshot.snapshot_id in ids for snapshot in sent)
@@ -164,8 +169,11 @@ def _has_seen(now: Table, before: Table) -> bool:
     return normalise(before.metadata_location or "") in map(normalise, states)
 
 
-def _may_still_land(metadata: TableMetadata, request: _Payload) -> bool:
+def _may_still_land(now: Table, request: _Payload) -> bool:
     """Whether a sending that is still under way somewhere would be applied to the table as it is."""
+    metadata, base = now.metadata, request.metadata_location
+    if base and normalise(now.metadata_location) != normalise(base):
+        return False
     try:
         for requirement in request.requirements:
             requirement.validate(metadata)

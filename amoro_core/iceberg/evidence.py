@@ -3,8 +3,10 @@
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
+from amoro_core.iceberg.expiry import is_gone, is_older
 from amoro_core.iceberg.tracing import earlier_states, trace
 from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, Trace
+from amoro_core.model.paths import normalise
 
 
 def trace_of(table: Table, evidence: Evidence) -> Trace:
@@ -15,17 +17,26 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id, sequence_number, files):
             return trace(table, snapshot_id, sequence_number, files, parent_id)
-        case SnapshotsGone(snapshot_ids):
-            return _trace_gone(table.metadata, snapshot_ids)
+        case SnapshotsGone():
+            return _trace_gone(table, evidence)
         case RefAt():
             return _trace_ref(table, evidence)
 
 
-def _trace_gone(metadata: TableMetadata, snapshot_ids: tuple[int, ...]) -> Trace:
+def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
     """They are removed together or not at all; none of them ever comes back under its id (Iceberg's rule for sequence
-    numbers), so one that is there may still be removed."""
-    known = {one.snapshot_id for one in metadata.snapshots}
-    return Trace.OPEN if known.intersection(snapshot_ids) else Trace.LANDED
+    numbers), so one that is there may still be removed. A state from before the change says nothing. Refuted where the
+    change requires what is not so any more: should that come back, and the change with it, it removes what it said."""
+    metadata = table.metadata
+    if is_older(metadata, wanted):
+        return Trace.OPEN
+    if is_gone(metadata, wanted):
+        return Trace.LANDED
+    place = normalise(wanted.metadata_location)
+    if wanted.metadata_location and normalise(table.metadata_location) != place:
+        return Trace.REFUTED
+    refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+    return Trace.OPEN if all(refs.get(name) == at for name, at in wanted.refs) else Trace.REFUTED
 
 
 def _trace_ref(table: Table, wanted: RefAt) -> Trace:

@@ -104,9 +104,14 @@ class SnapshotAdded:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsGone:
-    """None of the snapshots is in the table any more."""
+    """None of the snapshots is in the table any more; without snapshots, none of the references is as it was."""
 
     snapshot_ids: tuple[int, ...]
+    refs: tuple[tuple[str, int], ...] = ()  # every branch and tag as validated: the change requires them
+    gone_refs: tuple[str, ...] = ()  # those that go
+    sequence_number: int = 0  # the table's last one when validated
+    updated_ms: int = 0  # when the table had changed last by then
+    metadata_location: str = ""  # the only state that it is applied to; "": any that has the references
 
 
 @dataclass(frozen=True, slots=True)

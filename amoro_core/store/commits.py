@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from amoro_core.errors import IllegalState, ProcessNotFound
 from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone
@@ -109,4 +110,8 @@ def _evidence_to_json(evidence: Evidence) -> str:
 def _evidence_from_json(text: str) -> Evidence:
     said = json.loads(text)
     kind = _KINDS[said.pop("kind")]
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})
+    return kind(**{key: _tupled(value) for key, value in said.items()})
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(map(_tupled, value)) if isinstance(value, list) else value

@@ -62,6 +62,22 @@ PROPERTIES = {
     "tag.auto-create.tag-format": "the tag's name as a date pattern of Java; `'tag-'yyyyMMddHH`, `'tag-'yyyyMMdd` or "
     "`'tag-'yyyyMM`, by the period, where none is set",
     "tag.auto-create.max-age-ms": "how long the tag is kept; −1: for ever",
+    "table-expire.enabled": "snapshots that are past their time go, and the files that only they needed",
+    "snapshot.keep.duration": "how long a snapshot stays, such as `12h` or `7d`; a bare number is minutes. Of this and "
+    "Iceberg's own age the longer one counts; where neither is set 5 days",
+    "history.expire.max-snapshot-age-ms": "the same, as Iceberg has it",
+    "snapshot.keep.min-count": "how many snapshots of a branch stay whatever their age, at least 1; of this and Iceberg's "
+    "own number the larger one counts",
+    "history.expire.min-snapshots-to-keep": "the same, as Iceberg has it",
+    "history.expire.max-ref-age-ms": "how long branches and tags stay that do not say it themselves; `main` always stays. "
+    "Without it: for ever",
+    "snapshot.keep.flink.checkpoint-retention": "how long the newest snapshot of a writer that commits exactly once (Flink, "
+    "Spark Streaming, Kafka Connect) stays, with its chain to the branch's head",
+    "maintenance.expire-snapshots.writer-keys": "keys in summaries of snapshots, with commas between them, by which further "
+    "such writers find how far they had come",
+    "maintenance.expire-snapshots.trash-keep": "how long files wait, once no snapshot needs them, until they are deleted; "
+    "`0`: not at all",
+    "maintenance.expire-snapshots.clean-metadata": "with the snapshots go schemas and partition specs that nothing needs",
     "maintenance.zone": "the time zone in which periods begin, such as `Europe/Berlin`",
     "self-optimizing.filter": "Iceberg expression: only files that can hold such rows are planned",
     "self-optimizing.write-format": "`parquet`: rewritten files may be Parquet though `write.format.default` is Avro or ORC",
