@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.rewriting import Rewriting
+from amoro_core.actions.statistics import ComputeStatistics
 from amoro_core.actions.tagging import AutoCreateTags
 from amoro_core.errors import IllegalState
 
@@ -52,7 +53,7 @@ class Actions:
 
 
 def _maintenance() -> tuple[Action, ...]:
-    return AutoCreateTags(), CleanDanglingDeletes()
+    return AutoCreateTags(), CleanDanglingDeletes(), ComputeStatistics()
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:

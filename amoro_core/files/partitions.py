@@ -1,7 +1,7 @@
 """Partition values: from their single-value bytes to paths and to columns that files leave out."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote_plus
 
@@ -37,7 +37,7 @@ def identity_constants(spec: PartitionSpec, partition: Partition, schema: Schema
         if isinstance(field.transform, IdentityTransform) and field.source_id in schema.field_ids:
             kind = schema.find_type(field.source_id)
             if isinstance(kind, PrimitiveType):
-                constants[field.source_id] = _constant(kind, value)
+                constants[field.source_id] = values_array(kind, [value])
     return constants
 
 
@@ -68,16 +68,15 @@ def _decoded(kind: PrimitiveType, value: bytes) -> Any:
     return from_bytes(kind, value)
 
 
-def _constant(kind: PrimitiveType, value: bytes | None) -> pa.Array:
+def values_array(kind: PrimitiveType, values: Sequence[bytes | None]) -> pa.Array:
+    """The values of one partition field, which are of that type, as an array."""
     wanted = arrow_type(kind)
-    if value is None:
-        return pa.nulls(1, wanted)
     if isinstance(kind, UUIDType):
-        return pa.ExtensionArray.from_storage(wanted, pa.array([value], pa.binary(16)))
+        return pa.ExtensionArray.from_storage(wanted, pa.array(values, pa.binary(16)))
     if isinstance(kind, StringType):
-        return pa.array([value], pa.binary()).cast(wanted)
-    decoded = from_bytes(kind, value)
+        return pa.array(values, pa.binary()).cast(wanted)
+    decoded = [None if value is None else from_bytes(kind, value) for value in values]
     if pa.types.is_temporal(wanted):
         stored = pa.int32() if wanted.bit_width == 32 else pa.int64()
-        return pa.array([decoded], stored).view(wanted)
-    return pa.array([decoded], wanted)
+        return pa.array(decoded, stored).view(wanted)
+    return pa.array(decoded, wanted)

@@ -7,6 +7,7 @@ from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
 from amoro_core.maintaining.dangling import DanglingConfig
 from amoro_core.maintaining.retention import RetentionConfig
+from amoro_core.maintaining.statistics import StatisticsConfig
 from amoro_core.maintaining.tags import TagConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
@@ -55,6 +56,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "Expiry of snapshots",
         properties_of(RetentionConfig),
         lambda properties: parse_into(RetentionConfig, properties),
+    ),
+    Configuration(
+        "Statistics",
+        properties_of(StatisticsConfig),
+        lambda properties: parse_into(StatisticsConfig, properties),
     ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )

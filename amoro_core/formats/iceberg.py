@@ -33,7 +33,9 @@ from amoro_core.iceberg.metadata import (
     table_facts,
     write_locations,
 )
+from amoro_core.iceberg.partition_statistics import is_partitioned
 from amoro_core.iceberg.scan import scan
+from amoro_core.iceberg.statistics import countable_columns, known_statistics, stage_statistics
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
@@ -42,6 +44,7 @@ from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
+from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 
@@ -248,6 +251,28 @@ class IcebergTable:
         """What makes a tag of a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
         self._newest = self._load()
         return commit.tag(self._newest, name, snapshot_id, max_age_ms)
+
+    def countable_columns(self) -> Mapping[str, int]:
+        """The ids of the top-level columns whose different values can be counted, by name."""
+        return countable_columns(self._table.metadata.schema())
+
+    def is_partitioned(self) -> bool:
+        """Whether any spec divides rows by a column that is still there."""
+        return is_partitioned(self._table.metadata)
+
+    def statistics(self) -> KnownStatistics:
+        """What the metadata names, as the table was loaded last."""
+        return known_statistics(self._newest.metadata)
+
+    def stage_statistics(
+        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
+    ) -> StagedStatistics:
+        """Write the files of a snapshot's statistics. Raises CommitConflict when it is gone, ValueError for none."""
+        self._newest = self._load()
+        access = self._access(self._newest)
+        return stage_statistics(
+            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
+        )
 
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""

@@ -3,10 +3,11 @@
 Where a format lacks one, its tables are refused for what needs it, and for that only.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
+from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
 
 
@@ -41,5 +42,27 @@ class Sweepable(OpenTable, Protocol):
         """
 
 
-class Upkept(Sweepable, Protocol):
+class Analyzable(OpenTable, Protocol):
+    """A table that names files with statistics of its snapshots."""
+
+    def countable_columns(self) -> Mapping[str, int]:
+        """The ids of the top-level columns whose different values can be counted, by name."""
+
+    def is_partitioned(self) -> bool:
+        """Whether it has partitions to tell of."""
+
+    def statistics(self) -> KnownStatistics:
+        """What the metadata names, as the table was loaded last."""
+
+    def stage_statistics(
+        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
+    ) -> StagedStatistics:
+        """Write the files of a snapshot's statistics, with `partitions` those of its partitions, too.
+
+        They replace the snapshot's others, and the entries of snapshots that are gone go with the same commit. Raises
+        CommitConflict when the snapshot is gone, ValueError when there is nothing to write.
+        """
+
+
+class Upkept(Sweepable, Analyzable, Protocol):
     """A table with every role of maintenance."""

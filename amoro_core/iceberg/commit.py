@@ -11,7 +11,9 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    SetPartitionStatisticsUpdate,
     SetSnapshotRefUpdate,
+    SetStatisticsUpdate,
     TableRequirement,
     TableUpdate,
 )
@@ -142,11 +144,18 @@ def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) ->
     ids, sent = {snapshot.snapshot_id for snapshot in metadata.snapshots}, list(_sent(request))
     if sent:
         return any(snapshot.snapshot_id in ids for snapshot in sent)
-    refs = [update for update in request.updates if isinstance(update, SetSnapshotRefUpdate)]
-    made = (metadata.refs.get(update.ref_name) for update in refs)
-    return bool(refs) and all(
-        found is not None and found.snapshot_id == update.snapshot_id for found, update in zip(made, refs, strict=True)
-    )
+    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    made: list[bool] = []
+    for update in request.updates:
+        match update:
+            case SetSnapshotRefUpdate():
+                found = metadata.refs.get(update.ref_name)
+                made.append(found is not None and found.snapshot_id == update.snapshot_id)
+            case SetStatisticsUpdate():
+                made.append(update.statistics.statistics_path in named)
+            case SetPartitionStatisticsUpdate():
+                made.append(update.partition_statistics.statistics_path in named)
+    return bool(made) and all(made)
 
 
 def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:

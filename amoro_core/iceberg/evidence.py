@@ -5,7 +5,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.iceberg.expiry import is_gone, is_older
 from amoro_core.iceberg.tracing import earlier_states, trace
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, Trace
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed, Trace
 from amoro_core.model.paths import normalise
 
 
@@ -21,6 +21,8 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
             return _trace_gone(table, evidence)
         case RefAt():
             return _trace_ref(table, evidence)
+        case StatisticsNamed():
+            return _trace_statistics(table, evidence)
 
 
 def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
@@ -51,3 +53,17 @@ def _trace_ref(table: Table, wanted: RefAt) -> Trace:
 def _points(metadata: TableMetadata, wanted: RefAt) -> bool:
     found = metadata.refs.get(wanted.name)
     return found is not None and found.snapshot_id == wanted.snapshot_id
+
+
+def _trace_statistics(table: Table, wanted: StatisticsNamed) -> Trace:
+    """Landed where the files are named, now or in a state that the table's log still names: others may have replaced
+    them since. They may be named as long as the snapshot is there; once it is gone nobody wants them any more."""
+    if any(_names(metadata, wanted) for metadata in (table.metadata, *earlier_states(table))):
+        return Trace.LANDED
+    is_known = any(one.snapshot_id == wanted.snapshot_id for one in table.metadata.snapshots)
+    return Trace.OPEN if is_known else Trace.REFUTED
+
+
+def _names(metadata: TableMetadata, wanted: StatisticsNamed) -> bool:
+    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
+    return named.issuperset(wanted.paths)

@@ -122,8 +122,16 @@ class RefAt:
     snapshot_id: int
 
 
+@dataclass(frozen=True, slots=True)
+class StatisticsNamed:
+    """The metadata names files with statistics of a snapshot."""
+
+    snapshot_id: int
+    paths: tuple[str, ...]
+
+
 #: By what a table shows that a change landed.
-Evidence = SnapshotAdded | SnapshotsGone | RefAt
+Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed
 
 
 class Trace(StrEnum):

@@ -1,6 +1,6 @@
 """Proving that rewrites changed no row: the rows of two snapshots are read and compared, partition by partition."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
@@ -8,9 +8,9 @@ from amoro_core.files.io import FileAccess
 from amoro_core.formats.port import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.live.files import LiveFiles
+from amoro_core.live.reading import by_partition, reading_works
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
-from amoro_core.model.plans import PartitionKey
-from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+from amoro_core.model.rewrite import RewriteInput, TableContext
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
 from amoro_core.verifying import select
@@ -18,8 +18,6 @@ from amoro_core.verifying import select
 #: Reads the live rows of a task's rewritten files; the last argument says whether to stop.
 Digest = Callable[[RewriteInput, FileAccess, Callable[[], bool]], RowsDigest]
 
-#: Data that is read with one set of decoded deletes.
-_CHUNK_BYTES = 2**30
 _LOOKERS = 8
 #: Of one kind; a table that lost its directory should not fill the answer.
 _MAX_PROBLEMS = 100
@@ -66,7 +64,7 @@ class VerifyingService:
         scans = _scanned(table, span.before), _scanned(table, span.after)
         keys = [{_rows_of(file) for file in scan.files} for scan in scans]
         both = keys[0] & keys[1]
-        sides = [_by_partition(file for file in scan.files if _rows_of(file) not in both) for scan in scans]
+        sides = [by_partition(file for file in scan.files if _rows_of(file) not in both) for scan in scans]
         contexts: dict[int, TableContext] = {}
         partitions = []
         for place in sorted(
@@ -99,9 +97,9 @@ class VerifyingService:
         is_cancelled: Callable[[], bool],
     ) -> RowsDigest:
         digest = RowsDigest()
-        for chunk in _chunks(files):
+        for work in reading_works(context, files):
             try:
-                digest += self._digest(_work(context, chunk), table.access(), is_cancelled)
+                digest += self._digest(work, table.access(), is_cancelled)
             except AttemptAbandoned:
                 raise
             except WorkFailed as error:
@@ -120,35 +118,6 @@ def _rows_of(file: ScannedFile) -> tuple[object, ...]:
     """What tells the rows of a file: two files of which this is equal hold the same live rows."""
     data = file.data
     return data.path, data.size_bytes, data.record_count, data.spec_id, data.partition, file.deletes
-
-
-def _by_partition(files: Iterator[ScannedFile]) -> Mapping[PartitionKey, list[ScannedFile]]:
-    found: dict[PartitionKey, list[ScannedFile]] = {}
-    for file in files:
-        found.setdefault(PartitionKey(file.data.spec_id, file.data.partition), []).append(file)
-    return found
-
-
-def _chunks(files: Sequence[ScannedFile]) -> Iterator[list[ScannedFile]]:
-    """The files in parts of at most so many bytes, or of one file."""
-    chunk: list[ScannedFile] = []
-    size = 0
-    for file in files:
-        if chunk and size + file.data.size_bytes > _CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(file)
-        size += file.data.size_bytes
-    if chunk:
-        yield chunk
-
-
-def _work(context: TableContext, files: Sequence[ScannedFile]) -> RewriteInput:
-    """The reading of the files as a task, each delete once; nothing is written."""
-    deletes = tuple({delete.identity: delete for file in files for delete in file.deletes}.values())
-    numbers = {delete.identity: number for number, delete in enumerate(deletes)}
-    inputs = tuple(InputFile(file.data, tuple(numbers[delete.identity] for delete in file.deletes)) for file in files)
-    return RewriteInput(context, inputs, (), deletes, 0, 0, 1)
 
 
 def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amoro_core.actions.contract import Action
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed
 from amoro_core.store import processes, tables
 from amoro_core.store.database import Connection
 from amoro_core.transactions.cases import read_case
@@ -48,4 +48,6 @@ def _named(evidence: Evidence) -> tuple[int, ...]:
         case SnapshotsGone(snapshot_ids):
             return snapshot_ids
         case RefAt(_, snapshot_id):
+            return (snapshot_id,)
+        case StatisticsNamed(snapshot_id):
             return (snapshot_id,)

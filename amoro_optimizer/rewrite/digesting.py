@@ -1,7 +1,6 @@
 """Checksums of rows: the same for the same multiset of live rows, whatever files they lie in."""
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from hashlib import blake2b
 
 import numpy as np
@@ -9,17 +8,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.errors import UnreadableFile
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess
 from amoro_core.files.keys import comparable
-from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.verification import RowsDigest
-from amoro_optimizer.rewrite.engine import Run, cancelled_first
 from amoro_optimizer.rewrite.hashing import NULL_HASH, Hashes, key_hashes, mixed
-from amoro_optimizer.rewrite.marks import Marks
-from amoro_optimizer.rewrite.memory import budget
-from amoro_optimizer.rewrite.spilling import default_spill_root
+from amoro_optimizer.rewrite.live_rows import live_batches
 
 #: Values up to this length are hashed whole by `key_hashes`.
 _LONG = 256
@@ -41,33 +35,11 @@ def digest_rows(
     Every value of every column is read, and counted here: neither statistics nor reports of a rewrite matter. Delete
     keys beyond the memory limit wait in files under `spill_root`. Raises as `rewrite` does for what it reads.
     """
-    attempt = Attempt(TaskId("verification", 1), 1)
-    memory_bytes = budget(memory_limit_bytes)
-    run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
     digest = RowsDigest()
-    with cancelled_first(run), ExitStack() as spills:
-        marks = Marks(
-            work,
-            access,
-            run.checkpoint,
-            run.open,
-            memory_bytes=memory_bytes,
-            spill_root=spill_root or default_spill_root(),
-            spills=spills,
-        )
-        for file in work.rewritten:
-            with run.open(file) as source:
-                deleted = marks.of(file, source)
-                projection = run.bound(source)
-                rows = 0
-                for first, batch in source.batches(projection.columns):
-                    rows = first + batch.num_rows
-                    with reading_parquet(source.path):
-                        live = projection.apply(batch.filter(pa.array(~deleted[first:rows])))
-                    digest += digest_of(live)
-                    run.checkpoint()
-                if rows != file.data.record_count:
-                    raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
+    for batch in live_batches(
+        work, access, memory_limit_bytes=memory_limit_bytes, is_cancelled=is_cancelled, spill_root=spill_root
+    ):
+        digest += digest_of(batch)
     return digest
 
 

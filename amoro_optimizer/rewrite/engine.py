@@ -137,9 +137,9 @@ class Run:
         self.on_progress(self.rows_done, self._rows_in_all)
         self.checkpoint()
 
-    def bound(self, source: RowSource) -> Projection:
-        """How the file's rows become rows of the outputs."""
-        return bind(self._schema, source.schema, self._mapping, self._constants, source.path)
+    def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
+        """How the file's rows become rows of the outputs, or of another schema."""
+        return bind(schema or self._schema, source.schema, self._mapping, self._constants, source.path)
 
     @cached_property
     def _rows_in_all(self) -> int:

@@ -79,6 +79,11 @@ PROPERTIES = {
     "`0`: not at all",
     "maintenance.expire-snapshots.clean-metadata": "with the snapshots go schemas and partition specs that nothing needs",
     "maintenance.zone": "the time zone in which periods begin, such as `Europe/Berlin`",
+    "maintenance.compute-statistics.enabled": "statistics of main's head are computed by the clock",
+    "maintenance.compute-statistics.columns": "columns whose different values are counted, with commas between them; "
+    "none named: all top-level ones of a primitive type",
+    "maintenance.compute-statistics.partition": "statistics of partitions are computed, too",
+    "maintenance.compute-statistics.min-change": "statistics are computed anew once this share of the rows has changed",
     "self-optimizing.filter": "Iceberg expression: only files that can hold such rows are planned",
     "self-optimizing.write-format": "`parquet`: rewritten files may be Parquet though `write.format.default` is Avro or ORC",
     "self-optimizing.min-plan-interval": "least time between two plans that nobody asked for",

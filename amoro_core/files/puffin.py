@@ -1,0 +1,59 @@
+"""Puffin files, as Iceberg's specification describes them: blobs, compressed one by one, and a footer about them."""
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+_MAGIC = b"PFA1"
+_NO_FLAGS = bytes(4)
+#: An Iceberg sketch of how many different values a column has.
+THETA = "apache-datasketches-theta-v1"
+#: The property of such a blob that says how many, as a whole number.
+NDV = "ndv"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What a Puffin file holds of some fields of a snapshot."""
+
+    type: str
+    fields: tuple[int, ...]  # ids
+    snapshot_id: int
+    sequence_number: int  # of the snapshot
+    payload: bytes = field(repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PuffinFile:
+    """The bytes of a Puffin file."""
+
+    content: bytes = field(repr=False)
+    footer_bytes: int  # from its first magic to the end of the file
+
+
+def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
+    """The file of these blobs, in their order, compressed by zstd."""
+    parts, described, offset = [_MAGIC], [], len(_MAGIC)
+    for blob in blobs:
+        stored = pa.compress(blob.payload, codec="zstd", asbytes=True)
+        parts.append(stored)
+        described.append(
+            {
+                "type": blob.type,
+                "fields": list(blob.fields),
+                "snapshot-id": blob.snapshot_id,
+                "sequence-number": blob.sequence_number,
+                "offset": offset,
+                "length": len(stored),
+                "compression-codec": "zstd",
+                "properties": dict(blob.properties),
+            }
+        )
+        offset += len(stored)
+    payload = json.dumps({"blobs": described, "properties": {"created-by": created_by}}).encode()
+    footer = _MAGIC + payload + struct.pack("<i", len(payload)) + _NO_FLAGS + _MAGIC
+    return PuffinFile(b"".join((*parts, footer)), len(footer))

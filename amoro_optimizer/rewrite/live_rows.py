@@ -1,0 +1,63 @@
+"""The live rows of data files, read under a table's schema: what is left once all deletes are applied."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from amoro_core.errors import UnreadableFile
+from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.schema import parse_schema
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.rewrite import RewriteInput
+from amoro_optimizer.rewrite.engine import Run, cancelled_first
+from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.memory import budget
+from amoro_optimizer.rewrite.spilling import default_spill_root
+
+
+def live_batches(
+    work: RewriteInput,
+    access: FileAccess,
+    *,
+    memory_limit_bytes: int,
+    is_cancelled: Callable[[], bool],
+    columns: frozenset[int] | None = None,
+    spill_root: str | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The live rows of the work's rewritten files, file by file, with the top-level columns of these ids, or with all.
+
+    Delete keys beyond the memory limit wait in files under `spill_root`. Raises as `rewrite` does for what it reads.
+    """
+    attempt = Attempt(TaskId("reading", 1), 1)
+    memory_bytes = budget(memory_limit_bytes)
+    run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
+    schema = None if columns is None else _only(parse_schema(work.table.schema_json), columns)
+    with cancelled_first(run), ExitStack() as spills:
+        marks = Marks(
+            work,
+            access,
+            run.checkpoint,
+            run.open,
+            memory_bytes=memory_bytes,
+            spill_root=spill_root or default_spill_root(),
+            spills=spills,
+        )
+        for file in work.rewritten:
+            with run.open(file) as source:
+                deleted = marks.of(file, source)
+                projection = run.bound(source, schema)
+                rows = 0
+                for first, batch in source.batches(projection.columns):
+                    rows = first + batch.num_rows
+                    with reading_parquet(source.path):
+                        live = projection.apply(batch.filter(pa.array(~deleted[first:rows])))
+                    yield live
+                    run.checkpoint()
+                if rows != file.data.record_count:
+                    raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
+
+
+def _only(schema: Schema, columns: frozenset[int]) -> Schema:
+    return Schema(*(field for field in schema.fields if field.field_id in columns))

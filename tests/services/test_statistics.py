@@ -1,0 +1,353 @@
+"""Statistics of tables: of live rows only, due when enough has changed, named by one commit that lands once."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import datasketches
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.puffin import PuffinFile
+from pyiceberg.transforms import BucketTransform
+from pyiceberg.types import IntegerType, StringType
+
+from amoro_core.actions.contract import Request, Situation
+from amoro_core.actions.known import Actions
+from amoro_core.errors import CommitConflict, CommitUnknown, InvalidArgument, StorageFull, TableRefused
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.config import parse_config
+from amoro_core.model.groups import Capacity
+from amoro_core.model.maintenance import FileKind, Options
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.transactions.cases import read_case
+from tests.engine import writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+
+NAME = "compute-statistics"
+SEND = IcebergTable.send
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    """Ids 0 to 9 but for 1, which was replaced by equality, and 2, which was deleted by position."""
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART)
+    writer.append(made, [row(number, "a" if number < 5 else "b", f"value {number % 3}") for number in range(10)])
+    writer.upsert(made, [row(1, "a", "new")], ["id"])
+    writer.delete_where(made, lambda item: item["id"] == 2)
+    return made.refresh()
+
+
+def begin(world: World, **more: Any) -> str:
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request", **more)
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def compute(world: World) -> None:
+    assert world.committing.commit(begin(world)) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+
+
+def reason(world: World) -> str:
+    preview = world.maintaining.preview(world.table().identifier, NAME)
+    assert preview.plan is None
+    return preview.reason
+
+
+def ndv(table: Table) -> dict[int, int]:
+    """What the head's entry says, by field id."""
+    metadata = table.refresh().metadata
+    (entry,) = [one for one in metadata.statistics if one.snapshot_id == metadata.current_snapshot_id]
+    return {blob.fields[0]: int((blob.properties or {})["ndv"]) for blob in entry.blob_metadata}
+
+
+def stored_files(table: Table) -> list[str]:
+    places = Path(local_path(table.location())) / "metadata"
+    return sorted(one.name for one in places.iterdir() if one.suffix in (".stats", ".parquet"))
+
+
+def test_live_rows_alone_are_counted_and_the_file_is_read_by_others(world: World, table: Table) -> None:
+    compute(world)
+    assert ndv(table) == {1: 9, 2: 2, 3: 4}
+    (entry,) = table.metadata.statistics
+    content = Path(local_path(entry.statistics_path)).read_bytes()
+    assert len(content) == entry.file_size_in_bytes
+    footer = PuffinFile(content).footer
+    assert content[-entry.file_footer_size_in_bytes :][:4] == b"PFA1"
+    read = {}
+    for blob in footer.blobs:
+        stored = pa.py_buffer(content[blob.offset : blob.offset + blob.length])
+        assert (blob.compression_codec, blob.snapshot_id) == ("zstd", table.metadata.current_snapshot_id)
+        read[blob.fields[0]] = pa.input_stream(stored, compression="zstd").read()
+    ids = datasketches.update_theta_sketch()
+    for number in (0, 1, *range(3, 10)):
+        ids.update(number)
+    expected = sorted(ids.compact())
+    assert sorted(datasketches.compact_theta_sketch.deserialize(read[1])) == expected
+
+
+def test_partitions_are_counted_by_the_specification(world: World, table: Table) -> None:
+    compute(world)
+    (entry,) = table.refresh().metadata.partition_statistics
+    assert Path(local_path(entry.statistics_path)).name.startswith(f"partition-stats-{entry.snapshot_id}-")
+    read = pq.read_table(local_path(entry.statistics_path))
+    assert [int(field.metadata[b"PARQUET:field_id"]) for field in read.schema] == list(range(1, 13))
+    first, second = read.to_pylist()
+    snapshots = table.metadata.snapshots
+    sizes = {
+        one["partition"]["part"]: one["total_data_file_size_in_bytes"] for one in table.inspect.partitions().to_pylist()
+    }
+    assert first == {
+        "partition": {"part": "a"},
+        "spec_id": 0,
+        "data_record_count": 6,
+        "data_file_count": 2,
+        "total_data_file_size_in_bytes": sizes["a"],
+        "position_delete_record_count": 1,
+        "position_delete_file_count": 1,
+        "equality_delete_record_count": 1,
+        "equality_delete_file_count": 1,
+        "total_record_count": None,
+        "last_updated_at": snapshots[2].timestamp_ms,
+        "last_updated_snapshot_id": snapshots[2].snapshot_id,
+    }
+    assert second == {
+        **dict.fromkeys(first, 0),
+        "partition": {"part": "b"},
+        "data_record_count": 5,
+        "data_file_count": 1,
+        "total_data_file_size_in_bytes": sizes["b"],
+        "total_record_count": 5,
+        "last_updated_at": snapshots[0].timestamp_ms,
+        "last_updated_snapshot_id": snapshots[0].snapshot_id,
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_partitions_of_several_specs_lie_in_one_file_nulls_first(world: World, version: int) -> None:
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, version)
+    writer.append(made, [row(1, "b"), row(2, None), row(3, "a")])
+    with made.update_spec() as spec:
+        spec.add_field("id", BucketTransform(4), "shard")
+    writer.append(made, [row(4, "b"), row(5, None)])
+    compute(world)
+    (entry,) = made.refresh().metadata.partition_statistics
+    rows = pq.read_table(local_path(entry.statistics_path)).to_pylist()
+    places = [(one["partition"]["part"], one["partition"]["shard"] is None, one["spec_id"]) for one in rows]
+    assert places == [
+        (None, True, 0),
+        (None, False, 1),
+        ("a", True, 0),
+        ("b", True, 0),
+        ("b", False, 1),
+    ]
+    assert [one["total_record_count"] for one in rows] == [1] * 5
+
+
+def test_an_equality_delete_that_holds_everywhere_leaves_every_number_of_rows_open(world: World) -> None:
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(made, [row(1)])
+    with made.update_spec() as spec:
+        spec.add_identity("part")
+    writer.append(made, [row(2, "b")])
+    compute(world)
+    (entry,) = made.refresh().metadata.partition_statistics
+    rows = pq.read_table(local_path(entry.statistics_path)).to_pylist()
+    assert [(one["partition"]["part"], one["total_record_count"]) for one in rows] == [(None, 1), ("b", 1)]
+    delete = writer.EqualityDelete(["id"], [row(1)], (), writer.unpartitioned_spec_id(made))
+    writer.row_delta(made, equality_deletes=[delete])
+    compute(world)
+    newest = max(
+        made.refresh().metadata.partition_statistics,
+        key=lambda one: one.snapshot_id == made.metadata.current_snapshot_id,
+    )
+    rows = pq.read_table(local_path(newest.statistics_path)).to_pylist()
+    assert [one["total_record_count"] for one in rows] == [None, None]
+
+
+def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) -> None:
+    action = Actions().of(NAME)
+    assert action.enabled({}) is False
+    compute(world)
+    head = table.refresh().metadata.current_snapshot_id
+    assert reason(world) == f"snapshot {head} has its statistics"
+    writer.append(table, [row(100, "b")])
+
+    def plan(**properties: str) -> tuple[bool, str]:
+        with table.transaction() as change:
+            change.set_properties(properties)
+        begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+        if begun.process_id:
+            world.optimizing.cancel(begun.process_id, "by hand")
+        return bool(begun.process_id), begun.reason
+
+    key = "maintenance.compute-statistics.min-change"
+    told = f"9.1% of the rows have changed since the statistics of snapshot {head}"
+    assert plan() == (False, f"{told}, less than 10.0%")
+    assert plan(**{key: "0.095"}) == (False, f"{told}, less than 9.5%")
+    assert plan(**{key: "0.09"}) == (True, told)
+    compute(world)  # asked for, whatever has changed
+    assert len(table.refresh().metadata.statistics) == 2
+
+
+def test_only_the_columns_that_are_named_are_counted(world: World, table: Table) -> None:
+    key = "maintenance.compute-statistics.columns"
+    with table.transaction() as change:
+        change.set_properties({key: "value, id", "maintenance.compute-statistics.partition": "false"})
+    compute(world)
+    assert ndv(table) == {1: 9, 3: 4}
+    assert table.metadata.partition_statistics == []
+    with table.transaction() as change:
+        change.set_properties({key: "value"})
+    assert "has its statistics" in reason(world)
+    with table.transaction() as change:
+        change.set_properties({key: "part"})
+    compute(world)  # another column: read again, and the entry replaced
+    assert ndv(table) == {2: 2}
+    with table.transaction() as change:
+        change.set_properties({key: "price"})
+    with pytest.raises(TableRefused, match="names 'price', which is no top-level column of a primitive") as caught:
+        begin(world)
+    assert (caught.value.reason, caught.value.hint) == ("configuration", "One of: id, part, value.")
+
+
+def test_columns_that_came_later_or_by_partition_alone_are_counted(world: World, table: Table) -> None:
+    with table.update_schema() as change:
+        change.add_column("late", StringType())
+        change.add_column("later", IntegerType())
+    writer.append(table, [{**row(50, "c"), "late": "x", "later": 7}, {**row(51, "c"), "late": "y", "later": 7}])
+    compute(world)
+    assert ndv(table) == {1: 11, 2: 3, 3: 5, 4: 2, 5: 1}
+
+
+def test_a_table_without_rows_partitions_or_snapshots(world: World) -> None:
+    made = writer.make_table(world.catalog, "db.t", SCHEMA)
+    assert reason(world) == "the table has no snapshot"
+    writer.append(made, [row(1)])
+    writer.delete_where(made, lambda item: True)
+    compute(world)
+    assert ndv(made) == {1: 0, 2: 0, 3: 0}
+    assert made.metadata.partition_statistics == []
+
+
+def test_replaced_files_are_condemned_and_entries_without_snapshot_go(world: World, table: Table) -> None:
+    compute(world)
+    old = {*(one.statistics_path for one in table.refresh().metadata.statistics)}
+    old |= {one.statistics_path for one in table.metadata.partition_statistics}
+    gone = table.metadata.current_snapshot_id
+    assert gone is not None
+    writer.append(table, [row(100, "b")])
+    # pyiceberg leaves the entry of partitions behind.
+    table.maintenance.expire_snapshots().by_id(gone).commit()
+    assert [one.snapshot_id for one in table.refresh().metadata.partition_statistics] == [gone]
+    process_id = begin(world)
+    case = world.store.read(lambda db: read_case(db, process_id))
+    action = Actions().of(NAME)
+    named = {one.statistics_path for one in table.metadata.partition_statistics}
+    assert list(action.condemned(world.tables_of.open(world.table().identifier), case)) == []
+    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    head = table.refresh().metadata.current_snapshot_id
+    assert [one.snapshot_id for one in table.metadata.partition_statistics] == [head]
+    found = list(action.condemned(world.tables_of.open(world.table().identifier), case))
+    assert {one.path for one in found} == named
+    assert {one.kind for one in found} == {FileKind.STATISTICS}
+    assert all(one.size_bytes == Path(local_path(one.path)).stat().st_size for one in found)
+
+
+def test_a_lost_commit_is_staged_again_and_leaves_no_file(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def send(self: IcebergTable, payload: bytes) -> None:
+        tries.append(len(stored_files(table)))
+        if len(tries) == 1:
+            raise CommitConflict("somebody was faster")
+        SEND(self, payload)
+
+    monkeypatch.setattr(IcebergTable, "send", send)
+    compute(world)
+    assert tries == [2, 2]
+    named = [*table.refresh().metadata.statistics, *table.metadata.partition_statistics]
+    assert stored_files(table) == sorted(Path(one.statistics_path).name for one in named)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_commit_is_traced_and_lands_once(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if arrives:
+            SEND(self, payload)
+        raise CommitUnknown("no answer")
+
+    process_id = begin(world)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    assert ndv(table) == {1: 9, 2: 2, 3: 4}
+    assert (len(table.metadata.statistics), len(stored_files(table))) == (1, 2)
+
+
+def test_a_snapshot_that_has_gone_ends_it_and_its_files(world: World, table: Table) -> None:
+    process_id = begin(world)
+    head = table.refresh().metadata.current_snapshot_id
+    assert head is not None
+    writer.append(table, [row(100, "b")])
+    table.maintenance.expire_snapshots().by_id(head).commit()
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    failure = world.optimizing.find_process(process_id).process.failure
+    assert failure.startswith(f"snapshot {head} is not in the table any more")
+    assert stored_files(table) == []
+
+
+def test_what_was_written_is_deleted_when_staging_fails(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageFull("no space left")
+
+    monkeypatch.setattr("amoro_core.iceberg.statistics.count_partitions", full)
+    process_id = begin(world)
+    with pytest.raises(StorageFull):
+        world.committing.commit(process_id)
+    assert stored_files(table) == []
+    monkeypatch.undo()
+    world.later(3600)
+    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+
+
+def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table) -> None:
+    plan = world.maintaining.preview(world.table().identifier, NAME).plan
+    assert plan is not None
+    assert json.loads(json.dumps(plan.document)) == {
+        "snapshot_id": table.metadata.current_snapshot_id,
+        "columns": ["id", "part", "value"],
+        "partition_statistics": True,
+        "replaced_files": [],
+    }
+    process_id = begin(world)
+    world.committing.commit(process_id)
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert receipt.words == f"computed statistics of snapshot {table.metadata.current_snapshot_id}"
+    figures = {figure.name: figure.value for figure in receipt.figures}
+    assert (figures["columns"], figures["partitions"]) == (3, 2)
+    assert figures["bytes_written"] == sum(
+        one.file_size_in_bytes for one in (*table.refresh().metadata.statistics, *table.metadata.partition_statistics)
+    )
+
+
+def test_options_of_other_actions_are_refused(world: World, table: Table) -> None:
+    situation = Situation(parse_config({}), {}, {}, Capacity(1, 1), world.now)
+    request = Request(NAME, options=Options(older_than=timedelta(days=1)))
+    with pytest.raises(InvalidArgument, match="compute-statistics takes no --older-than"):
+        Actions().of(NAME).plan(world.tables_of.open(world.table().identifier), situation, request)
