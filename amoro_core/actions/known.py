@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
+from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.statistics import ComputeStatistics
 from amoro_core.actions.tagging import AutoCreateTags
@@ -53,7 +54,7 @@ class Actions:
 
 
 def _maintenance() -> tuple[Action, ...]:
-    return AutoCreateTags(), CleanDanglingDeletes(), ComputeStatistics()
+    return AutoCreateTags(), CleanDanglingDeletes(), RewriteManifests(), ComputeStatistics()
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
 from amoro_core.maintaining.dangling import DanglingConfig
+from amoro_core.maintaining.manifests import ManifestConfig
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.statistics import StatisticsConfig
 from amoro_core.maintaining.tags import TagConfig
@@ -61,6 +62,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "Statistics",
         properties_of(StatisticsConfig),
         lambda properties: parse_into(StatisticsConfig, properties),
+    ),
+    Configuration(
+        "Manifests written anew",
+        properties_of(ManifestConfig),
+        lambda properties: parse_into(ManifestConfig, properties),
     ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )

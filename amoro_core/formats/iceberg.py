@@ -13,7 +13,7 @@ from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.options import FORMAT_KEY
 from amoro_core.formats.port import Role
-from amoro_core.iceberg import choosing, commit, filters, staging
+from amoro_core.iceberg import choosing, clustering_manifests, commit, filters, staging
 from amoro_core.iceberg.caching import ManifestCache, ManifestReader
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted, load_table, open_catalog
 from amoro_core.iceberg.disputed import disputed_deletes
@@ -41,6 +41,7 @@ from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
 from amoro_core.model.grants import Grant
+from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
@@ -311,6 +312,28 @@ class IcebergTable:
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
         """Delete files below the table's write locations; what became of each."""
         return self._access(self._newest).delete_many(paths)
+
+    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
+        """Manifests of main's head that are worth writing anew."""
+        return clustering_manifests.clusters(self._source(self._table), min_count)
+
+    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
+        """Write them anew, and the list of a REPLACE snapshot with them; nothing is visible yet."""
+        return clustering_manifests.stage(
+            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
+        )
+
+    def _source(self, table: Table) -> clustering_manifests.Source:
+        grant = self._grant()
+        locations = read_locations(table.metadata, grant)
+        return clustering_manifests.Source(table, self._manifests.read, locations, grant.way_out)
+
+    def _again(self) -> Table:
+        """The table as it is now, for a commit. Raises TableRefused for what is not handled by now."""
+        self._newest = self._load()
+        refuse_table(self._newest.metadata, dict(self._config.properties))
+        refuse_locations(self._newest.metadata, self._grant())
+        return self._newest
 
     def _load(self) -> Table:
         found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid

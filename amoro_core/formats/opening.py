@@ -16,6 +16,7 @@ class Role(StrEnum):
     MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
     SWEEP = "sweep"  # `Sweepable`: files deleted that a guard lets go
     ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
+    CLUSTER = "cluster"  # `Clusterable`: manifests written anew
 
 
 class OpenTable(Protocol):

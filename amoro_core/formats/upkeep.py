@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
+from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
 
@@ -64,5 +65,23 @@ class Analyzable(OpenTable, Protocol):
         """
 
 
-class Upkept(Sweepable, Analyzable, Protocol):
+class Clusterable(OpenTable, Protocol):
+    """A table whose manifests may be written anew, with the same files in them."""
+
+    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
+        """Manifests of main's head that are worth writing anew, sorted by partition.
+
+        `min_count` is how many small ones of one content and spec make that due; None: whatever gains. Raises
+        TableRefused("configuration") and what reading manifests raises.
+        """
+
+    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
+        """Write what is worth it on the head of this moment, and a REPLACE snapshot's list; nothing is visible yet.
+
+        What others add while it is written stays. Raises CommitConflict where nothing is left to do, CheckFailed where
+        what was written does not read back as it was.
+        """
+
+
+class Upkept(Clusterable, Sweepable, Analyzable, Protocol):
     """A table with every role of maintenance."""

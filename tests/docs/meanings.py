@@ -110,6 +110,8 @@ PROPERTIES = {
     "write.metadata.metrics.column.*": "the same for one column",
     "write.metadata.metrics.max-inferred-column-defaults": "columns that are told of where nothing is said",
     "clean-dangling-delete-files.enabled": "delete files that apply to no data file are removed from the table",
+    "maintenance.rewrite-manifests.enabled": "manifests are written anew, sorted by partition, where scans gain by it",
+    "maintenance.rewrite-manifests.min-count": "so many small manifests of one content and spec are written anew at once",
     "commit.manifest-merge.enabled": "whether a commit merges small manifests",
     "commit.manifest.min-count-to-merge": "so many small manifests are merged",
     "commit.manifest.target-size-bytes": "the size that merged manifests should have",

@@ -1,0 +1,91 @@
+"""Manifests written anew: small ones together, the entries sorted by partition, so that a scan reads few of them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.untasked import Untasked, refuse_options, staged_change, summary_of
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.port import AnyTable, Role
+from amoro_core.maintaining.manifests import SWITCH, ManifestConfig
+from amoro_core.model.actions import Case, Change
+from amoro_core.model.lanes import FILES
+from amoro_core.model.manifests import ManifestCluster
+from amoro_core.model.processes import Figure
+from amoro_core.model.properties import parse_into
+
+NAME = "rewrite-manifests"
+
+
+class RewriteManifests(Untasked):
+    """The action that clusters manifests; no file and no row changes."""
+
+    name = NAME
+    names = (NAME,)
+    lane = FILES
+    roles = OPTIMIZING_ROLES | {Role.CLUSTER}
+    every = timedelta(days=1)
+    switch = SWITCH
+    needs_gc = False
+
+    def enabled(self, properties: Mapping[str, str]) -> bool:
+        """By its property, on without it."""
+        return parse_into(ManifestConfig, properties).enabled
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """The manifests that are worth it by the table's properties; for whoever asks, whatever gains.
+
+        Raises InvalidArgument for any option.
+        """
+        refuse_options(NAME, request)
+        config = parse_into(ManifestConfig, situation.properties)
+        snapshot_id = table.facts.snapshot_id
+        if (why := table.left_alone()) is not None or snapshot_id is None:
+            return TriggerVerdict(False, why or "the table has no snapshot"), None
+        min_count = None if request.name else config.min_count
+        found = table.manifest_clusters(min_count)
+        if not found:
+            return TriggerVerdict(False, "no manifest is worth writing anew"), None
+        reason = "; ".join(one.reason for one in found)
+        detail = json.dumps({"min_count": min_count})
+        plan = Plan(NAME, reason, snapshot_id, table.facts.sequence_number, (), detail, document=_document(found))
+        return TriggerVerdict(True, reason), plan
+
+    def preparing(self) -> Prepare:
+        """What writes the manifests of the head of that moment that are worth it."""
+        return _change
+
+
+def _change(table: AnyTable, case: Case, now: datetime) -> Change:
+    failpoint("commit.before_intent")
+    summary = summary_of(case.process, "REWRITE_MANIFESTS")
+    made = table.stage_manifests(json.loads(case.process.detail)["min_count"], summary)
+    failpoint("commit.after_stage")
+    figures = (
+        Figure("replaced_manifests", made.replaced, "files"),
+        Figure("created_manifests", made.created, "files"),
+        Figure("kept_manifests", made.kept, "files"),
+        Figure("entries", made.entries, "files"),
+    )
+    told = f"wrote {made.replaced} manifests anew as {made.created}"
+    return staged_change(case, made.commit, "; ".join((told, *made.dropped)), figures, now)
+
+
+def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:
+    """`rewritten_manifests_count` is Spark's word."""
+    return {
+        "rewritten_manifests_count": sum(len(one.paths) for one in found),
+        "bytes": sum(one.size_bytes for one in found),
+        "clusters": [
+            {
+                "content": one.content,
+                "spec_id": one.spec_id,
+                "manifests": len(one.paths),
+                "entries": one.entries,
+                "bytes": one.size_bytes,
+                "reason": one.reason,
+            }
+            for one in found
+        ],
+    }

@@ -1,0 +1,264 @@
+"""Manifests written anew, sorted by partition: the same live files with the same numbers in fewer manifests."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from pyiceberg.conversions import from_bytes
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import Record
+from pyiceberg.types import PrimitiveType
+
+from amoro_core.errors import CheckFailed, CommitConflict
+from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.drafts import FORMAT_VERSIONS, MAIN, Draft, totals
+from amoro_core.iceberg.entries import is_unpartitioned
+from amoro_core.iceberg.manifest_writing import counted, existing_entry, new_header
+from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.merging import merge_settings
+from amoro_core.iceberg.scan import live_manifests
+from amoro_core.iceberg.staging import is_counted, is_writable
+from amoro_core.maintaining.manifests import (
+    LEAST_CLUSTERED,
+    Box,
+    Listed,
+    Point,
+    box_of,
+    is_halved,
+    key_of,
+    layout,
+    manifests_per_partition,
+    small_ones,
+    wide_ones,
+)
+from amoro_core.model.commits import Operation
+from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
+
+_WORDS = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A table as it was loaded, and how its manifests are read."""
+
+    table: Table
+    read: ManifestReader
+    read_locations: Sequence[str]
+    way_out: str = ""
+
+    def head(self) -> Snapshot:
+        """Raises CommitConflict for a table without a snapshot on main."""
+        main = self.table.metadata.refs.get(MAIN)
+        found = None if main is None else self.table.metadata.snapshot_by_id(main.snapshot_id)
+        if found is None:
+            raise CommitConflict(f"the table {'.'.join(self.table.name())} has no snapshot left")
+        return found
+
+    def manifests(self) -> list[ManifestFile]:
+        """The head's manifests with live files, as the scan takes them, with their counts."""
+        found = live_manifests(self.table, self.head(), self.read_locations, self.way_out)
+        return [one if is_counted(one) else counted(self.read(self.table.io, one)) for one in found]
+
+    def live(self, files: Iterable[ManifestFile]) -> list[ManifestEntry]:
+        """The live entries of the manifests, in their order."""
+        return [entry for one in files for entry in self.read(self.table.io, one).live]
+
+
+def clusters(source: Source, min_count: int | None) -> tuple[ManifestCluster, ...]:
+    """What is worth writing anew on main's head, by content and spec.
+
+    `min_count` is how many small manifests make that due; None: somebody asked, and whatever gains is due.
+    """
+    return tuple(_told(content, spec_id, *found) for content, spec_id, found in _chosen(source, min_count))
+
+
+Found = tuple[list[ManifestFile], str]  # the manifests, and why
+
+
+def _told(content: ManifestContent, spec_id: int, files: list[ManifestFile], reason: str) -> ManifestCluster:
+    size = sum(one.manifest_length for one in files)
+    return ManifestCluster(
+        _WORDS[content], spec_id, tuple(one.manifest_path for one in files), size, sum(map(_files_in, files)), reason
+    )
+
+
+def _chosen(source: Source, min_count: int | None) -> list[tuple[ManifestContent, int, Found]]:
+    metadata, groups = source.table.metadata, dict[tuple[ManifestContent, int], list[ManifestFile]]()
+    for one in source.manifests():
+        groups.setdefault((one.content, one.partition_spec_id), []).append(one)
+    target = merge_settings(metadata.properties).target_bytes
+    done = []
+    for (content, spec_id), files in sorted(groups.items()):
+        # Nobody knows the type of a column that no schema has any more: such manifests stay as they are.
+        if is_writable(new_header(metadata, spec_id)) and (found := _worth(source, files, target, min_count)):
+            done.append((content, spec_id, found))
+    return done
+
+
+def _worth(source: Source, files: list[ManifestFile], target: int, min_count: int | None) -> Found | None:
+    first, listed = files[0], [_listed(source, one) for one in files]
+    of = f"{_WORDS[first.content]} manifests of spec {first.partition_spec_id}"
+    if small := small_ones(listed, target, min_count or 2):
+        return [files[at] for at in small], f"{len(small)} of {len(files)} {of} are small"
+    chosen = [files[at] for at in wide_ones(listed, LEAST_CLUSTERED if min_count else 2)]
+    if not chosen:
+        return None
+    # Bounds tell how much manifests overlap, and only partitions how much less they will.
+    entries = _sorted(source.live(chosen))
+    points = [_point(entry) for entry in entries]
+    boxes = [box for one in chosen if (box := _listed(source, one).box) is not None]
+    new = [box_of(points[start:end]) for start, end in layout(points, _most(chosen, target))]
+    partitions = list(dict.fromkeys(points))
+    before, after = (manifests_per_partition(some, partitions) for some in (boxes, new))
+    if not is_halved(before, after):
+        return None
+    return chosen, f"a partition lies in {before:.1f} of {len(chosen)} {of}, in {after:.1f} once they are clustered"
+
+
+def _most(files: Sequence[ManifestFile], target: int) -> int:
+    """How many entries a manifest of the target size holds, told by these."""
+    return max(1, target * sum(map(_files_in, files)) // max(1, sum(one.manifest_length for one in files)))
+
+
+def _files_in(file: ManifestFile) -> int:
+    return (file.added_files_count or 0) + (file.existing_files_count or 0)
+
+
+def _listed(source: Source, file: ManifestFile) -> Listed:
+    metadata = source.table.metadata
+    spec = metadata.specs()[file.partition_spec_id]
+    box = None
+    if not is_unpartitioned(spec) and file.partitions and len(file.partitions) == len(spec.fields):
+        kinds = [field.field_type for field in new_header(metadata, file.partition_spec_id).partition_type.fields]
+        low, high = [], []
+        for kind, said in zip(kinds, file.partitions, strict=True):
+            bounds = [_bound(kind, one) for one in (said.lower_bound, said.upper_bound)]
+            low.append(key_of(None) if said.contains_null or bounds[0] is None else key_of(bounds[0]))
+            high.append(key_of(float("nan")) if said.contains_nan else key_of(bounds[1]))
+        box = Box(tuple(low), tuple(high))
+    return Listed(file.manifest_length, _files_in(file), box)
+
+
+def _bound(kind: Any, bound: bytes | None) -> Any:
+    return from_bytes(kind, bound) if bound is not None and isinstance(kind, PrimitiveType) else None
+
+
+def _point(entry: ManifestEntry) -> Point:
+    partition = entry.data_file.partition
+    return tuple(key_of(partition[at]) for at in range(len(partition)))
+
+
+def _sorted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
+    return sorted(entries, key=lambda one: (_point(one), one.sequence_number or 0, one.data_file.file_path))
+
+
+# Writing
+
+
+def stage(
+    source: Source, load: Callable[[], Source], min_count: int | None, summary: Mapping[str, str]
+) -> ManifestsStaged:
+    """Write the manifests that are worth it, and the list of a REPLACE snapshot with them.
+
+    The head is loaded anew by `load` once the entries are written: manifests that others added meanwhile stay, and what
+    came of one that others replaced is left out. When it fails, what it wrote is deleted. Raises CommitConflict where
+    nothing is left to do, CheckFailed where what was written does not read back as it was, and what reading and writing
+    raise.
+    """
+    metadata = source.table.metadata
+    if metadata.format_version not in FORMAT_VERSIONS:
+        raise ValueError(f"format {metadata.format_version} can't be written")
+    draft = Draft(source.table, metadata.new_snapshot_id(), metadata.next_sequence_number(), source.read)
+    try:
+        target = merge_settings(metadata.properties).target_bytes
+        written = [(files, _written(draft, source, files, target)) for _, _, (files, _) in _chosen(source, min_count)]
+        return _staged(draft, load(), written, summary)
+    except BaseException:
+        draft.discard()
+        raise
+
+
+def _written(draft: Draft, source: Source, files: list[ManifestFile], target: int) -> list[ManifestFile]:
+    entries = _sorted(source.live(files))
+    header = new_header(source.table.metadata, files[0].partition_spec_id)
+    ranges = layout([_point(entry) for entry in entries], _most(files, target))
+    kept = [existing_entry(entry) for entry in entries]
+    done = [draft.manifest(files[0].content, header, kept[start:end]) for start, end in ranges]
+    _require_same(source, entries, done)
+    return done
+
+
+def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
+    """Read back what was written: the same live entries with all their fields, each as often, none of them new."""
+    read = [entry for one in written for entry in read_manifest(source.table.io, _as_listed(source, one)).entries]
+    is_new = any(entry.status != ManifestEntryStatus.EXISTING for entry in read)
+    if is_new or Counter(map(_said, read)) != Counter(map(_said, entries)):
+        raise CheckFailed(
+            f"the {len(read)} entries of {len(written)} new manifests are not the {len(entries)} of before",
+            hint="Nothing was committed; the manifests stay as they are. Please report it with the table's metadata.",
+        )
+
+
+def _as_listed(source: Source, file: ManifestFile) -> ManifestFile:
+    """The new manifest as the list will name it; in format 1 entries have no numbers of their own."""
+    if source.table.metadata.format_version == 1:
+        file.sequence_number = file.min_sequence_number = 0
+    return file
+
+
+def _said(entry: ManifestEntry) -> bytes:
+    """All that an entry says but its status, as a hash."""
+    file = entry.data_file
+    fields = [_value(file[at]) for at in range(len(file))]
+    own = (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, file.spec_id)
+    return sha256(repr((own, fields)).encode()).digest()
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, Record):
+        return [value[at] for at in range(len(value))]
+    return sorted(value.items()) if isinstance(value, Mapping) else value
+
+
+def _staged(
+    draft: Draft,
+    now: Source,
+    written: Sequence[tuple[list[ManifestFile], list[ManifestFile]]],
+    summary: Mapping[str, str],
+) -> ManifestsStaged:
+    listed = now.manifests()
+    there = {one.manifest_path for one in listed}
+    new, gone, dropped = list[ManifestFile](), set[str](), list[str]()
+    for before, after in written:
+        if missing := [one.manifest_path for one in before if one.manifest_path not in there]:
+            dropped.append(f"the manifest {missing[0]} was replaced meanwhile")
+            for one in after:
+                draft.drop(one.manifest_path)
+            continue
+        new += after
+        gone |= {one.manifest_path for one in before}
+    if not new:
+        raise CommitConflict("; ".join(dropped) or "no manifest is worth writing anew any more")
+    kept = [one for one in listed if one.manifest_path not in gone]
+    entries = sum(map(_files_in, new))
+    counts = {
+        "manifests-created": str(len(new)),
+        "manifests-kept": str(len(kept)),
+        "manifests-replaced": str(len(gone)),
+        "entries-processed": str(entries),
+        "changed-partition-count": "0",
+    }
+    # The number of a snapshot that came meanwhile is taken.
+    draft.table, draft.sequence_number = now.table, now.table.metadata.next_sequence_number()
+    parent = now.head()
+    staged = draft.finish(
+        parent,
+        sorted((*new, *kept), key=lambda one: one.content),
+        Operation.REPLACE,
+        {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, {})},
+    )
+    return ManifestsStaged(staged, len(new), len(gone), len(kept), entries, tuple(dropped))

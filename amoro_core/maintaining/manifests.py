@@ -1,0 +1,141 @@
+"""Which manifests are worth writing anew, and how their entries are then laid out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.model.properties import boolean, declared, whole
+
+#: The property that switches it on and off.
+SWITCH = "maintenance.rewrite-manifests.enabled"
+#: Live files of which one process writes the entries anew, in memory. What is left comes the next time.
+MOST_ENTRIES = 100_000
+#: Of fewer manifests of one content and spec each reader gets by: clustering them gains nothing by the clock.
+LEAST_CLUSTERED = 8
+#: A manifest below this share of the target size is small; one that is filled up is not, however well it compresses.
+_SMALL = 0.5
+#: A new manifest ends with a partition once it is filled so far.
+_FILLED = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestConfig:
+    """The properties of a table about its manifests, beside those of merging."""
+
+    enabled: bool = declared(SWITCH, "true", boolean)
+    min_count: int = declared("maintenance.rewrite-manifests.min-count", "100", whole(2))
+
+
+#: A value of a partition field so that values compare: nulls first, NaN last, −0.0 below 0.0.
+Key = tuple[Any, ...]
+Point = tuple[Key, ...]  # a partition
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """The least and the greatest value of each partition field, as readers prune manifests by."""
+
+    low: Point
+    high: Point
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One manifest as the manifest list tells of it."""
+
+    size_bytes: int
+    entries: int  # of live files
+    box: Box | None  # None: unpartitioned
+
+
+def key_of(value: Any) -> Key:
+    """The value of a partition field so that it compares with others of the field."""
+    if value is None:
+        return (0,)
+    if isinstance(value, float):
+        return (2,) if value != value else (1, value, float(np.copysign(1.0, value)))
+    return (1, value)
+
+
+def small_ones(listed: Sequence[Listed], target_bytes: int, min_count: int) -> tuple[int, ...]:
+    """The indexes of small manifests, the smallest first, where there are so many and half of them at most will do."""
+    order = sorted(range(len(listed)), key=lambda at: (listed[at].size_bytes, at))
+    small = [at for at in order if listed[at].size_bytes < target_bytes * _SMALL]
+    chosen = _at_most(listed, small)
+    needed = -(-sum(listed[at].size_bytes for at in chosen) // target_bytes)
+    return chosen if len(small) >= min_count and 2 * needed <= len(chosen) else ()
+
+
+def wide_ones(listed: Sequence[Listed], least: int) -> tuple[int, ...]:
+    """The indexes of manifests worth looking into, those first in which most partitions may lie.
+
+    None where they hardly overlap.
+    Told by their bounds alone: the corners of all of them stand for the partitions.
+    """
+    boxes = [one.box for one in listed if one.box is not None]
+    if len(boxes) < max(least, 2) or len(boxes) < len(listed):
+        return ()
+    corners = sorted({corner for box in boxes for corner in (box.low, box.high)})
+    within = _counts(boxes, corners)
+    chosen = _at_most(listed, sorted(range(len(listed)), key=lambda at: (-int(within[at]), at)))
+    return chosen if len(chosen) >= max(least, 2) and int(within.sum()) >= 2 * len(corners) else ()
+
+
+def _at_most(listed: Sequence[Listed], order: Sequence[int]) -> tuple[int, ...]:
+    """The first of them, up to as many entries as one process writes."""
+    room, chosen = MOST_ENTRIES, []
+    for at in order:
+        room -= listed[at].entries
+        if room < 0:
+            break
+        chosen.append(at)
+    return tuple(chosen)
+
+
+def layout(points: Sequence[Point], most: int) -> list[tuple[int, int]]:
+    """Where new manifests begin and end among entries that are sorted by partition, none with more than `most`.
+
+    One ends with a partition where it can without being far from full.
+    """
+    done, start = [], 0
+    while start < len(points):
+        end = min(start + most, len(points))
+        if end < len(points):
+            earliest = start + max(1, int(most * _FILLED))
+            end = next((at for at in range(end, earliest - 1, -1) if points[at] != points[at - 1]), end)
+        done.append((start, end))
+        start = end
+    return done
+
+
+def manifests_per_partition(boxes: Sequence[Box], partitions: Sequence[Point]) -> float:
+    """In how many of the manifests a reader looks for one of the partitions, on average."""
+    return int(_counts(boxes, partitions).sum()) / len(partitions)
+
+
+def box_of(points: Sequence[Point]) -> Box:
+    """The bounds of these partitions."""
+    fields = list(zip(*points, strict=True))
+    return Box(tuple(min(one) for one in fields), tuple(max(one) for one in fields))
+
+
+def is_halved(before: float, after: float) -> bool:
+    """Whether clustering is worth it. A partition in which one manifest ends lies in two, however well it is done."""
+    return before > 2 and 2 * after <= before
+
+
+def _counts(boxes: Sequence[Box], points: Sequence[Point]) -> npt.NDArray[np.int64]:
+    """For each box how many of the points lie in it."""
+    every = [*(box.low for box in boxes), *(box.high for box in boxes), *points]
+    ranks = np.array([_ranks(keys) for keys in zip(*every, strict=True)], np.int64).T
+    low, high, at = ranks[: len(boxes)], ranks[len(boxes) : 2 * len(boxes)], ranks[2 * len(boxes) :]
+    return np.array([((at >= low[one]) & (at <= high[one])).all(axis=1).sum() for one in range(len(boxes))], np.int64)
+
+
+def _ranks(keys: Sequence[Key]) -> list[int]:
+    """Which place each has in their order; equal ones have the same."""
+    order = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    return [order[key] for key in keys]

@@ -1,0 +1,318 @@
+"""Manifests written anew: when that is due, that every entry stays as it was, and what others do meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.manifest import DATA_FILE_TYPE, ManifestContent, ManifestEntry, ManifestEntryStatus, ManifestFile
+from pyiceberg.table import Table
+
+from amoro_core.actions.contract import Periodic
+from amoro_core.actions.manifests import NAME, RewriteManifests
+from amoro_core.errors import CommitUnknown
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.iceberg import clustering_manifests
+from amoro_core.iceberg.manifest_writing import existing_entry
+from amoro_core.model.processes import Figure, ProcessStatus
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+PARTS = "abcdef"
+SEND = IcebergTable.send
+LOWER_BOUNDS = [field.name for field in DATA_FILE_TYPE[3].fields].index("lower_bounds")
+DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
+
+
+def filled(world: World, appends: int = 10, version: int = 2, **properties: str) -> Table:
+    """Each append and each upsert has a manifest with all partitions."""
+    made = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, version, properties=properties)
+    for number in range(appends):
+        writer.append(made, [row(number * 10 + at, part) for at, part in enumerate(PARTS)])
+    return made
+
+
+def with_deletes(world: World) -> Table:
+    made = filled(world)
+    for number in range(3):
+        writer.upsert(made, [row(number * 10 + at, part, "new") for at, part in enumerate(PARTS)], ["id"])
+    writer.delete_where(made, lambda item: item["id"] % 10 == 5)
+    return made
+
+
+def manifests(table: Table, content: ManifestContent = DATA) -> list[ManifestFile]:
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    return [one for one in snapshot.manifests(table.io) if one.content == content]
+
+
+def entries(table: Table) -> Counter[tuple[Any, ...]]:
+    """All that live entries say but whether they are new, each as often as it stands in the table."""
+    return Counter(_entries(table))
+
+
+def _entries(table: Table) -> Iterator[tuple[Any, ...]]:
+    for content in (DATA, DELETES):
+        for one in manifests(table, content):
+            for entry in one.fetch_manifest_entry(table.io, discard_deleted=True):
+                file = entry.data_file
+                fields = (
+                    dict(one) if isinstance(one, Mapping) else one for one in (file[at] for at in range(len(file)))
+                )
+                yield (
+                    entry.snapshot_id,
+                    entry.sequence_number,
+                    entry.file_sequence_number,
+                    file.spec_id,
+                    *map(str, fields),
+                )
+
+
+def of_partition(table: Table, part: str, content: ManifestContent = DATA) -> int:
+    """How many manifests a reader of the partition opens, told by the bounds."""
+    found = 0
+    for one in manifests(table, content):
+        assert one.partitions
+        lower, upper = one.partitions[0].lower_bound, one.partitions[0].upper_bound
+        found += lower is not None and upper is not None and lower <= part.encode() <= upper
+    return found
+
+
+def begin(world: World, trigger: str = "request") -> str:
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger=trigger)
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def rewrite(world: World) -> str:
+    process_id = begin(world)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    return process_id
+
+
+def test_it_is_an_action_of_the_clock_that_is_on_by_default_and_needs_no_garbage_collection() -> None:
+    action = RewriteManifests()
+    assert isinstance(action, Periodic)
+    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), False, True)
+    assert not action.enabled({action.switch: "false"})
+
+
+def test_every_entry_stays_as_it_was_in_fewer_manifests(world: World) -> None:
+    table = with_deletes(world)
+    before, rows, head = entries(table), oracle.live_rows(table), table.current_snapshot()
+    assert head is not None
+    assert (len(manifests(table)), len(manifests(table, DELETES))) == (13, 4)
+    process_id = rewrite(world)
+    assert entries(table) == before
+    assert oracle.live_rows(table) == rows
+    (data,), (deletes,) = manifests(table), manifests(table, DELETES)
+    assert [one.min_sequence_number for one in (data, deletes)] == [1, 11]
+    assert {data.added_files_count, deletes.added_files_count, data.deleted_files_count} == {0}
+    read = data.fetch_manifest_entry(table.io)
+    assert {entry.status for entry in read} == {ManifestEntryStatus.EXISTING}
+    parts = [entry.data_file.partition[0] for entry in read]
+    assert parts == sorted(parts)
+    made = table.current_snapshot()
+    assert made is not None
+    assert made.summary is not None
+    assert (made.summary.operation.value, made.parent_snapshot_id) == ("replace", head.snapshot_id)
+    said = made.summary.additional_properties
+    assert {key: said[key] for key in said if key.startswith(("manifests-", "entries-", "changed-"))} == {
+        "manifests-created": "2",
+        "manifests-kept": "0",
+        "manifests-replaced": "17",
+        "entries-processed": str(sum(before.values())),
+        "changed-partition-count": "0",
+    }
+    assert head.summary is not None
+    assert said["total-data-files"] == head.summary.additional_properties["total-data-files"]
+    assert said["amoro.process-id"] == process_id
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert receipt.words == "wrote 17 manifests anew as 2"
+    assert receipt.figures[0] == Figure("replaced_manifests", 17, "files")
+
+
+def test_a_table_of_format_1_keeps_its_entries_too(world: World) -> None:
+    table = filled(world, 4, version=1)
+    before, rows = entries(table), oracle.live_rows(table)
+    rewrite(world)
+    assert len(manifests(table)) == 1
+    assert (entries(table), oracle.live_rows(table)) == (before, rows)
+
+
+def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: World) -> None:
+    table = filled(world, 12, **{"commit.manifest.target-size-bytes": "8000"})
+    assert of_partition(table, "c") == 12
+    seen = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    assert seen.reason.startswith("a partition lies in 12.0 of 12 data manifests of spec 0, in ")
+    assert world.committing.commit(seen.process_id) is ProcessStatus.SUCCESS
+    assert len(manifests(table)) > 2
+    assert of_partition(table, "c") <= 2
+    again = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    assert (again.process_id, again.reason) == ("", "no manifest is worth writing anew")
+
+
+def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_whoever_asks(world: World) -> None:
+    table = filled(world, 7)
+    assert world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation").process_id == ""
+    rewrite(world)
+    assert len(manifests(table)) == 1
+    assert world.maintaining.begin(world.table().table_id, NAME, trigger="request").process_id == ""
+
+
+def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
+    table = writer.make_table(
+        world.catalog, "db.t", SCHEMA, properties={"maintenance.rewrite-manifests.min-count": "5"}
+    )
+    for number in range(4):
+        writer.append(table, [row(number)])
+    assert world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation").process_id == ""
+    writer.append(table, [row(4)])
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    assert begun.reason == "5 of 5 data manifests of spec 0 are small"
+
+
+def test_manifests_of_specs_are_never_mixed(world: World) -> None:
+    table = filled(world, 3)
+    with table.update_spec() as update:
+        update.remove_field("part")
+        update.add_identity("value")
+    for number in range(3):
+        writer.append(table, [row(100 + number, "a", "v"), row(200 + number, "b", "w")])
+    before = entries(table)
+    rewrite(world)
+    assert sorted(one.partition_spec_id for one in manifests(table)) == [0, 1]
+    assert entries(table) == before
+
+
+def test_a_file_that_stands_in_the_table_twice_stays_twice(world: World) -> None:
+    table = filled(world, 2)
+    files = [one.path for one in oracle.live_files(table)][:1]
+    table.refresh().add_files(files, check_duplicate_files=False)
+    before = entries(table)
+    assert sum(count for said, count in before.items() if said[5] == files[0]) == 2
+    rewrite(world)
+    assert len(manifests(table)) == 1
+    assert entries(table) == before
+
+
+def test_what_others_add_while_it_is_written_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, process_id = filled(world), begin(world)
+    written = clustering_manifests._require_same
+
+    def meanwhile(*arguments: Any) -> None:
+        written(*arguments)
+        writer.append(table, [row(999, "c")])
+
+    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(manifests(table)) == 2
+    assert 999 in {one.record["id"] for one in oracle.live_rows_with_positions(table)}
+    numbers = [one.sequence_number for one in table.metadata.snapshots]
+    assert numbers == list(range(1, 13))
+
+
+def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = with_deletes(world)
+    process_id = begin(world)
+    gone = next(one.path for one in oracle.live_files(table) if one.content == oracle.DATA)
+    written, seen = clustering_manifests._require_same, []
+
+    def meanwhile(*arguments: Any) -> None:
+        written(*arguments)
+        seen.append(arguments)
+        if len(seen) == 2:
+            writer.remove_files(table, [gone])  # its manifest is written anew without it
+
+    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert gone not in {one.path for one in oracle.live_files(table)}
+    assert len(manifests(table)) == 13
+    assert len(manifests(table, DELETES)) == 1  # which nobody else had touched
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert "was replaced meanwhile" in receipt.words
+
+
+def as_new(entry: ManifestEntry) -> ManifestEntry:
+    return entry
+
+
+def of_number_9(entry: ManifestEntry) -> ManifestEntry:
+    done = existing_entry(entry)
+    done.sequence_number = 9
+    return done
+
+
+def without_bounds(entry: ManifestEntry) -> ManifestEntry:
+    done = deepcopy(existing_entry(entry))
+    done.data_file[LOWER_BOUNDS] = None
+    return done
+
+
+@pytest.mark.parametrize("spoil", [as_new, of_number_9, without_bounds])
+def test_entries_that_do_not_read_back_as_they_were_end_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, spoil: Callable[[ManifestEntry], ManifestEntry]
+) -> None:
+    table, process_id = filled(world), begin(world)
+    before = entries(table)
+    monkeypatch.setattr(clustering_manifests, "existing_entry", spoil)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "are not the 60 of before" in world.optimizing.find_process(process_id).process.failure
+    assert entries(table) == before
+    assert len(manifests(table)) == 10
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_commit_lands_once(world: World, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if arrives:
+            SEND(self, payload)
+        raise CommitUnknown("no answer")
+
+    table, process_id = filled(world), begin(world)
+    before = entries(table)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert (entries(table), len(manifests(table))) == (before, 1)
+    assert len(table.refresh().metadata.snapshots) == 11
+
+
+def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, process_id, sent = filled(world), begin(world), []
+
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if not sent:
+            writer.append(table, [row(7, "a")])
+        sent.append(payload)
+        SEND(self, payload)
+
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(sent) == 2
+    folder = world.home.parent / "warehouse"
+    named = {
+        one.manifest_path for snapshot in table.refresh().metadata.snapshots for one in snapshot.manifests(table.io)
+    }
+    named |= {one.manifest_list for one in table.metadata.snapshots}
+    assert {path.as_uri() for path in folder.rglob("*.avro")} == named
+
+
+def test_the_preview_counts_and_changes_nothing(world: World) -> None:
+    table = with_deletes(world)
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    assert seen.plan.document["rewritten_manifests_count"] == 17
+    assert [one["content"] for one in seen.plan.document["clusters"]] == ["data", "delete"]
+    assert len(manifests(table)) == 13
