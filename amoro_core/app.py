@@ -164,6 +164,7 @@ class Coordinator:
             settings.explore_interval,
             settings.explore_threads,
             settings.explore_queue,
+            settings.maintenance_threads,
         )
         self._loops = CoordinatorLoops(made, limits, watch=watch)
         self._metrics = self._open_metrics() if settings.metrics_port else None

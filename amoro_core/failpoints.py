@@ -36,7 +36,12 @@ NAMES = frozenset(
         "clean.after_file",
         "clear.before_delete",
         "clear.after_delete",
+        "clear.after_condemning",
         "clear.after_done",
+        "sweep.before_guard",
+        "sweep.before_delete",
+        "sweep.after_delete",
+        "sweep.after_batch",
         # Optimizer.
         "task.before_ack",
         "task.before_write",

@@ -47,6 +47,25 @@ class Settings:
     explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))
     explore_threads: int = _dotted("refresh-external-catalogs.thread-count", 10, least=1, most=1000)
     explore_queue: int = _dotted("refresh-external-catalogs.queue-size", 1_000_000, least=1, most=2**31)
+    maintenance_threads: int = field(default=2, metadata={"least": 1, "most": 100})  # of each catalog
+    delete_rate: int = field(default=1000, metadata={"least": 1, "most": 1_000_000})  # files of a catalog in a second
+    #: Of each action that the clock begins: whether it does, and the pause between two runs on a table.
+    expire_snapshots_enabled: bool = _dotted("expire-snapshots.enabled", True)
+    expire_snapshots_interval: timedelta = _dotted("expire-snapshots.interval", timedelta(hours=1))
+    clean_orphan_files_enabled: bool = _dotted("clean-orphan-files.enabled", True)
+    clean_orphan_files_interval: timedelta = _dotted("clean-orphan-files.interval", timedelta(days=1))
+    clean_dangling_delete_files_enabled: bool = _dotted("clean-dangling-delete-files.enabled", True)
+    clean_dangling_delete_files_interval: timedelta = _dotted("clean-dangling-delete-files.interval", timedelta(days=1))
+    expire_data_enabled: bool = _dotted("expire-data.enabled", True)
+    expire_data_interval: timedelta = _dotted("expire-data.interval", timedelta(days=1))
+    auto_create_tags_enabled: bool = _dotted("auto-create-tags.enabled", True)
+    auto_create_tags_interval: timedelta = _dotted("auto-create-tags.interval", timedelta(minutes=1))
+    rewrite_manifests_enabled: bool = _dotted("rewrite-manifests.enabled", True)
+    rewrite_manifests_interval: timedelta = _dotted("rewrite-manifests.interval", timedelta(days=1))
+    compute_statistics_enabled: bool = _dotted("compute-statistics.enabled", True)
+    compute_statistics_interval: timedelta = _dotted("compute-statistics.interval", timedelta(days=1))
+    empty_trash_enabled: bool = _dotted("empty-trash.enabled", True)
+    empty_trash_interval: timedelta = _dotted("empty-trash.interval", timedelta(hours=1))
     #: Where the values come from, by field; what is not there is a default.
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -92,6 +111,15 @@ class Settings:
         """What is said about that catalog, and about every one."""
         own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
         return replace(own, strict_locations=own.strict_locations or self.strict_locations)
+
+    def rhythm(self) -> Mapping[str, timedelta | None]:
+        """The interval of each action that the clock begins, by its name; None of one that it does not begin."""
+        found: dict[str, timedelta | None] = {}
+        for key, name in KEYS.items():
+            action, dot, last = key.rpartition(".")
+            if dot and last == "interval" and f"{action}.enabled" in KEYS:
+                found[action] = getattr(self, name) if getattr(self, KEYS[f"{action}.enabled"]) else None
+        return found
 
     def certificates(self) -> Certificates | None:
         """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""

@@ -43,12 +43,14 @@ from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.overview import OverviewService
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.state import StateService
+from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
 from amoro_core.store import tables
 from amoro_core.store.database import Store
+from amoro_core.transactions.clockwork import Clockwork
 from amoro_optimizer.rewrite.digesting import digest_rows
 
 #: Of each verification that runs: delete keys beyond it wait on disk.
@@ -118,7 +120,8 @@ class Services:
         tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
         self.tables_of = tables_of
         self.discovery = DiscoveryService(store, tables_of, clock)
-        self.tables = TableService(store, tables_of, clock, around.joining, self.actions.triggered)
+        clockwork = Clockwork(self.actions.every, settings.rhythm())
+        self.tables = TableService(store, tables_of, clock, around.joining, clockwork)
         self.planning = PlanningService(
             store, tables_of, self.actions.optimizing, clock, work_planned=self.work.fire, changed=self.changes.fire
         )
@@ -130,7 +133,7 @@ class Services:
         )
         self.optimizing = OptimizingService(store, tables_of, clock, signals)
         self.maintaining = MaintenanceService(
-            store, tables_of, self.actions.by_own_name, clock, self.optimizing.announce
+            store, tables_of, self.actions.by_own_name, clock, self.optimizing.announce, clockwork
         )
         self.optimizers = OptimizerService(
             store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
@@ -150,7 +153,8 @@ class Services:
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
-        self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire)
+        self.sweeping = SweepingService(store, tables_of, clock, settings.delete_rate)
+        self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
         self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing)
         self.history = HistoryService(store, clock, settings.history_keep)
         self.metering = MeteringService(store, clock, version("amoro"), self.actions.names)

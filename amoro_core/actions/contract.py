@@ -197,6 +197,15 @@ class Condemning(Action, Protocol):
         """How long they stay before they are deleted, as the plan said."""
 
 
+@runtime_checkable
+class Sweeping(Action, Protocol):
+    """An action whose process deletes what was condemned on its table and is due."""
+
+    @property
+    def sweeps(self) -> bool:
+        """True."""
+
+
 class Optimizing(Action, Protocol):
     """The action that the status of a table is about."""
 

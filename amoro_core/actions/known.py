@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
+from amoro_core.actions.emptying import EmptyTrash
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.statistics import ComputeStatistics
@@ -54,7 +55,13 @@ class Actions:
 
 
 def _maintenance() -> tuple[Action, ...]:
-    return AutoCreateTags(), CleanDanglingDeletes(), RewriteManifests(), ComputeStatistics()
+    return (
+        AutoCreateTags(),
+        CleanDanglingDeletes(),
+        RewriteManifests(),
+        ComputeStatistics(),
+        EmptyTrash(),
+    )
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:

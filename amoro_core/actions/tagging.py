@@ -8,6 +8,7 @@ from datetime import datetime
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.formats.port import Maintainable, Readable, Role
 from amoro_core.maintaining.tags import TagConfig, TagVerdict, evaluate_tag
+from amoro_core.maintaining.timing import MaintenanceConfig
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import RefAt
 from amoro_core.model.lanes import METADATA
@@ -29,7 +30,7 @@ class AutoCreateTags:
 
     def evaluate(self, table: Readable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
         """Due when the tag of the period that ended last is missing and a snapshot fits."""
-        config = parse_into(TagConfig, properties)
+        config = _config(properties)
         if not config.enabled:
             return None
         verdict = _verdict(table, config, now)
@@ -37,7 +38,7 @@ class AutoCreateTags:
 
     def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
         """The tag that is missing; asked for, it is made whether or not the table's properties switch the action on."""
-        config = parse_into(TagConfig, situation.properties)
+        config = _config(situation.properties)
         verdict = _verdict(table, config, situation.now)
         if verdict.snapshot_id is None or not (config.enabled or request.name):
             return verdict, None
@@ -79,6 +80,10 @@ def main_history(table: Readable) -> list[SnapshotFacts]:
         history.append(found)
         snapshot_id = found.parent_id
     return history
+
+
+def _config(properties: Mapping[str, str]) -> TagConfig:
+    return parse_into(TagConfig, properties, zone=parse_into(MaintenanceConfig, properties).zone)
 
 
 def _verdict(table: Readable, config: TagConfig, now: datetime) -> TagVerdict:

@@ -10,6 +10,7 @@ from amoro_core.maintaining.manifests import ManifestConfig
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.statistics import StatisticsConfig
 from amoro_core.maintaining.tags import TagConfig
+from amoro_core.maintaining.timing import MaintenanceConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
     EffectiveProperty,
@@ -67,6 +68,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         "Manifests written anew",
         properties_of(ManifestConfig),
         lambda properties: parse_into(ManifestConfig, properties),
+    ),
+    Configuration(
+        "Maintenance",
+        properties_of(MaintenanceConfig),
+        lambda properties: parse_into(MaintenanceConfig, properties),
     ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )

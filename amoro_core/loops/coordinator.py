@@ -36,7 +36,6 @@ TRIM_INTERVAL_S = 3600.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
-MAINTAIN_THREADS = 2
 SCALE_INTERVAL_S = 1.0
 SCALE_THREADS = 4
 
@@ -50,6 +49,7 @@ class Limits:
     explore_interval: timedelta
     explore_threads: int
     explore_queue: int  # tables of a catalog that wait for a refresh, at most
+    maintenance_threads: int = 2  # of each catalog
 
 
 class Services(Protocol):
@@ -94,7 +94,7 @@ class CoordinatorLoops:
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         self._maintaining: LanedPool[tuple[int, str], str] = LanedPool(
-            "maintain", MAINTAIN_THREADS, self._maintain_one, workers=workers
+            "maintain", limits.maintenance_threads, self._maintain_one, workers=workers
         )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.clearing.clean_up, workers=workers)
@@ -204,6 +204,8 @@ class CoordinatorLoops:
     def _trim_step(self) -> None:
         self._services.history.trim()
         self._services.blockers.trim()
+        for process_id in self._services.maintaining.close_held():
+            log.warning("process.closed", process=process_id, reason="nobody confirmed it")
 
     def _scale_step(self) -> None:
         self._services.containers.close_orphans()

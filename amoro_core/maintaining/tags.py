@@ -4,11 +4,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from amoro_core.maintaining.dates import DatePattern
 from amoro_core.model.properties import boolean, declared, interval, minutes, one_of
 from amoro_core.model.tables import SnapshotFacts
+
+UTC = ZoneInfo("UTC")
 
 
 class TagPeriod(StrEnum):
@@ -48,13 +50,6 @@ def _pattern(text: str) -> DatePattern | None:
     return DatePattern(text) if text else None
 
 
-def _zone(text: str) -> ZoneInfo:
-    try:
-        return ZoneInfo(text.strip())
-    except (ZoneInfoNotFoundError, OSError) as error:
-        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
-
-
 def _max_age(text: str) -> timedelta | None:
     return interval(text) or None
 
@@ -74,7 +69,7 @@ class TagConfig:
     pattern: DatePattern | None = declared("tag.auto-create.tag-format", "", _pattern)
     #: None: the tag is kept for ever.
     max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", _max_age)
-    zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
+    zone: ZoneInfo = UTC  # as `MaintenanceConfig` says it
 
     @property
     def max_age_ms(self) -> int | None:

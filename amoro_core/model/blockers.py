@@ -11,6 +11,7 @@ class BlockedOperation(StrEnum):
     """A kind of work that can be kept off a table."""
 
     OPTIMIZE = "optimize"  # new processes of ours
+    MAINTAIN = "maintain"  # new processes of maintenance
     BATCH_WRITE = "batch-write"  # writers that ask before they write
 
 

@@ -149,6 +149,18 @@ def milliseconds(least: int) -> Parse[timedelta]:
     return lambda text: _duration(parse(text))
 
 
+_DURATION = re.compile(r"([0-9]{1,12})\s*(ms|s|min|m|h|d)")
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def duration(text: str) -> timedelta:
+    """A whole number with its unit: ms, s, min (or m), h, d."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError("expected a number with a unit, such as 12h or 7d")
+    return _duration(int(found[1]) * _UNITS_MS[found[2]])
+
+
 def minutes(text: str) -> timedelta:
     """So many minutes, as a time."""
     return _duration(whole(0)(text) * 60_000)

@@ -203,7 +203,7 @@ class ActionRecord:
     table_id: int
     action: str
     reason: str = ""  # why it is due, or why not
-    last_at: datetime | None = None  # when it last succeeded
+    last_at: datetime | None = None  # when it last succeeded, found nothing to do, or was closed
     next_at: datetime | None = None  # when it is due, or to be evaluated again; None: at no known time
     failures: int = 0  # in a row
     retry_at: datetime | None = None  # back-off after failures

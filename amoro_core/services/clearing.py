@@ -1,25 +1,27 @@
 """Removing files once a process is done with its work: what it was to remove, and what it has left over."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Protocol
 
-from amoro_core.actions.contract import Action
-from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, TableNotFound
+from amoro_core.actions.contract import Action, Condemning, Sweeping
+from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, GuardSpoke, TableNotFound
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case
-from amoro_core.model.processes import CommitAttempt, CommitOutcome
+from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import cut
 from amoro_core.state import processes as process_machine
-from amoro_core.store import commits, processes
+from amoro_core.store import commits, condemned, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import open_planned, read_case
-from amoro_core.transactions.releasing import done, done_words, is_partial, move
+from amoro_core.transactions.releasing import done, done_words, is_partial, move, release_condemned
 
 log = get_logger("amoro.clearing")
 
@@ -29,6 +31,13 @@ CLEARED_AT_ONCE = 1000
 _GONE = (CommitConflict, TableNotFound)
 _ALL = 2**31 - 1
 _LONGEST_REASON = 2000  # bytes
+
+
+class Sweeper(Protocol):
+    """What deletes condemned files."""
+
+    def sweep(self, case: Case) -> Receipt:
+        """Delete what is due of the process's table. Raises GuardSpoke, and what guard and storage raise."""
 
 
 class ClearingService:
@@ -41,7 +50,9 @@ class ClearingService:
         find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         changed: Callable[[], None],
+        sweeping: Sweeper,
     ) -> None:
+        self._sweeping = sweeping
         self._store = store
         self._tables = tables_of
         self._find_action = find_action
@@ -56,7 +67,14 @@ class ClearingService:
         """
         try:
             self._clear(process_id)
+        except GuardSpoke as spoken:
+            held = process_machine.Hold(spoken.message)
+            self._store.write(lambda db: move(db, process_id, held, self._clock()))
+            log.error("process.held", process=process_id, why=spoken.message)
+            self._changed()
         except AmoroError as error:
+            if not self._goes_on(process_id):
+                raise
             reason = cut(without_secrets(error.message), _LONGEST_REASON)
             delayed = process_machine.CommitDelayed(error.code, reason, isinstance(error, AccessDenied))
             process = self._store.write(lambda db: move(db, process_id, delayed, self._clock()))
@@ -67,32 +85,68 @@ class ClearingService:
 
     def _clear(self, process_id: str) -> None:
         case = self._store.read(lambda db: read_case(db, process_id))
+        action = self._find_action(case.process.type)
+        receipt = case.process.receipt
+        if isinstance(action, Sweeping):
+            receipt = self._sweeping.sweep(case)
+        if isinstance(action, Condemning):
+            receipt = self._condemn(case, action)
         while paths := self._store.read(lambda db: processes.list_clearing(db, process_id, CLEARED_AT_ONCE)):
+            if not self._goes_on(process_id):
+                return
             failpoint("clear.before_delete")
             removed = frozenset(self._table(case).delete_unreferenced(paths))
             failpoint("clear.after_delete")
             kept = [path for path in paths if path not in removed]
             self._store.write(partial(_settled, process_id=process_id, removed=removed, kept=kept))
             log.info("files.removed", process=process_id, files=len(removed), kept=len(kept))
-        self._end(process_id)
+        self._end(process_id, receipt=receipt)
 
-    def _end(self, process_id: str, given_up: AmoroError | None = None) -> None:
+    def _goes_on(self, process_id: str) -> bool:
+        """Whether the process was not closed meanwhile."""
+        return self._store.read(lambda db: processes.get(db, process_id)).status == ProcessStatus.CLEARING
+
+    def _condemn(self, case: Case, action: Condemning) -> Receipt | None:
+        """Write down what the commit has left that nothing needs; anew, should a death have cut it short before."""
+        process = case.process
+        table = with_roles(open_planned(self._tables, case), action.roles, process.type)
+        self._store.write(lambda db: condemned.remove_written(db, process.process_id))
+        purge_at = self._clock() + action.keep(case)
+        counts: Counter[str] = Counter()
+        batches = condemned.batches_of(
+            action.condemned(table, case), process.process_id, process.table_id, process.table_uuid, purge_at
+        )
+        for batch in batches:
+            self._store.write(partial(condemned.add_many, batches=[batch]))
+            counts[f"{batch.kind.value.replace('-', '_')}_files_condemned"] += len(batch.files)
+            counts["bytes_condemned"] += sum(one.size_bytes or 0 for one in batch.files)
+        failpoint("clear.after_condemning")
+        if process.receipt is None:
+            return None
+        figures = (
+            Figure(name, value, "bytes" if name.startswith("bytes") else "files") for name, value in counts.items()
+        )
+        return replace(process.receipt, more=(*process.receipt.more, *figures))
+
+    def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
         """End a process that clears. `given_up`: why the rest of its files stays."""
         case = self._store.read(lambda db: read_case(db, process_id))
         landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
 
         def finish(db: Connection) -> None:
+            if processes.get(db, process_id).status != ProcessStatus.CLEARING:
+                return  # closed meanwhile
+            now = self._clock()
             kept = processes.count_kept(db, process_id) + len(processes.list_clearing(db, process_id, _ALL))
-            event: process_machine.ProcessEvent = process_machine.Cleared()
+            event: process_machine.ProcessEvent = process_machine.Cleared(receipt)
             if kept:
                 why = given_up.message if given_up else "the table names them, or they could not be removed"
                 event = process_machine.ClearedPartly(given_up.code if given_up else "", f"{kept} files stay: {why}")
             elif landed is not None and is_partial(case, landed):
                 event = process_machine.ClearedPartly("", "")
-            process = move(db, process_id, event, self._clock())
-            done(
-                db, process, done_words(process, landed), self._clock(), None if landed is None else landed.snapshot_id
-            )
+            process = move(db, process_id, event, now)
+            done(db, process, done_words(process, landed), now, None if landed is None else landed.snapshot_id)
+            release_condemned(db, process, now)
 
         self._store.write(finish)
         failpoint("clear.after_done")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from amoro_core.actions.contract import Action, Prepare
+from amoro_core.actions.contract import Action, Condemning, Prepare, Sweeping
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -42,7 +42,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.store import commits, partitions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import attempt_of, open_planned, read_case
-from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release
+from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release, release_condemned
 from amoro_core.transactions.settling import has_ended_work
 
 log = get_logger("amoro.committing")
@@ -251,12 +251,13 @@ class CommittingService:
 
     def _work_done(self, db: Connection, case: Case, receipt: Receipt | None, paths: Sequence[str]) -> None:
         now, process = self._clock(), processes.get(db, case.process.process_id)
-        if paths:
+        if paths or isinstance(self._action(case), Sweeping):
             processes.add_clearing(db, process.process_id, paths)
             self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
             return
         self._moved(db, process.process_id, process_machine.Cleared(receipt))
         done(db, process, done_words(process, None), now)
+        release_condemned(db, process, now)
 
     def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
         receipt, action = attempt.receipt, self._action(case)
@@ -268,7 +269,7 @@ class CommittingService:
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
             process = processes.get(db, attempt.process_id)
             partitions.record(db, process.table_id, keys, process.type, process.created_at)
-            if paths:
+            if paths or isinstance(action, Condemning):
                 processes.add_clearing(db, process.process_id, paths)
                 self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
                 return

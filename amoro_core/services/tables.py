@@ -1,13 +1,12 @@
 """Finding tables, refreshing and evaluating them."""
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
-from amoro_core.actions.contract import Triggered
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
@@ -33,16 +32,14 @@ from amoro_core.planning.prechecks import evaluate_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.store import actions, groups, partitions, tables
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.clockwork import Clockwork, Looks, note
 from amoro_core.transactions.listing import begin_anew, dispose, follow_properties, new_table, postpone_refresh
 from amoro_core.transactions.runtimes import (
     BUSY,
     Evaluated,
     LoadedTable,
-    Verdicts,
     after_refresh,
     after_refusal,
-    evaluate_triggered,
-    note,
 )
 
 log = get_logger("amoro.tables")
@@ -68,12 +65,12 @@ class TableService:
         tables_of: Tables,
         clock: Callable[[], datetime],
         joining: Mapping[str, int] = MappingProxyType({}),
-        triggered: Sequence[Triggered] = (),
+        clockwork: Clockwork | None = None,
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
-        `triggered` the actions that are evaluated at each refresh."""
+        `clockwork` has the actions that are looked at with each refresh."""
         self._store = store
-        self._triggered = triggered
+        self._clockwork = clockwork or Clockwork((), {})
         self._joining = joining
         self._tables = tables_of
         self._clock = clock
@@ -145,14 +142,19 @@ class TableService:
             self._refuse_twins(runtime, loaded)
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
                 runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
-            verdicts = evaluate_triggered(loaded, runtime.enabled_override, self._triggered, self._clock())
+            looks = self._looks(runtime, loaded)
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
             self._store.write(lambda db: dispose(db, table_id))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
-        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, verdicts)), loaded.refusal
+        return self._store.write(lambda db: self._refreshed(db, table_id, loaded, evaluated, looks)), loaded.refusal
+
+    def _looks(self, runtime: TableRuntime, loaded: LoadedTable) -> Looks:
+        override = runtime.enabled_override
+        looks = self._clockwork.look(loaded.table, loaded.defaults, loaded.enabled(override), override)
+        return self._clockwork.ask(loaded.table, loaded.defaults, looks, self._clock())
 
     def _require_refreshed(self, identifier: TableIdentifier) -> TableRuntime:
         """The table, refreshed. Raises TableNotFound, TableRefused and what loading raises."""
@@ -253,13 +255,13 @@ class TableService:
     # Keeping
 
     def _refreshed(
-        self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, verdicts: Verdicts
+        self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
     ) -> TableRuntime:
         # By the word of this moment: somebody may have enabled or disabled it while the table was loaded.
         before = tables.get(db, table_id)
         runtime = after_refresh(before, loaded, found, self._clock())
         follow_properties(db, table_id, loaded.config)
-        note(db, table_id, verdicts, self._clock())
+        note(db, table_id, looks, self._clock())
         _tell_refused(before, runtime)
         return tables.save(db, runtime)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from itertools import islice
 
 from amoro_core.model.maintenance import Condemned, FileKind, Waiting
 from amoro_core.store.connection import Connection, Row
@@ -65,14 +64,19 @@ class BatchFacts:
 def batches_of(
     files: Iterable[Condemned], process_id: str, table_id: int, table_uuid: str, purge_at: datetime
 ) -> Iterator[Batch]:
-    """The files in batches of one kind, in order of their paths, to be written down."""
-    by_kind: dict[FileKind, list[Condemned]] = {}
+    """The files in batches of one kind, to be written down; of no kind more than a batch is held at once."""
+    waiting: dict[FileKind, list[Condemned]] = {}
+
+    def made(kind: FileKind) -> Batch:
+        some = tuple(sorted(waiting.pop(kind), key=lambda one: one.path))
+        return Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
+
     for one in files:
-        by_kind.setdefault(one.kind, []).append(one)
-    for kind in sorted(by_kind, key=_ORDER.index):
-        waiting = iter(sorted(by_kind[kind], key=lambda one: one.path))
-        while some := tuple(islice(waiting, MOST_IN_A_BATCH)):
-            yield Batch(0, process_id, table_id, table_uuid, kind, BatchStatus.WRITTEN, purge_at, some)
+        waiting.setdefault(one.kind, []).append(one)
+        if len(waiting[one.kind]) == MOST_IN_A_BATCH:
+            yield made(one.kind)
+    for kind in sorted(waiting, key=_ORDER.index):
+        yield made(kind)
 
 
 def add_many(db: Connection, batches: Iterable[Batch]) -> None:
@@ -130,15 +134,14 @@ def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "")
     )
 
 
-def next_due(db: Connection, table_id: int, now: datetime) -> int | None:
-    """The batch of the table that is to be deleted first of those that are due; None: none is."""
+def list_due(db: Connection, table_id: int, now: datetime) -> list[int]:
+    """The batches of the table that are due to be deleted: by kind in order, then the longest written first."""
     rows = db.select(
         "SELECT batch_id, kind FROM condemned_batch WHERE table_id = :table_id "
         "AND (status = 'deleting' OR (status = 'waiting' AND purge_at_ms <= :now_ms)) ORDER BY batch_id",
         {"table_id": table_id, "now_ms": to_ms(now)},
     )
-    first = min(rows, key=lambda row: _ORDER.index(FileKind(row["kind"])), default=None)
-    return None if first is None else first["batch_id"]
+    return [row["batch_id"] for row in sorted(rows, key=lambda row: _ORDER.index(FileKind(row["kind"])))]
 
 
 def due(db: Connection, table_id: int, now: datetime) -> Waiting:
@@ -191,11 +194,12 @@ def list_facts(
     ]
 
 
-def paths(db: Connection, table_id: int) -> frozenset[str]:
-    """Every file of the table that is condemned and not restored, or about to be."""
+def paths(db: Connection, table_id: int, own: str = "") -> frozenset[str]:
+    """Every file of the table that is condemned and not restored, or about to be by another process than `own`."""
     rows = db.select(
-        "SELECT content FROM condemned_batch WHERE table_id = :table_id AND status <> 'restored'",
-        {"table_id": table_id},
+        "SELECT content FROM condemned_batch WHERE table_id = :table_id AND status <> 'restored' "
+        "AND (process_id <> :own OR status <> 'written')",
+        {"table_id": table_id, "own": own},
     )
     return frozenset(one[0] for row in rows for one in _unpacked(row["content"]))
 
@@ -204,6 +208,15 @@ def without(batch: Batch, gone: Iterable[str]) -> Batch:
     """The batch without these paths."""
     known = frozenset(gone)
     return replace(batch, files=tuple(one for one in batch.files if one.path not in known))
+
+
+def settle(db: Connection, batch: Batch, tries: int) -> None:
+    """Keep what is left of a batch after it was deleted: it waits for another try, unless it has had them all."""
+    if not batch.files:
+        remove(db, batch.batch_id)
+        return
+    given_up = batch.tries >= tries
+    save(db, replace(batch, status=BatchStatus.DELETED if given_up else BatchStatus.DELETING))
 
 
 def remove(db: Connection, batch_id: int) -> None:

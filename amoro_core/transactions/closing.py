@@ -1,13 +1,13 @@
 """Ending a process before its commit, within the write that found that nobody wants it any more."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import CommitConflict
 from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.state import processes as process_machine
-from amoro_core.store import processes, tables, tasks
+from amoro_core.store import actions, processes, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.transactions.releasing import end, release
 from amoro_core.transactions.settling import cancel_open_tasks
@@ -38,8 +38,13 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
 def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datetime) -> None:
     """End the process, with a word on how far it was: its tasks are cancelled, its table is free."""
     counts = tasks.count_by_status(db, process.process_id)
-    reason = f"{ending.reason}; {counts[TaskStatus.SUCCESS]} of {sum(counts.values())} tasks were done"
+    done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
+    reason = f"{ending.reason}; {done} of {every} tasks were done" if every else ending.reason
     event = process_machine.ProcessClosed(reason, ending.code)
     end(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
     release(db, process, f"{process.type} was ended: {reason}", now)
+    if not process.is_optimizing:
+        # It begins no sooner than if it had ended by itself.
+        known = actions.get(db, process.table_id, process.action)
+        actions.save(db, replace(known, last_at=now))

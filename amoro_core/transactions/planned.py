@@ -10,11 +10,14 @@ from amoro_core.formats.port import OpenTable
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.ids import uuid7
+from amoro_core.model.lanes import FILES
+from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.tables import TableRuntime
 from amoro_core.state.lanes import in_the_way
-from amoro_core.store import blockers, groups, processes, tasks
+from amoro_core.store import blockers, condemned, groups, process_plans, processes, tasks
 from amoro_core.store.database import Connection
+from amoro_core.store.process_plans import KeptPlan
 
 #: What a process is triggered by when nobody asked for it.
 EVALUATION = "evaluation"
@@ -30,17 +33,27 @@ class Asked:
     request: Request
 
 
-def require_free(db: Connection, runtime: TableRuntime, lane: str, now: datetime) -> None:
-    """Raise TableBusy for a process that keeps another one from beginning in the lane, TableBlocked for a blocker."""
-    found = in_the_way(lane, processes.list_active_of(db, runtime.table_id, runtime.uuid))
+def require_free(
+    db: Connection, runtime: TableRuntime, lane: str, now: datetime, *, maintains: bool = False, own: str = ""
+) -> None:
+    """Raise TableBusy for a process that keeps another one from beginning in the lane, TableBlocked for a blocker.
+
+    `maintains`: what begins is maintenance, which has a kind of blockers of its own. `own` is its process, where it
+    has one already.
+    """
+    active = [one for one in processes.list_active_of(db, runtime.table_id, runtime.uuid) if one.process_id != own]
+    found = in_the_way(lane, active)
     if found is not None:
-        active, why = found
-        beside = "" if active.lane == lane else f"; {why}"
+        other, why = found
+        beside = "" if other.lane == lane else f"; {why}"
         raise TableBusy(
-            f"process {active.process_id} ({active.type}, {active.status}) is active on {runtime.identifier}{beside}",
-            hint=f"Wait for it: amoro process show {active.process_id}",
+            f"process {other.process_id} ({other.type}, {other.status}) is active on {runtime.identifier}{beside}",
+            hint=f"Wait for it: amoro process show {other.process_id}",
         )
-    held = blockers.find_against(db, runtime.table_id, (BlockedOperation.OPTIMIZE,), now)
+    against = {BlockedOperation.MAINTAIN if maintains else BlockedOperation.OPTIMIZE}
+    if lane == FILES:
+        against.add(BlockedOperation.OPTIMIZE)
+    held = blockers.find_against(db, runtime.table_id, against, now)
     if held is not None:
         raise TableBlocked(
             f"{runtime.identifier} is {held.words}",
@@ -56,10 +69,11 @@ def planned(
     asked: Asked,
     config: OptimizingConfig,
     now: datetime,
+    process_id: str = "",
 ) -> tuple[OptimizingProcess, Works]:
-    """The process that a plan is, with its tasks and their input."""
+    """The process that a plan is, with its tasks and their input. `process_id` is one that is planned anew."""
     process = OptimizingProcess(
-        process_id=uuid7(now),
+        process_id=process_id or uuid7(now),
         table_id=runtime.table_id,
         type=made.name,
         status=ProcessStatus.RUNNING,
@@ -87,8 +101,10 @@ def planned(
     return process, works
 
 
-def store_planned(db: Connection, runtime: TableRuntime, process: OptimizingProcess, works: Works) -> None:
-    """Store the process with its tasks.
+def store_planned(
+    db: Connection, runtime: TableRuntime, process: OptimizingProcess, works: Works, *, is_new: bool = True
+) -> None:
+    """Store the process with its tasks; in place of what it was before, where it is not new.
 
     Raises GroupNotFound for tasks of a group that does not exist, TableBusy for another process in the lane.
     """
@@ -98,8 +114,24 @@ def store_planned(db: Connection, runtime: TableRuntime, process: OptimizingProc
             f"optimizer group {works[0][0].group!r} of table {runtime.identifier} does not exist",
             hint=f"Set the table's property self-optimizing.group to one of: {known}.",
         )
-    processes.add(db, process)
+    if is_new:
+        processes.add(db, process)
+    else:
+        processes.save(db, process)
     tasks.add_many(db, works)
+
+
+def keep_plan(db: Connection, process: OptimizingProcess, made: Plan, options: Options, now: datetime) -> None:
+    """Keep what the end of the process needs of its plan, and what it is confirmed by; in place of an earlier one.
+
+    Files that are known already are written down as condemned; they are when the process has done its work.
+    """
+    process_plans.save(db, process.process_id, KeptPlan(made.document, made.measures, options, made.keep))
+    condemned.remove_written(db, process.process_id)
+    batches = condemned.batches_of(
+        made.condemned, process.process_id, process.table_id, process.table_uuid, now + made.keep
+    )
+    condemned.add_many(db, batches)
 
 
 def _task(process: OptimizingProcess, number: int, task: PlannedTask, group: str) -> OptimizingTask:

@@ -8,8 +8,11 @@ from amoro_core.model.processes import CommitAttempt, OptimizingProcess
 from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import actions, processes, tables
+from amoro_core.store import actions, condemned, processes, tables
 from amoro_core.store.database import Connection
+
+#: The action that deletes what was condemned.
+EMPTYING = "empty-trash"
 
 
 def move(db: Connection, process_id: str, event: process_machine.ProcessEvent, now: datetime) -> OptimizingProcess:
@@ -30,7 +33,11 @@ def done_words(process: OptimizingProcess, landed: CommitAttempt | None) -> str:
 def end(
     db: Connection, process: OptimizingProcess, event: process_machine.ProcessEvent, now: datetime
 ) -> OptimizingProcess:
-    """End a process without a commit; what it has written is left over until it was removed."""
+    """End a process without a commit; what it has written is left over until it was removed.
+
+    What it was about to condemn is not condemned.
+    """
+    condemned.remove_written(db, process.process_id)
     return processes.save(db, replace(process_machine.advance(process, event, now), left_over=True))
 
 
@@ -41,9 +48,7 @@ def release(db: Connection, process: OptimizingProcess, reason: str, now: dateti
         tables.save(db, backed_off(runtime, now) if backs_off else runtime)
         return
     record = replace(actions.get(db, process.table_id, process.action), reason=reason, next_at=now)
-    if backs_off:
-        record = backed_off(record, now)
-    actions.save(db, record)
+    actions.save(db, backed_off(record, now) if backs_off else record)
 
 
 def done(
@@ -58,3 +63,11 @@ def done(
     known = actions.get(db, process.table_id, process.action)
     # Evaluated again at once: another period may be over already.
     actions.save(db, replace(known, reason=reason, last_at=now, next_at=now, failures=0, retry_at=None))
+
+
+def release_condemned(db: Connection, process: OptimizingProcess, now: datetime) -> None:
+    """What a process has condemned waits from now on, and what is due at once is deleted soon."""
+    condemned.release(db, process.process_id)
+    if condemned.due(db, process.table_id, now).batches and process.action != EMPTYING:
+        known = actions.get(db, process.table_id, EMPTYING)
+        actions.save(db, replace(known, last_at=None, next_at=now))

@@ -1,21 +1,19 @@
 """The runtime of a table after a refresh."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from amoro_core.actions.contract import OPTIMIZING_ROLES, Triggered, TriggerVerdict
+from amoro_core.actions.contract import OPTIMIZING_ROLES
 from amoro_core.errors import TableRefused
 from amoro_core.formats.port import AnyTable, OpenTable, lacking, with_roles
-from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled, effective_properties
+from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.evaluations import with_evaluation
-from amoro_core.store import actions
-from amoro_core.store.database import Connection
 
 #: While a table has one of these, its evaluation is nobody's business but its process's.
 BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
@@ -82,41 +80,6 @@ def after_refresh(before: TableRuntime, loaded: LoadedTable, found: Evaluated | 
     if loaded.refusal is not None:
         return after_refusal(runtime, loaded.refusal, loaded.config, now)
     return replace(runtime, refresh_at=next_refresh(runtime, now, loaded.config))
-
-
-Verdicts = Mapping[str, TriggerVerdict | None]
-
-
-def evaluate_triggered(
-    loaded: LoadedTable, override: bool | None, triggered: Iterable[Triggered], now: datetime
-) -> Verdicts:
-    """What the actions that are due by themselves say of a table; None of one that is off there.
-
-    Off is every one where somebody said `amoro table disable`, and one that needs what the table's format lacks. Raises
-    TableRefused("configuration").
-    """
-    if override is False:
-        return {action.name: None for action in triggered}
-    properties = effective_properties(loaded.defaults, loaded.table.facts.properties)
-    return {action.name: _verdict(action, loaded.table, properties, now) for action in triggered}
-
-
-def _verdict(
-    action: Triggered, table: OpenTable, properties: Mapping[str, str], now: datetime
-) -> TriggerVerdict | None:
-    if lacking(table, action.roles, action.name) is not None:
-        return None
-    return action.evaluate(with_roles(table, action.roles, action.name), properties, now)
-
-
-def note(db: Connection, table_id: int, verdicts: Verdicts, now: datetime) -> None:
-    """Keep what the actions said."""
-    for name, found in verdicts.items():
-        if found is None:
-            actions.remove(db, table_id, name)
-            continue
-        known = actions.get(db, table_id, name)
-        actions.save(db, replace(known, reason=found.reason, next_at=now if found.is_due else found.due_at))
 
 
 def after_refusal(before: TableRuntime, refusal: TableRefused, config: OptimizingConfig, now: datetime) -> TableRuntime:

@@ -13,7 +13,8 @@ def committing(db: Connection, now: datetime | None = None) -> list[tuple[str, s
     return [
         (process.process_id, tables.get(db, process.table_id).identifier.catalog)
         for process in processes.list_active(db)
-        if (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
+        if process.status != ProcessStatus.HELD
+        and (process.status is not ProcessStatus.RUNNING or (not process.commits and has_ended_work(db, process)))
         and (now is None or process.delay is None or process.delay.retry_at <= now)
     ]
 

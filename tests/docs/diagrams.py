@@ -56,6 +56,7 @@ MACHINES = (
             ProcessStatus.COMMITTING: (1, 1),
             ProcessStatus.COMMIT_UNKNOWN: (1, 2.7),
             ProcessStatus.CLEARING: (2.3, 1.85),
+            ProcessStatus.HELD: (0.75, 1.85),
             ProcessStatus.SUCCESS: (3.3, 0.8),
             ProcessStatus.PARTIAL: (3.3, 2.9),
             ProcessStatus.FAILED: (1, 0),

@@ -13,7 +13,9 @@ from tests.kills.site import PATIENCE_S, Site
 
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
 #: Nobody cancels anything here, and no rewrite removes files after its work.
-OF_COORDINATOR = sorted(name for name in failpoints.NAMES if not name.startswith(("task.", "cancel.", "clear.")))
+OF_COORDINATOR = sorted(
+    name for name in failpoints.NAMES if not name.startswith(("task.", "cancel.", "clear.", "sweep."))
+)
 #: Reached only by the next coordinator after a death there.
 FOLLOWING = {"commit.after_intent": "commit.before_resend"}
 #: More deaths of its optimizers than that make a task poisoned, which ends a process as it should.

@@ -39,8 +39,17 @@ OF_OPTIMIZER = (
 )
 AFTER_A_CONFLICT = ("commit.after_failure", "clean.after_file")
 OTHERS = ("commit.after_loss", "commit.before_resend", "cancel.after_store")
-#: Passed only by actions that remove files after their work: `tests/services/test_clearing.py` dies there.
-ELSEWHERE = ("clear.before_delete", "clear.after_delete", "clear.after_done")
+#: Passed only by actions that remove or condemn files: `test_clearing` and `test_sweeping` of tests/services die there.
+ELSEWHERE = (
+    "clear.before_delete",
+    "clear.after_delete",
+    "clear.after_condemning",
+    "clear.after_done",
+    "sweep.before_guard",
+    "sweep.before_delete",
+    "sweep.after_delete",
+    "sweep.after_batch",
+)
 
 
 @pytest.fixture(scope="module")

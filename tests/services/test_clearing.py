@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from amoro_core.errors import AccessDenied, CatalogUnavailable, IllegalState, TableBusy
+from amoro_core.errors import AccessDenied, CatalogUnavailable, TableBusy
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, Receipt
 from amoro_core.services import clearing
@@ -120,7 +121,7 @@ def test_killed_before_anything_was_written_down_it_is_worked_out_again(place: P
     assert place.left() == []
 
 
-def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_cannot_be_cancelled(
+def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_an_outage_is_waited_out(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.stray(1)
@@ -143,12 +144,28 @@ def test_while_it_clears_it_holds_its_lane_and_those_that_exclude_it_and_cannot_
         place.begin()
     with pytest.raises(TableBusy, match="the lanes storage and metadata exclude each other"):
         place.world.maintaining.begin(place.world.table().table_id, "auto-create-tags", trigger="request")
-    with pytest.raises(IllegalState, match="its work is done, and files that it leaves are being removed"):
-        place.world.optimizing.cancel(process_id, "by hand")
     monkeypatch.undo()
     place.world.later(61)
     assert place.world.optimizing.list_committing() == [(process_id, "cat")]
     assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+
+
+def test_what_commits_nothing_can_be_cancelled_between_two_batches(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amoro_core.services.clearing.CLEARED_AT_ONCE", 1)
+    place.stray(3)
+    process_id = place.begin()
+    remove = IcebergTable.delete_unreferenced
+
+    def cancel_meanwhile(self: IcebergTable, paths: Iterable[str]) -> tuple[str, ...]:
+        place.world.optimizing.cancel(process_id, "by hand")
+        return remove(self, paths)
+
+    monkeypatch.setattr(IcebergTable, "delete_unreferenced", cancel_meanwhile)
+    assert place.world.committing.commit(process_id) is ProcessStatus.CLOSED
+    assert len(place.left()) == 2
+    assert place.of(process_id).failure == "by hand"
 
 
 def test_what_storage_refuses_for_good_is_given_up_and_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

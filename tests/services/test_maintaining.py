@@ -111,7 +111,7 @@ def test_without_its_property_nothing_is_due_but_what_is_asked_for(world: World,
     with table.transaction() as change:
         change.remove_properties("tag.auto-create.enabled")
     world.tables.refresh(world.table().table_id)
-    assert (world.maintaining.list_due(), record(world).reason) == ([], "")
+    assert (world.maintaining.list_due(), record(world).reason) == ([], "off: its property is not true")
     assert world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION).process_id == ""
     preview = world.maintaining.preview(world.table().identifier, TAGS)
     assert preview.plan is not None

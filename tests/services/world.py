@@ -17,6 +17,7 @@ from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.tables import Formats
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.containers import EXTERNAL
+from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import Attempt, CatalogConfig, OptimizingTask, ProcessStatus
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType, TableRuntime, parse_table
@@ -92,6 +93,7 @@ class World:
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
         self.clearing, self.discovery = made.clearing, made.discovery
+        self.sweeping, self.history = made.sweeping, made.history
 
     def close(self) -> None:
         self.store.close()
@@ -111,6 +113,12 @@ class World:
     def table(self, name: str = "cat.db.t") -> TableRuntime:
         """The table as it is kept now."""
         return self.tables.ensure(parse_table(name))
+
+    def confirm(self, action: str, name: str = "cat.db.t") -> str:
+        """Let a held process of the action go on, to its end; where it stands then."""
+        options = Options(confirmed=True)
+        begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request", options=options)
+        return self.committing.commit(begun.process_id)
 
     def begin(self, kind: OptimizingType | None = None, name: str = "cat.db.t", force: bool = False) -> str:
         """Plan a process as if somebody asked for it; fails the test when there is nothing to do."""

@@ -36,6 +36,24 @@ DEFAULTS = (
     ("refresh-external-catalogs.interval", "3m", "default"),
     ("refresh-external-catalogs.thread-count", "10", "default"),
     ("refresh-external-catalogs.queue-size", "1000000", "default"),
+    ("maintenance-threads", "2", "default"),
+    ("delete-rate", "1000", "default"),
+    ("expire-snapshots.enabled", "true", "default"),
+    ("expire-snapshots.interval", "1h", "default"),
+    ("clean-orphan-files.enabled", "true", "default"),
+    ("clean-orphan-files.interval", "1d", "default"),
+    ("clean-dangling-delete-files.enabled", "true", "default"),
+    ("clean-dangling-delete-files.interval", "1d", "default"),
+    ("expire-data.enabled", "true", "default"),
+    ("expire-data.interval", "1d", "default"),
+    ("auto-create-tags.enabled", "true", "default"),
+    ("auto-create-tags.interval", "1m", "default"),
+    ("rewrite-manifests.enabled", "true", "default"),
+    ("rewrite-manifests.interval", "1d", "default"),
+    ("compute-statistics.enabled", "true", "default"),
+    ("compute-statistics.interval", "1d", "default"),
+    ("empty-trash.enabled", "true", "default"),
+    ("empty-trash.interval", "1h", "default"),
 )
 
 
@@ -63,7 +81,7 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
         ("groups", "b, c", "environment AMORO_GROUPS"),
         *DEFAULTS[12:15],
         ("history-keep", "90m", f"file {path}"),
-        *DEFAULTS[-5:],
+        *DEFAULTS[16:],
     )
 
 

@@ -1,0 +1,88 @@
+"""When maintenance runs by the clock: intervals spread over tables, and the window of a day."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from hashlib import blake2b
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from amoro_core.model.properties import declared, duration
+
+#: By so much of an interval, to either side, the times of tables lie apart.
+SPREAD = 0.1
+_WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The part of each day in which maintenance may begin, by the clock on the wall; its end is not part of it."""
+
+    start: time
+    end: time
+
+    def holds(self, local: datetime) -> bool:
+        """Whether the moment lies in it."""
+        at = local.time()
+        if self.start <= self.end:
+            return self.start <= at < self.end
+        return at >= self.start or at < self.end
+
+    def next_opening(self, local: datetime) -> datetime:
+        """The moment itself when it lies in the window, else when the window opens next."""
+        if self.holds(local):
+            return local
+        opening = local.replace(hour=self.start.hour, minute=self.start.minute, second=0, microsecond=0)
+        return opening if opening > local else opening + timedelta(days=1)
+
+
+def _window(text: str) -> Window | None:
+    if not text.strip():
+        return None
+    found = _WINDOW.fullmatch(text.strip())
+    if found is None:
+        raise ValueError("expected two times, such as 22:00-06:00")
+    numbers = [int(one) for one in found.groups()]
+    window = Window(time(numbers[0], numbers[1]), time(numbers[2], numbers[3]))
+    if window.start == window.end:
+        raise ValueError("expected two different times")
+    return window
+
+
+def _zone(text: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(text.strip())
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError("expected the name of a time zone, such as Europe/Berlin") from error
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """The properties of a table about when it is maintained, and how long that can be undone."""
+
+    zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
+    #: None: at any time.
+    window: Window | None = declared("maintenance.window", "", _window)
+    undo_keep: timedelta = declared("maintenance.undo.keep", "7d", duration)
+
+
+def next_run(last: datetime | None, every: timedelta, table: str, action: str, now: datetime) -> datetime:
+    """When an action is due on a table, by its last run: at once where there was none.
+
+    Intervals differ by up to a tenth, by table and action, so that what was switched on together spreads.
+    """
+    if last is None:
+        return now
+    return last + every * (1 + SPREAD * _fraction(f"{table} {action}"))
+
+
+def _fraction(text: str) -> float:
+    """A number in [-1, 1) that is always the same for the text."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) / 2**63 - 1
+
+
+def opening(config: MaintenanceConfig, moment: datetime) -> datetime:
+    """The first moment at or after the given one that lies in the window."""
+    if config.window is None:
+        return moment
+    local = moment.astimezone(config.zone)
+    return config.window.next_opening(local).astimezone(moment.tzinfo)

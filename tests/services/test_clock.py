@@ -1,0 +1,255 @@
+"""What the clock begins: by whose word, when, how often; and what it is stopped by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import Held, TableBlocked, TableRefused
+from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.lanes import STORAGE
+from amoro_core.model.maintenance import FileKind, Options
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
+from amoro_core.model.tables import ActionRecord
+from amoro_core.store import actions, condemned, processes
+from amoro_core.transactions.planned import EVALUATION
+from tests.condemning import NAME, Condemn
+from tests.engine import writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+SWITCH = "maintenance.condemn.enabled"
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+
+class Place:
+    """A table on which the action of the tests finds as much as it is told."""
+
+    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+        self.found = 1
+        self.action = Condemn(lambda: [(f"file:///x/{one}", FileKind.DATA) for one in range(self.found)])
+        self.world = World(home, catalog, (self.action,))
+        self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+        writer.append(self.table, [row(1, "a")])
+
+    def set(self, **properties: str) -> None:
+        with self.table.refresh().transaction() as change:
+            change.set_properties({key.replace("_", "."): value for key, value in properties.items()})
+
+    def enable(self) -> None:
+        self.set(**{"self-optimizing.enabled": "true"})
+
+    def refresh(self) -> None:
+        self.world.tables.refresh(self.world.table().table_id)
+
+    @property
+    def is_due(self) -> bool:
+        return any(name == NAME for _, name, _ in self.world.maintaining.list_due())
+
+    @property
+    def record(self) -> ActionRecord:
+        return self.world.store.read(lambda db: actions.get(db, self.world.table().table_id, NAME))
+
+    def begin(self, trigger: str = "request", **options: bool) -> str:
+        table_id = self.world.table().table_id
+        return self.world.maintaining.begin(table_id, NAME, trigger=trigger, options=Options(**options)).process_id
+
+    def of(self, process_id: str) -> OptimizingProcess:
+        return self.world.optimizing.find_process(process_id).process
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Place(home, catalog)
+
+
+# By whose word
+
+
+def test_a_table_that_is_only_observed_is_left_alone(place: Place) -> None:
+    place.refresh()
+    assert not place.is_due
+    assert place.record.reason == f"off: the table is only observed, and {SWITCH} is not set"
+
+
+def test_an_enabled_table_follows_the_switch_s_default(place: Place) -> None:
+    place.enable()
+    place.refresh()
+    assert place.is_due
+
+
+def test_an_observed_table_follows_a_switch_that_is_set_to_true(place: Place) -> None:
+    place.set(**{SWITCH: "true"})
+    place.refresh()
+    assert place.is_due
+
+
+def test_a_switch_that_is_set_to_false_wins(place: Place) -> None:
+    place.enable()
+    place.set(**{SWITCH: "false"})
+    place.refresh()
+    assert (place.is_due, place.record.reason) == (False, f"off: {SWITCH}=false")
+
+
+def test_amoro_table_disable_ends_it(place: Place) -> None:
+    place.set(**{SWITCH: "true"})
+    place.world.tables.set_enabled(place.world.table().identifier, False)
+    place.refresh()
+    assert (place.is_due, place.record.reason) == (False, "off: amoro table disable")
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        ({"gc.enabled": "false"}, "gc.enabled=false: other tables or tools may need its files and snapshots"),
+        ({"nessie.commit.id": "abc"}, "its catalog keeps branches of its own"),
+    ],
+)
+def test_what_forbids_to_delete_forbids_it_to_commands_too(
+    place: Place, properties: dict[str, str], words: str
+) -> None:
+    place.enable()
+    place.set(**properties)
+    place.refresh()
+    assert not place.is_due
+    assert words in place.record.reason
+    with pytest.raises(TableRefused, match=words) as refused:
+        place.begin()
+    assert (refused.value.reason, refused.value.exit_status) == ("gc", 6)
+
+
+# When
+
+
+def test_it_runs_once_in_its_interval_give_or_take_a_tenth(place: Place) -> None:
+    place.enable()
+    place.refresh()
+    place.world.committing.commit(place.begin(EVALUATION))
+    place.refresh()
+    assert not place.is_due
+    place.world.later(0.89 * HOUR_S)
+    assert not place.is_due
+    place.world.later(0.22 * HOUR_S)
+    place.refresh()
+    assert place.is_due
+
+
+def test_an_interval_counts_for_runs_that_found_nothing(place: Place) -> None:
+    place.found = 0
+    place.enable()
+    place.refresh()
+    assert place.begin(EVALUATION) == ""
+    assert (place.is_due, place.record.last_at) == (True, place.world.now)
+    assert place.begin(EVALUATION) == ""  # looked at, not planned: it is not due
+    assert not place.is_due
+    assert len(place.action.seen) == 1
+
+
+def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
+    """The world begins at noon, UTC."""
+    place.enable()
+    place.set(**{"maintenance.window": "22:00-06:00", "maintenance.zone": "Europe/Berlin"})
+    place.refresh()
+    assert not place.is_due
+    place.world.later(8.9 * HOUR_S)
+    assert not place.is_due
+    place.world.later(0.2 * HOUR_S)
+    assert place.is_due
+    assert place.begin(EVALUATION) != ""
+
+
+def test_a_command_is_not_held_back_by_a_window(place: Place) -> None:
+    place.set(**{"maintenance.window": "22:00-06:00"})
+    assert place.begin() != ""
+
+
+def test_a_blocker_against_maintenance_keeps_it_off(place: Place) -> None:
+    table_id = place.world.table().table_id
+    place.world.blockers.block(table_id, frozenset({BlockedOperation.MAINTAIN}))
+    with pytest.raises(TableBlocked, match="blocked for maintain"):
+        place.begin()
+    place.world.later(61)
+    assert place.begin() != ""
+
+
+def test_one_against_optimizing_does_not(place: Place) -> None:
+    place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.OPTIMIZE}))
+    assert place.begin() != ""
+
+
+# Held
+
+
+@pytest.fixture
+def held(place: Place) -> str:
+    place.action.most, place.found = 2, 5
+    return place.begin()
+
+
+def test_a_breaker_holds_a_process_until_somebody_confirms_it(place: Place, held: str) -> None:
+    found = place.of(held)
+    assert (found.status, found.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
+    assert found.failure == "5 files are more than 2"
+    assert place.world.optimizing.list_committing() == []
+    with pytest.raises(Held, match=f"{held}.*5 files are more than 2") as refused:
+        place.begin()
+    assert f"amoro table maintain cat.db.t --action {NAME} --confirm cat.db.t" in refused.value.hint
+    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
+    facts = place.world.store.read(lambda db: condemned.list_facts(db, found.table_id))
+    assert [one.files for one in facts] == [5]
+
+
+def test_a_held_process_is_in_no_way_of_others_and_the_clock_lets_it_be(place: Place, held: str) -> None:
+    table_id = place.world.table().table_id
+    assert place.world.store.read(lambda db: processes.find_active(db, table_id, STORAGE)) is None
+    place.enable()
+    place.refresh()
+    assert not place.is_due
+    assert place.world.maintaining.begin(table_id, "auto-create-tags", trigger="request").held == ""
+
+
+def test_what_has_grown_beyond_what_was_seen_is_held_again(place: Place, held: str) -> None:
+    place.found = 7
+    with pytest.raises(Held, match=r"more than was confirmed: files 7 \(seen: 5\)"):
+        place.world.confirm(NAME)
+    assert place.of(held).status is ProcessStatus.HELD
+    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS  # seven were seen now
+
+
+def test_what_has_shrunk_to_nothing_is_closed(place: Place, held: str) -> None:
+    place.found = 0
+    table_id = place.world.table().table_id
+    made = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(confirmed=True))
+    assert (made.process_id, place.of(held).status) == ("", ProcessStatus.CLOSED)
+
+
+def test_a_plan_that_is_confirmed_from_the_start_is_not_held(place: Place) -> None:
+    place.action.most, place.found = 2, 5
+    assert place.of(place.begin(confirmed=True)).status is ProcessStatus.RUNNING
+
+
+def test_what_nobody_confirms_is_closed_after_a_week(place: Place, held: str) -> None:
+    place.world.later(6.9 * DAY_S)
+    assert place.world.maintaining.close_held() == []
+    place.world.later(0.2 * DAY_S)
+    assert place.world.maintaining.close_held() == [held]
+    assert (place.of(held).status, place.of(held).failure) == (
+        ProcessStatus.CLOSED,
+        "nobody confirmed it within 7 days",
+    )
+    assert place.world.store.read(lambda db: condemned.paths(db, place.of(held).table_id)) == frozenset()
+
+
+def test_a_held_process_can_be_cancelled(place: Place, held: str) -> None:
+    place.world.optimizing.cancel(held, "by hand")
+    assert place.of(held).status is ProcessStatus.CLOSED
+
+
+def test_it_is_held_after_a_restart(place: Place, held: str) -> None:
+    place.world.restart()
+    assert place.of(held).status is ProcessStatus.HELD
+    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS

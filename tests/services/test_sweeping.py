@@ -1,0 +1,282 @@
+"""Condemned files: written down, kept for their time, guarded right before they are deleted, tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.iceberg.guarding import Guard
+from amoro_core.model.maintenance import FileKind, Waiting
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
+from amoro_core.model.stored import Ended, Removal
+from amoro_core.services import clearing, sweeping
+from amoro_core.store import condemned
+from amoro_core.store.condemned import BatchFacts, BatchStatus
+from amoro_core.transactions.planned import EVALUATION
+from tests.condemning import NAME, Condemn
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.services.world import World
+
+DAY_S = timedelta(days=1).total_seconds()
+DELETE = IcebergTable.delete_many
+
+
+class Killed(BaseException):
+    """As `kill -9`."""
+
+
+class Place:
+    """A table with files that nothing names, which the action of the tests condemns."""
+
+    def __init__(self, home: Path, catalog: SqlCatalog) -> None:
+        self.told: list[tuple[str, FileKind]] = []
+        self.action = Condemn(lambda: self.told)
+        self.world = World(home, catalog, (self.action,))
+        self.table = writer.make_table(catalog, "db.t", SCHEMA, BY_PART)
+        writer.append(self.table, [row(1, "a"), row(2, "a")])
+        self.data = Path(self.table.location().removeprefix("file://")) / "data"
+
+    def stray(self, number: int, kind: FileKind = FileKind.DATA) -> None:
+        for one in range(number):
+            path = self.data / f"stray-{kind}-{one}.parquet"
+            path.write_bytes(b"x" * 10)
+            self.told.append((path.as_uri(), kind))
+
+    def left(self) -> list[str]:
+        return sorted(path.name for path in self.data.rglob("stray-*"))
+
+    def run(self, name: str = NAME) -> OptimizingProcess:
+        process_id = self.world.maintaining.begin(self.table_id, name, trigger="request").process_id
+        self.world.committing.commit(process_id)
+        return self.of(process_id)
+
+    def of(self, process_id: str) -> OptimizingProcess:
+        return self.world.optimizing.find_process(process_id).process
+
+    @property
+    def table_id(self) -> int:
+        return self.world.table().table_id
+
+    def batches(self, *statuses: BatchStatus) -> list[BatchFacts]:
+        chosen = statuses or tuple(BatchStatus)
+        return self.world.store.read(lambda db: condemned.list_facts(db, self.table_id, statuses=chosen))
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
+    home = tmp_path / "home"
+    home.mkdir()
+    return Place(home, catalog)
+
+
+def figures(process: OptimizingProcess) -> dict[str, int]:
+    assert process.receipt is not None
+    return {figure.name: figure.value for figure in process.receipt.figures}
+
+
+def test_what_is_condemned_stays_for_its_time_and_goes_then(place: Place) -> None:
+    place.stray(3)
+    done = place.run()
+    assert (done.status, len(place.left())) == (ProcessStatus.SUCCESS, 3)
+    assert [(one.status, one.files, one.purge_at - place.world.now) for one in place.batches()] == [
+        (BatchStatus.WAITING, 3, timedelta(days=1))
+    ]
+    begun = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request")
+    assert (begun.process_id, begun.reason) == ("", "nothing that was condemned is due")
+    place.world.later(DAY_S)
+    swept = place.run("empty-trash")
+    assert (swept.status, place.left(), place.batches()) == (ProcessStatus.SUCCESS, [], [])
+    assert figures(swept)["files_deleted"] == 3
+
+
+def test_the_clock_empties_the_trash_of_a_table_when_something_is_due(place: Place) -> None:
+    place.world.tables.refresh(place.table_id)
+    assert all(name != "empty-trash" for _, name, _ in place.world.maintaining.list_due())
+    place.stray(1)
+    place.run()
+    place.world.later(DAY_S)
+    place.world.tables.refresh(place.table_id)
+    assert (place.table_id, "empty-trash", "cat") in place.world.maintaining.list_due()
+    place.world.committing.commit(
+        place.world.maintaining.begin(place.table_id, "empty-trash", trigger=EVALUATION).process_id
+    )
+    assert place.left() == []
+    place.world.tables.refresh(place.table_id)
+    assert all(name != "empty-trash" for _, name, _ in place.world.maintaining.list_due())
+
+
+def test_what_is_to_go_at_once_is_due_at_once(place: Place) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.run()
+    assert (place.table_id, "empty-trash", "cat") in place.world.maintaining.list_due()
+    place.run("empty-trash")
+    assert place.left() == []
+
+
+def test_kinds_go_in_their_order_and_a_batch_has_one_kind(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in reversed(FileKind):
+        place.stray(2, kind)
+    place.action.keep = timedelta()
+    place.run()
+    asked: list[str] = []
+
+    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        some = list(paths)
+        asked.extend(some)
+        return DELETE(self, some)
+
+    monkeypatch.setattr(IcebergTable, "delete_many", delete)
+    place.run("empty-trash")
+    words = [Path(path).name.removeprefix("stray-").rpartition("-")[0] for path in asked]
+    assert words == [kind.value for kind in FileKind for _ in range(2)]
+
+
+def test_the_guard_keeps_a_live_file_alarms_and_holds_the_process(place: Place) -> None:
+    """The planner was wrong: without the guard live files would be deleted."""
+    place.action.keep = timedelta()
+    live = [file.path for file in oracle.live_files(place.table)]
+    place.stray(2)
+    place.told += [(path, FileKind.DATA) for path in live]
+    place.run()
+    held = place.run("empty-trash")
+    assert (held.status, held.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
+    assert f"the table needs {min(live)}" in held.failure
+    assert len(place.left()) == 2  # nothing of the batch went
+    assert all(Path(path.removeprefix("file://")).exists() for path in live)
+    assert place.world.sweeping.counts["guard_hits"] == len(live)
+    place.world.confirm("empty-trash")
+    assert place.left() == []
+    assert all(Path(path.removeprefix("file://")).exists() for path in live)
+
+
+def test_a_file_that_changed_since_is_kept(place: Place) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.action.sizes = {place.told[0][0]: 10, place.told[1][0]: 10}
+    place.run()
+    Path(place.told[1][0].removeprefix("file://")).write_bytes(b"another")
+    swept = place.run("empty-trash")
+    assert (len(place.left()), figures(swept)["files_changed"], place.batches()) == (1, 1, [])
+
+
+def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.run()
+
+    def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        return {path: Removal(Ended.FAILED, "503") for path in paths}
+
+    monkeypatch.setattr(IcebergTable, "delete_many", fail)
+    for tries in range(1, 6):
+        swept = place.run("empty-trash")
+        assert figures(swept)["files_failed"] == 2
+        assert [(one.tries, one.status) for one in place.batches()] == [
+            (tries, BatchStatus.DELETING if tries < 5 else BatchStatus.DELETED)
+        ]
+    assert place.world.store.read(lambda db: condemned.due(db, place.table_id, place.world.now)) == Waiting()
+
+
+def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again(place: Place) -> None:
+    service, waits = place.world.sweeping, list[float]()
+    service._wait = waits.append
+    slow = {f"f{one}": Removal(Ended.FAILED, "503 SlowDown") for one in range(100)}
+    fine = {f"f{one}": Removal(Ended.DELETED) for one in range(100)}
+    for removals in (fine, slow, fine, fine):
+        service._pause("cat", removals, 0.0)
+    assert waits == pytest.approx([0.1, 0.1, 0.2, 100 / 550])
+
+
+def test_nothing_goes_where_the_guard_can_not_tell(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.run()
+
+    def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
+        raise CatalogUnavailable("no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guard, "reachable", fail)
+        process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
+        with pytest.raises(CatalogUnavailable):
+            place.world.committing.commit(process_id)
+    assert (place.of(process_id).status, len(place.left())) == (ProcessStatus.CLEARING, 2)
+    place.world.later(61)
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert place.left() == []
+
+
+@pytest.mark.parametrize(
+    "point", ["sweep.before_guard", "sweep.before_delete", "sweep.after_delete", "sweep.after_batch"]
+)
+def test_killed_anywhere_the_sweep_is_guarded_anew_and_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.stray(2, FileKind.MANIFEST)
+    place.run()
+    asked: list[int] = []
+    reachable = Guard.reachable
+
+    def look(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
+        some = list(paths)
+        asked.append(len(some))
+        return reachable(self, some)
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    monkeypatch.setattr(Guard, "reachable", look)
+    process_id = place.world.maintaining.begin(place.table_id, "empty-trash", trigger="request").process_id
+    with monkeypatch.context() as patch:
+        patch.setattr(sweeping, "failpoint", die)
+        with pytest.raises(Killed):
+            place.world.committing.commit(process_id)
+    before = len(asked)
+    place.world.restart()
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert (place.left(), place.batches()) == ([], [])
+    assert len(asked) > before  # each batch that was left passed the guard once more
+
+
+def test_a_death_before_the_end_of_condemning_condemns_nothing_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.stray(3)
+    process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
+    assert [one.status for one in place.batches()] == [BatchStatus.WRITTEN]
+    monkeypatch.setattr(clearing, "failpoint", lambda reached: None)
+    place.world.restart()
+    assert place.world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert [(one.status, one.files) for one in place.batches()] == [(BatchStatus.WAITING, 3)]
+
+
+def test_a_process_that_is_closed_condemns_nothing(place: Place) -> None:
+    place.stray(3)
+    process_id = place.world.maintaining.begin(place.table_id, NAME, trigger="request").process_id
+    place.world.optimizing.cancel(process_id, "by hand")
+    assert (place.of(process_id).status, place.batches()) == (ProcessStatus.CLOSED, [])
+
+
+def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None:
+    place.action.keep = timedelta(days=100)
+    place.stray(1)
+    done = place.run()
+    place.world.later(40 * DAY_S)
+    assert place.world.history.trim() == 0
+    assert place.of(done.process_id).status is ProcessStatus.SUCCESS
+    place.world.later(61 * DAY_S)
+    place.run("empty-trash")
+    assert place.world.history.trim() == 1
