@@ -6,6 +6,7 @@ from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.emptying import EmptyTrash
 from amoro_core.actions.manifests import RewriteManifests
+from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.actions.rewriting import Rewriting
 from amoro_core.actions.statistics import ComputeStatistics
 from amoro_core.actions.tagging import AutoCreateTags
@@ -62,6 +63,7 @@ def _maintenance() -> tuple[Action, ...]:
         ComputeStatistics(),
         EmptyTrash(),
     )
+    return AutoCreateTags(), CleanDanglingDeletes(), RewriteManifests(), ComputeStatistics(), CleanOrphanFiles()
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:

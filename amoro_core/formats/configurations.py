@@ -7,6 +7,7 @@ from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
 from amoro_core.maintaining.dangling import DanglingConfig
 from amoro_core.maintaining.manifests import ManifestConfig
+from amoro_core.maintaining.orphans import OrphanConfig
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.statistics import StatisticsConfig
 from amoro_core.maintaining.tags import TagConfig
@@ -74,6 +75,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         properties_of(MaintenanceConfig),
         lambda properties: parse_into(MaintenanceConfig, properties),
     ),
+    Configuration(
+        "Orphan files",
+        properties_of(OrphanConfig),
+        lambda properties: parse_into(OrphanConfig, properties),
+    ),
     Configuration("Manifests", properties_of(MergeSettings), merge_settings, has_catalog_defaults=False),
 )
 
@@ -84,7 +90,14 @@ def all_properties() -> tuple[Property, ...]:
 
 
 #: What our own keys begin with: another one that begins so was meant to be one of them.
-_OURS = ("self-optimizing.", "tag.auto-create.", "maintenance.", "snapshot.keep.", "table-expire.")
+_OURS = (
+    "self-optimizing.",
+    "tag.auto-create.",
+    "maintenance.",
+    "snapshot.keep.",
+    "table-expire.",
+    "clean-orphan-file.",
+)
 
 
 def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:

@@ -12,6 +12,7 @@ from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.options import FORMAT_KEY
+from amoro_core.formats.iceberg_files import IcebergFiles
 from amoro_core.formats.port import Role
 from amoro_core.iceberg import choosing, clustering_manifests, commit, filters, staging
 from amoro_core.iceberg.caching import ManifestCache, ManifestReader
@@ -19,7 +20,6 @@ from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
-from amoro_core.iceberg.guarding import Guard
 from amoro_core.iceberg.guards import confined_to
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.manifests import read_manifest
@@ -46,7 +46,6 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
-from amoro_core.model.stored import Removal, StoredFile
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 
 #: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
@@ -108,7 +107,7 @@ def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, 
         return []
 
 
-class IcebergTable:
+class IcebergTable(IcebergFiles):
     """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last.
 
     Loaded anew it has to be the same one: nothing is read, concluded or removed by the word of another of its name.
@@ -300,18 +299,6 @@ class IcebergTable:
         """
         self._newest = self._load()
         return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
-
-    def guard(self, sequence_number: int = 0) -> Guard:
-        """What says which files the table reaches; it shares no code with scans and plans."""
-        return Guard(self._load, self._table, sequence_number)
-
-    def stat_many(self, paths: Iterable[str]) -> Mapping[str, StoredFile | None]:
-        """Each file as its storage has it now; None for one that is not there, or no file."""
-        return self._access(self._newest).stat_many(paths)
-
-    def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
-        """Delete files below the table's write locations; what became of each."""
-        return self._access(self._newest).delete_many(paths)
 
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
         """Manifests of main's head that are worth writing anew."""

@@ -14,6 +14,7 @@ class Role(StrEnum):
     REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
     COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
     MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
+    SEARCH = "search"  # `Searchable`: whatever lies where its files lie, and what of it the table names
     SWEEP = "sweep"  # `Sweepable`: files deleted that a guard lets go
     ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
     CLUSTER = "cluster"  # `Clusterable`: manifests written anew

@@ -3,10 +3,11 @@
 Where a format lacks one, its tables are refused for what needs it, and for that only.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
+from amoro_core.maintaining.orphans import Ground, Named
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
@@ -22,6 +23,32 @@ class Guard(Protocol):
         has moved; CatalogUnavailable for a state that is older than one seen before; DataFileMissing or UnreadableFile
         for what would say which files are reached; and what loading the table raises.
         """
+
+
+class Searchable(OpenTable, Protocol):
+    """A table whose places are searched for files that it does not name.
+
+    What it raises, whatever was found until then is good for nothing: CatalogUnavailable, DataFileMissing, WorkFailed,
+    UnreadableFile, and TableRefused("location") for a place that may not be read.
+    """
+
+    def ground(self) -> Ground:
+        """Where its files lie. Raises TableRefused("configuration") for malformed properties of its catalog."""
+
+    def named(self) -> Named:
+        """Everything that any snapshot names, removed files too."""
+
+    def pages(self, place: str) -> Iterator[Sequence[StoredFile]]:
+        """All files below a place, in pages."""
+
+    def inventory(self, path: str) -> Iterator[Sequence[StoredFile]]:
+        """The files of a list that is gone by instead. Raises InvalidArgument for a file that is none."""
+
+    def uncommitted(self, manifests: Iterable[StoredFile]) -> Set[str]:
+        """Manifests that a writer has not committed yet, and the files that they name."""
+
+    def table_uuids(self, paths: Iterable[str]) -> Mapping[str, str]:
+        """Of which table each metadata file is; "" where it does not say, or is not there any more."""
 
 
 class Sweepable(OpenTable, Protocol):
@@ -83,5 +110,5 @@ class Clusterable(OpenTable, Protocol):
         """
 
 
-class Upkept(Clusterable, Sweepable, Analyzable, Protocol):
+class Upkept(Clusterable, Sweepable, Analyzable, Searchable, Protocol):
     """A table with every role of maintenance."""

@@ -1,6 +1,6 @@
 """Paths as keys: eight bytes each instead of a text, in sorted columns, so that a million of them are small."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -35,6 +35,20 @@ def seeking(keys: Keys) -> Callable[[str], bool]:
         return any(_holds(keys, key_of(spelling)) for spelling in looser_spellings(path))
 
     return is_found
+
+
+def seeking_many(keys: Keys) -> Callable[[Sequence[str]], list[bool]]:
+    """The same of many paths at a time."""
+
+    def are_found(paths: Sequence[str]) -> list[bool]:
+        spelled = [(at, key_of(spelling)) for at, path in enumerate(paths) for spelling in looser_spellings(path)]
+        found = np.isin(np.fromiter((key for _, key in spelled), np.uint64), keys, kind="sort") if spelled else ()
+        answers = [False] * len(paths)
+        for (at, _), is_found in zip(spelled, found, strict=True):
+            answers[at] = answers[at] or bool(is_found)
+        return answers
+
+    return are_found
 
 
 def _holds(keys: Keys, key: int) -> bool:

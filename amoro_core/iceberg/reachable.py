@@ -15,10 +15,11 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
-from amoro_core.iceberg.keys import NO_KEYS, Keys, key_of, keys_of, merged, seeking
+from amoro_core.iceberg.keys import NO_KEYS, Keys, key_of, keys_of, merged, seeking, seeking_many
 from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.maintaining.orphans import Named
 from amoro_core.model.maintenance import FileKind
-from amoro_core.model.paths import looser_spellings
+from amoro_core.model.paths import looser_spellings, split_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +32,41 @@ class Released:
     has_equality_deletes: bool = False
 
 
-def named_keys(table: Table) -> Keys:
-    """The keys of everything that any snapshot of the table, as loaded, names; removed entries too.
+def named(table: Table) -> Named:
+    """Everything that any snapshot of the table, as loaded, names; removed entries too.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable when any list or manifest can't be read.
     """
     metadata = table.metadata
     manifests = _manifests_of(table.io, metadata.snapshots)
-    parts = [keys_of([*_named_by(metadata, table.metadata_location), *manifests])]
-    parts += (keys_of(one.path for one in _entries(table.io, file, live=False)) for file in manifests.values())
-    return merged(parts)
+    roots: set[str] = set()
+    parts = [keys_of(_rooted([*_named_by(metadata, table.metadata_location), *manifests], roots))]
+    for file in manifests.values():
+        parts.append(keys_of(_rooted((one.path for one in _entries(table.io, file, live=False)), roots)))
+    return Named(seeking_many(merged(parts)), frozenset(split_place(root)[:2] for root in roots))
+
+
+def _rooted(paths: Iterable[str], roots: set[str]) -> Iterator[str]:
+    """The paths as they come; what they begin with, which tells scheme and authority, is noted."""
+    for path in paths:
+        roots.add("/".join(path.split("/", 3)[:3]))
+        yield path
 
 
 def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Released]:
     """The files that the snapshots `gone` of the state `base` reach as live, and that no snapshot of `now` does.
 
     What one of the gone snapshots named and is not there any more is passed over: somebody else has removed it. Each
-    file comes once, in the order in which files are deleted; memory is a few bytes for each. Raises as `named_keys`.
+    file comes once, in the order in which files are deleted; memory is a few bytes for each. Raises as `named`.
     """
     wanted = [one for one in base.snapshots if one.snapshot_id in gone]
     kept = _manifests_of(now.io, now.metadata.snapshots)
-    named = keys_of([*_named_by(now.metadata, now.metadata_location), *kept])
-    is_named = seeking(named)
+    ours = keys_of([*_named_by(now.metadata, now.metadata_location), *kept])
+    is_named = seeking(ours)
     lists = {one.manifest_list: one for one in wanted if not is_named(one.manifest_list)}
     left = {path: one for path, one in _still_there(now.io, lists.values()).items() if not is_named(path)}
     candidates = merged(keys_of(one.path for one in _entries_there(now.io, file)) for file in left.values())
-    needed = merged([named, _found(now.io, kept.values(), candidates)])
+    needed = merged([ours, _found(now.io, kept.values(), candidates)])
     is_needed = seeking(needed)
     yield from _once(
         one for kind in ManifestContent for one in _files_of(now.io, left.values(), kind) if not is_needed(one.path)

@@ -19,7 +19,7 @@ _UNITS = {
 _SPAN = re.compile(r"([0-9]{1,9})\s*([a-z]+)")
 
 
-def _span(text: str) -> timedelta:
+def span(text: str) -> timedelta:
     """A whole number with one of Amoro's units, such as "720min" or "7 d"; a bare number is minutes."""
     word = text.strip().lower()
     if word.isascii() and word.isdigit():
@@ -32,7 +32,7 @@ def _span(text: str) -> timedelta:
 
 
 def _age(text: str) -> timedelta | None:
-    return _span(text) if text.strip() else None
+    return span(text) if text.strip() else None
 
 
 def _milliseconds(text: str) -> timedelta | None:
@@ -63,9 +63,9 @@ class RetentionConfig:
     iceberg_count: int = declared("history.expire.min-snapshots-to-keep", "1", whole(0))
     #: Of branches and tags that do not say their own; None: they stay for ever.
     max_ref_age: timedelta | None = declared("history.expire.max-ref-age-ms", "", _never)
-    writer_retention: timedelta = declared("snapshot.keep.flink.checkpoint-retention", "7d", _span)
+    writer_retention: timedelta = declared("snapshot.keep.flink.checkpoint-retention", "7d", span)
     writer_keys: tuple[str, ...] = declared("maintenance.expire-snapshots.writer-keys", "", _keys)
-    trash_keep: timedelta = declared("maintenance.expire-snapshots.trash-keep", "1d", _span)
+    trash_keep: timedelta = declared("maintenance.expire-snapshots.trash-keep", "1d", span)
     clean_metadata: bool = declared("maintenance.expire-snapshots.clean-metadata", "false", boolean)
 
     @property

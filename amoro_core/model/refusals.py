@@ -18,6 +18,11 @@ REFUSALS: Mapping[str, Refusal] = {
         "The table is known as one of another format, which it had under the same id; one of the two is wrong.",
         "Give the catalog's `table-formats` the right order, or leave out the format that the table does not have.",
     ),
+    "authority": Refusal(
+        "A listed file has the path of one that the table names, in another bucket or by another scheme: it may be the "
+        "same file.",
+        "Say in the catalog's `equal-schemes` or `equal-authorities` which names are one, such as `old-bucket=bucket`.",
+    ),
     "catalog": Refusal(
         "Nothing can be committed safely through the catalog: like a directory of files, it cannot compare and set.",
         "Register the table in a SQL, REST, Hive or Glue catalog.",
@@ -83,6 +88,11 @@ REFUSALS: Mapping[str, Refusal] = {
     "position-delete-partition": Refusal(
         "A position delete names a file of another partition; readers disagree about whether it applies.",
         "Rewrite the data file with the engine that wrote the delete, so that the delete goes.",
+    ),
+    "shared-location": Refusal(
+        "Another table lies where files of this one lie, at, above or below: files of one would be taken for orphans "
+        "of the other. Both are named.",
+        "Move one of the tables, or drop the one that is not needed; until then remove orphan files by hand.",
     ),
     "transform": Refusal("The table is partitioned by a transform that is not known.", "None yet."),
     "type": Refusal("A column has a type that is not handled, or that Parquet does not have.", "None yet."),

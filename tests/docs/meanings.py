@@ -132,6 +132,10 @@ PROPERTIES = {
     "clean-dangling-delete-files.enabled": "delete files that apply to no data file are removed from the table",
     "maintenance.rewrite-manifests.enabled": "manifests are written anew, sorted by partition, where scans gain by it",
     "maintenance.rewrite-manifests.min-count": "so many small manifests of one content and spec are written anew at once",
+    "clean-orphan-file.enabled": "files that lie where the table's files lie and that nothing names are removed",
+    "clean-orphan-file.min-existing-time-minutes": "so many minutes old a file must be to count as an orphan; never less "
+    "than 1440",
+    "maintenance.clean-orphan-files.trash-keep": "how long orphan files wait until they are deleted; `0`: not at all",
     "commit.manifest-merge.enabled": "whether a commit merges small manifests",
     "commit.manifest.min-count-to-merge": "so many small manifests are merged",
     "commit.manifest.target-size-bytes": "the size that merged manifests should have",

@@ -9,7 +9,7 @@ import pytest
 
 from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFileMissing, TableNotFound
 from amoro_core.formats.port import Committable, Maintainable, Readable, Rewritable, Role
-from amoro_core.formats.upkeep import Analyzable, Clusterable, Sweepable
+from amoro_core.formats.upkeep import Analyzable, Clusterable, Searchable, Sweepable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import CommitContent, Trace
 from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened, stage_tag
@@ -19,6 +19,7 @@ OF_ROLE = {
     Role.REWRITE: Rewritable,
     Role.COMMIT: Committable,
     Role.MAINTAIN: Maintainable,
+    Role.SEARCH: Searchable,
     Role.SWEEP: Sweepable,
     Role.ANALYZE: Analyzable,
     Role.CLUSTER: Clusterable,

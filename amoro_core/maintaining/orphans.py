@@ -1,0 +1,333 @@
+"""Which of the files that lie where a table's files lie are nobody's."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from amoro_core.errors import CatalogUnavailable, TableRefused
+from amoro_core.maintaining.retention import span
+from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
+from amoro_core.model.paths import is_within, looser_spellings, normalise, split_place
+from amoro_core.model.properties import boolean, declared, minutes
+from amoro_core.model.stored import StoredFile
+
+#: The property that switches the action on and off.
+SWITCH = "clean-orphan-file.enabled"
+#: No file is an orphan before it is so old, whatever anybody asks: a commit that will name it may be under way.
+LEAST_AGE = timedelta(minutes=1440)
+#: A file that is said to be written so much later than now is a sign that a clock can't be trusted.
+MOST_AHEAD = timedelta(minutes=10)
+#: How long after the last moment that its tasks may run files of an ended process stay.
+AFTER_THE_END = timedelta(hours=1)
+#: Of one process; what is beyond is found by the next.
+MOST_AT_ONCE = 1_000_000
+
+#: How long Flink's manifests stay. What is older belongs to a job that is not restored any more.
+IN_FLIGHT = timedelta(days=7)
+#: Job, operator, subtask, attempt, checkpoint and number, as Iceberg's `ManifestOutputFileFactory` joins them.
+_FLINK = re.compile(r"[0-9a-f]{32}-.+-\d+-\d+-\d+-\d+(-.+)?\.avro", re.DOTALL)
+_UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+#: Outputs of tasks: process, task, attempt, and a name of their own.
+_OUTPUT = re.compile(rf"({_UUID})-\d+-\d+-{_UUID}.*", re.DOTALL)
+_METADATA = re.compile(r".*\.metadata\.json(\.gz)?", re.DOTALL)
+_HINT = "version-hint.text"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanConfig:
+    """The properties of a table about its orphan files."""
+
+    enabled: bool = declared(SWITCH, "false", boolean)
+    min_existing_time: timedelta = declared("clean-orphan-file.min-existing-time-minutes", "2880", minutes)
+    trash_keep: timedelta = declared("maintenance.clean-orphan-files.trash-keep", "7d", span)
+
+    @property
+    def age(self) -> timedelta:
+        """How old a file must be; never less than a day."""
+        return max(self.min_existing_time, LEAST_AGE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where files of a table lie, as its metadata says."""
+
+    location: str
+    places: tuple[str, ...]  # that are listed, none within another
+    metadata_place: str
+    flink_place: str  # where Flink keeps manifests that it has not committed yet
+    writable: tuple[str, ...]  # what is deleted lies below one of these
+    partition_fields: tuple[str, ...] = ()  # names of all specs' fields
+    must_be_listed: tuple[str, ...] = ()  # files that are there for certain
+    same_schemes: Mapping[str, str] = field(default_factory=dict)  # by which others go, where names differ
+    same_authorities: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def context(self) -> str:
+        """What paths of the table's own files hold in a place that tables may share: its namespace and name."""
+        return "/".join(normalise(self.location).split("/")[-2:])
+
+    def is_own(self, place: str) -> bool:
+        """Whether a place is the table's alone, by its metadata: within its location, or named for it."""
+        return is_within(place, self.location) or f"/{self.context}/" in f"{normalise(place)}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the table names, as far as the search asks."""
+
+    are_named: Callable[[Sequence[str]], Sequence[bool]]  # each path, in any of its spellings
+    places: Collection[tuple[str, str]]  # schemes and authorities of the named files
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """By what files are evaluated."""
+
+    now: datetime
+    age: timedelta
+    start_to_close: timedelta  # how long a task may run
+    around: Surroundings
+    in_flight: frozenset[str] = frozenset()  # files that a writer may still commit, with what names them
+
+
+@dataclass(slots=True)
+class Found:
+    """What a search has found so far."""
+
+    orphans: list[Condemned] = field(default_factory=list)
+    metadata_files: list[StoredFile] = field(default_factory=list)  # not named; to be opened before they are evaluated
+    files: int = 0  # that were looked at
+    bytes: int = 0
+    without_time: int = 0
+    kept: Counter[str] = field(default_factory=Counter)  # not named and kept all the same, by reason
+    unseen: set[str] = field(default_factory=set)  # of the files that are there for certain
+
+
+class Search:
+    """Evaluates files page by page. Each is kept but for one that is old enough and belongs to nobody."""
+
+    def __init__(self, ground: Ground, named: Named, terms: Terms) -> None:
+        self._ground = ground
+        self._named = named
+        self._terms = terms
+        self._places = {self._settled(*place) for place in named.places}
+        self._needed = _spelled([*terms.around.paths, *terms.in_flight])
+        self._condemned = _spelled(terms.around.condemned)
+        self._hidden_but = tuple(f"{name}=" for name in ground.partition_fields if name.startswith(("_", ".")))
+        self.found = Found(unseen=set(map(normalise, ground.must_be_listed)))
+
+    def see(self, place: str, page: Sequence[StoredFile]) -> None:
+        """Evaluate files that lie below a place.
+
+        Raises CatalogUnavailable for a time that can't be true, TableRefused("authority") for a path that the table
+        names in another storage.
+        """
+        prefix = place.rstrip("/") + "/"
+        are_named = self._named.are_named([one.path for one in page])
+        for one, is_named in zip(page, are_named, strict=True):
+            self.found.files += 1
+            self.found.bytes += one.size_bytes
+            self.found.unseen.discard(one.path)
+            self._require_true_time(one)
+            if is_named:
+                self._require_same_place(one.path)
+                continue
+            self._evaluate(one, one.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
+
+    def opened(self, uuids: Mapping[str, str], own: str) -> None:
+        """Evaluate the metadata files, by the UUIDs of the tables that they are of; "": it can't be told.
+
+        Raises TableRefused("shared-location") for one of another table.
+        """
+        for one in self.found.metadata_files:
+            uuid = uuids.get(one.path, "")
+            if uuid and uuid.lower() != own.lower():
+                raise TableRefused(
+                    f"{one.path} is a metadata file of another table, with the UUID {uuid}: two tables share a place, "
+                    "and files of one would be taken for orphans of the other",
+                    reason="shared-location",
+                )
+            if uuid:
+                self._evaluate_by_time(one, "no metadata of the table leads to it any more")
+            else:
+                self.found.kept["metadata that can't be read"] += 1
+        self.found.metadata_files = []
+
+    def end(self) -> Found:
+        """What was found, once all was seen.
+
+        Raises CatalogUnavailable when most files have no time, or a file is missing that is there for certain.
+        """
+        found = self.found
+        if found.unseen:
+            raise CatalogUnavailable(
+                f"the listing lacks {min(found.unseen)}, which the table has: it was cut, or is of an earlier time"
+            )
+        if 2 * found.without_time > found.files:
+            raise CatalogUnavailable(
+                f"{found.without_time} of {found.files} listed files have no time of modification",
+                hint="List them by an inventory that has one: --file-list.",
+            )
+        return found
+
+    def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
+        if is_shared and f"/{self._ground.context}/" not in f"/{below}":
+            self.found.kept["in a place that tables share"] += 1
+        elif self._is_hidden(below) or below.rpartition("/")[2] == _HINT:
+            self.found.kept["hidden"] += 1
+        elif not self._condemned.isdisjoint(looser_spellings(one.path)):
+            self.found.kept["condemned already"] += 1
+        elif not self._needed.isdisjoint(looser_spellings(one.path)):
+            self.found.kept["used by a process or not committed yet"] += 1
+        elif _METADATA.fullmatch(below):
+            self.found.metadata_files.append(one)
+        else:
+            self._evaluate_output(one)
+
+    def _evaluate_output(self, one: StoredFile) -> None:
+        """An output of a process of ours is known by its name."""
+        output = _OUTPUT.fullmatch(one.path.rpartition("/")[2])
+        process_id = output[1] if output else ""
+        if process_id in self._terms.around.active:
+            self.found.kept["used by a process or not committed yet"] += 1
+        elif (ended_at := self._terms.around.ended.get(process_id)) is None:
+            self._evaluate_by_time(one, "no snapshot of the table names it")
+        elif self._terms.now < ended_at + self._terms.start_to_close + AFTER_THE_END:
+            self.found.kept["of a process that has ended just now"] += 1
+        elif one.modified_at is None:
+            self.found.kept["without a time"] += 1
+        else:
+            self._add(one, f"left over by process {process_id}")
+
+    def _evaluate_by_time(self, one: StoredFile, reason: str) -> None:
+        if one.modified_at is None:
+            self.found.kept["without a time"] += 1
+        elif one.modified_at >= self._terms.now - self._terms.age:
+            self.found.kept["young"] += 1
+        else:
+            self._add(one, reason)
+
+    def _require_true_time(self, one: StoredFile) -> None:
+        now = self._terms.now
+        if one.modified_at is None:
+            self.found.without_time += 1
+        elif one.modified_at > now + MOST_AHEAD:
+            raise CatalogUnavailable(
+                f"{one.path} was written at {one.modified_at.isoformat()}, says its storage, which is later than now: "
+                f"{now.isoformat()}",
+                hint="Set the clocks of coordinator and storage right: by such times no age is certain.",
+            )
+
+    def _add(self, one: StoredFile, reason: str) -> None:
+        if len(self.found.orphans) >= MOST_AT_ONCE:
+            self.found.kept["beyond what one process takes"] += 1
+            return
+        kind = kind_of(one.path, is_below(one.path, self._ground.metadata_place))
+        self.found.orphans.append(Condemned(one.path, kind, one.size_bytes, one.modified_at, reason))
+
+    def _is_hidden(self, below: str) -> bool:
+        return any(
+            segment.startswith(("_", ".")) and not (self._hidden_but and segment.startswith(self._hidden_but))
+            for segment in below.split("/")
+        )
+
+    def _require_same_place(self, path: str) -> None:
+        scheme, authority, _ = split_place(path)
+        if self._settled(scheme, authority) not in self._places:
+            raise TableRefused(
+                f"the table names a file of the path of {path} under another scheme or authority than {scheme}://"
+                f"{authority}: it may be the same file",
+                reason="authority",
+            )
+
+    def _settled(self, scheme: str, authority: str) -> tuple[str, str]:
+        ground = self._ground
+        return ground.same_schemes.get(scheme, scheme), ground.same_authorities.get(authority, authority)
+
+
+def is_in_flight(file: StoredFile, now: datetime) -> bool:
+    """Whether a file is a manifest that Flink may still commit; so is one whose age nobody tells."""
+    is_young = file.modified_at is None or file.modified_at > now - IN_FLIGHT
+    return is_young and _FLINK.fullmatch(file.path.rpartition("/")[2]) is not None
+
+
+def is_below(path: str, place: str) -> bool:
+    """Whether a normalised path lies below a normalised place."""
+    return path.startswith(f"{place.rstrip('/')}/")
+
+
+def outermost(places: Iterable[str]) -> tuple[str, ...]:
+    """The places in their order without those within another, each once."""
+    wanted = list(dict.fromkeys(normalise(one) for one in places if one))
+    return tuple(one for one in wanted if not any(is_below(one, other) for other in wanted))
+
+
+def refuse_shared(name: str, ground: Ground, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
+    """Raise TableRefused("shared-location") when another known table lies at, above or below one of the places, or has
+    the same names in a place that is not this table's alone."""
+    listed = (ground.location, *places)
+    for other, location in sorted(neighbours.items()):
+        shared = next((one for one in listed if is_within(one, location) or is_within(location, one)), None)
+        if shared is None and any(not is_within(one, ground.location) for one in places):
+            is_namesake = "/".join(normalise(location).split("/")[-2:]) == ground.context
+            shared = location if is_namesake else None
+        if shared is not None:
+            raise TableRefused(
+                f"{name} and {other} share a place: {shared} and {location}; files of one would be taken for orphans "
+                "of the other",
+                reason="shared-location",
+            )
+
+
+def kind_of(path: str, in_metadata: bool) -> FileKind:
+    """What a file seems to be, by its name: it decides the order in which files are deleted, and nothing else."""
+    name = path.rpartition("/")[2]
+    if _METADATA.fullmatch(name):
+        return FileKind.METADATA
+    if name.startswith("partition-stats-") or name.endswith((".stats", ".puffin") if in_metadata else ".stats"):
+        return FileKind.STATISTICS
+    if in_metadata and name.endswith(".avro"):
+        return FileKind.MANIFEST_LIST if name.startswith("snap-") else FileKind.MANIFEST
+    if name.endswith((".parquet", ".avro", ".orc", ".puffin")):
+        return FileKind.DELETE if "-deletes" in name or name.endswith(".puffin") else FileKind.DATA
+    return FileKind.OTHER
+
+
+def breaker(found: Found) -> str:
+    """Why a person has to look before so much goes; "" when it is ordinary."""
+    files, size = len(found.orphans), sum(one.size_bytes or 0 for one in found.orphans)
+    if files > _MOST_FILES:
+        return f"{files} orphan files are more than {_MOST_FILES}"
+    if size > _MOST_BYTES:
+        return f"orphan files of {size} bytes are more than {_MOST_BYTES} bytes"
+    if found.files < _LEAST_LISTED:
+        return ""
+    if _MOST_SHARE * files > found.files:
+        return f"{files} of {found.files} listed files are orphans, more than 20 %"
+    if _MOST_SHARE * size > found.bytes:
+        return f"{size} of {found.bytes} listed bytes are orphans, more than 20 %"
+    return ""
+
+
+_MOST_FILES, _MOST_BYTES = 10_000, 10**12
+_LEAST_LISTED, _MOST_SHARE = 100, 5
+
+
+def settled_names(text: str) -> dict[str, str]:
+    """What `equal-schemes` and `equal-authorities` say: `a,b=c; d=e` takes a and b for c, and d for e.
+
+    Raises ValueError.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        names, equals, one = (side.strip() for side in part.partition("="))
+        if not (names and equals and one):
+            raise ValueError("expected names that are equal to one, such as s3a,s3n=s3")
+        found |= {name.strip(): one for name in names.split(",")}
+    return found
+
+
+def _spelled(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(spelling for path in paths for spelling in looser_spellings(path))
