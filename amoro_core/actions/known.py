@@ -61,9 +61,9 @@ def _maintenance() -> tuple[Action, ...]:
         CleanDanglingDeletes(),
         RewriteManifests(),
         ComputeStatistics(),
+        CleanOrphanFiles(),
         EmptyTrash(),
     )
-    return AutoCreateTags(), CleanDanglingDeletes(), RewriteManifests(), ComputeStatistics(), CleanOrphanFiles()
 
 
 def _by_name(actions: Iterable[Action]) -> dict[str, Action]:
