@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.emptying import EmptyTrash
+from amoro_core.actions.expiring import ExpireSnapshots
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.actions.rewriting import Rewriting
@@ -60,6 +61,7 @@ def _maintenance() -> tuple[Action, ...]:
         AutoCreateTags(),
         CleanDanglingDeletes(),
         RewriteManifests(),
+        ExpireSnapshots(),
         ComputeStatistics(),
         CleanOrphanFiles(),
         EmptyTrash(),

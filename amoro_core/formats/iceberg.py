@@ -10,17 +10,21 @@ from pyiceberg.table import Table
 from amoro_core.errors import CatalogUnavailable, CommitConflict, TableRefused
 from amoro_core.files.deletes import read_positions
 from amoro_core.files.footers import read_facts
-from amoro_core.files.io import FileAccess, open_access
+from amoro_core.files.io import FileAccess
 from amoro_core.files.options import FORMAT_KEY
-from amoro_core.formats.iceberg_files import IcebergFiles
+from amoro_core.formats.iceberg_upkeep import UpkeptIcebergTable
 from amoro_core.formats.port import Role
-from amoro_core.iceberg import choosing, clustering_manifests, commit, filters, staging
-from amoro_core.iceberg.caching import ManifestCache, ManifestReader
-from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, granted, load_table, open_catalog
+from amoro_core.iceberg import (
+    choosing,
+    commit,
+    filters,
+    staging,
+)
+from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, load_table, open_catalog
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
-from amoro_core.iceberg.guards import confined_to
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
@@ -31,25 +35,16 @@ from amoro_core.iceberg.metadata import (
     refuse_locations,
     snapshot_facts,
     table_facts,
-    write_locations,
 )
-from amoro_core.iceberg.partition_statistics import is_partitioned
 from amoro_core.iceberg.scan import scan
-from amoro_core.iceberg.statistics import countable_columns, known_statistics, stage_statistics
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFormat, ScannedFile, TableScan
-from amoro_core.model.grants import Grant
-from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
-
-#: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
-_FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
 
 
 class IcebergFormat:
@@ -107,21 +102,14 @@ def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, 
         return []
 
 
-class IcebergTable(IcebergFiles):
-    """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last.
-
-    Loaded anew it has to be the same one: nothing is read, concluded or removed by the word of another of its name.
-    """
+class IcebergTable(UpkeptIcebergTable):
+    """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last."""
 
     roles = frozenset(Role)
 
     def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
-        self._config = config
-        self._identifier = identifier
-        self._table = table
-        self._newest = table
+        super().__init__(config, identifier, table)
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
-        self._manifests = ManifestCache()  # of `head` and `stage`
         self._has_staged = False
 
     @property
@@ -205,15 +193,6 @@ class IcebergTable(IcebergFiles):
         """The partition as Iceberg writes it in paths, "" when unpartitioned."""
         return partition_path(self._table.metadata, key)
 
-    def io_properties(self) -> Mapping[str, str]:
-        """What a FileIO for this table's files must be told, vended credentials too; nothing of the catalog itself."""
-        properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
-        return {
-            key: value
-            for key, value in sorted(properties.items())
-            if key.startswith(_FILE_IO_PREFIXES) and isinstance(value, str)
-        }
-
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
         """The table as it is now, seen from that snapshot.
 
@@ -252,33 +231,6 @@ class IcebergTable(IcebergFiles):
         self._newest = self._load()
         return commit.tag(self._newest, name, snapshot_id, max_age_ms)
 
-    def countable_columns(self) -> Mapping[str, int]:
-        """The ids of the top-level columns whose different values can be counted, by name."""
-        return countable_columns(self._table.metadata.schema())
-
-    def is_partitioned(self) -> bool:
-        """Whether any spec divides rows by a column that is still there."""
-        return is_partitioned(self._table.metadata)
-
-    def statistics(self) -> KnownStatistics:
-        """What the metadata names, as the table was loaded last."""
-        return known_statistics(self._newest.metadata)
-
-    def stage_statistics(
-        self, snapshot_id: int, sketches: Sequence[ColumnSketch], *, partitions: bool
-    ) -> StagedStatistics:
-        """Write the files of a snapshot's statistics. Raises CommitConflict when it is gone, ValueError for none."""
-        self._newest = self._load()
-        access = self._access(self._newest)
-        return stage_statistics(
-            self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
-        )
-
-    def send(self, payload: bytes) -> None:
-        """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
-        with confined_to(self._grant()):
-            commit.send(open_catalog(self._config), self._newest, payload)
-
     def trace(self, evidence: Evidence) -> Trace:
         """Whether a change that was sent landed, seen from the table as it is now."""
         self._newest = self._load()
@@ -300,37 +252,6 @@ class IcebergTable(IcebergFiles):
         self._newest = self._load()
         return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
 
-    def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
-        """Manifests of main's head that are worth writing anew."""
-        return clustering_manifests.clusters(self._source(self._table), min_count)
-
-    def stage_manifests(self, min_count: int | None, summary: Mapping[str, str]) -> ManifestsStaged:
-        """Write them anew, and the list of a REPLACE snapshot with them; nothing is visible yet."""
-        return clustering_manifests.stage(
-            self._source(self._again()), lambda: self._source(self._again()), min_count, summary
-        )
-
-    def _source(self, table: Table) -> clustering_manifests.Source:
-        grant = self._grant()
-        locations = read_locations(table.metadata, grant)
-        return clustering_manifests.Source(table, self._manifests.read, locations, grant.way_out)
-
-    def _again(self) -> Table:
-        """The table as it is now, for a commit. Raises TableRefused for what is not handled by now."""
-        self._newest = self._load()
-        refuse_table(self._newest.metadata, dict(self._config.properties))
-        refuse_locations(self._newest.metadata, self._grant())
-        return self._newest
-
-    def _load(self) -> Table:
-        found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
-        # Before anything else is compared: sequence numbers of two tables say nothing about each other.
-        if found.metadata.table_uuid != uuid:
-            raise CommitConflict(
-                f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
-            )
-        return found
-
     def _scanned(self) -> TableScan | None:
         if self._found is None:
             self._found = (self._scan(self._table, read_manifest),)
@@ -346,22 +267,6 @@ class IcebergTable(IcebergFiles):
     def _scan(self, table: Table, read: ManifestReader, snapshot_id: int | None = None) -> TableScan | None:
         grant = self._grant()
         return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out)
-
-    def _grant(self) -> Grant:
-        return granted(self._config, open_catalog(self._config))
-
-    def _readable(self, table: Table) -> tuple[str, ...]:
-        return read_locations(table.metadata, self._grant())
-
-    def _access(self, table: Table) -> FileAccess:
-        grant = self._grant()
-        return open_access(
-            self.io_properties(),
-            table.metadata.location,
-            read_locations=read_locations(table.metadata, grant),
-            write_locations=write_locations(table.metadata, grant),
-            way_out=grant.way_out,
-        )
 
 
 def _is_head(table: Table, head: Head) -> bool:

@@ -1,29 +1,20 @@
 """An Iceberg table's files as they are stored: searched, guarded and deleted."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from pyiceberg.table import Table
-
 from amoro_core.files.inventory import inventory
-from amoro_core.files.io import FileAccess
+from amoro_core.formats.iceberg_loaded import LoadedIcebergTable
 from amoro_core.iceberg.ground import ground, table_uuids
 from amoro_core.iceberg.guarding import Guard
 from amoro_core.iceberg.in_flight import uncommitted
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.iceberg.reachable import named
 from amoro_core.maintaining.orphans import Ground, Named
-from amoro_core.model.grants import Grant
-from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.stored import Removal, StoredFile
 
 
-class IcebergFiles(ABC):
+class IcebergFiles(LoadedIcebergTable):
     """What an Iceberg table answers as `Searchable` and `Sweepable`."""
-
-    _config: CatalogConfig
-    _table: Table
-    _newest: Table
 
     def ground(self) -> Ground:
         """Where the table's files lie, with what its catalog says of equal names."""
@@ -60,13 +51,3 @@ class IcebergFiles(ABC):
     def delete_many(self, paths: Iterable[str]) -> Mapping[str, Removal]:
         """Delete files below the table's write locations; what became of each."""
         return self._access(self._newest).delete_many(paths)
-
-    @abstractmethod
-    def _load(self) -> Table:
-        """The table as it is now. Raises CommitConflict when the name is another table's."""
-
-    @abstractmethod
-    def _grant(self) -> Grant: ...
-
-    @abstractmethod
-    def _access(self, table: Table) -> FileAccess: ...

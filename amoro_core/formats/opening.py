@@ -15,6 +15,7 @@ class Role(StrEnum):
     COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
     MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
     SEARCH = "search"  # `Searchable`: whatever lies where its files lie, and what of it the table names
+    EXPIRE = "expire"  # `Expirable`: snapshots removed, and what they alone needed
     SWEEP = "sweep"  # `Sweepable`: files deleted that a guard lets go
     ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
     CLUSTER = "cluster"  # `Clusterable`: manifests written anew

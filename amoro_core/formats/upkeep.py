@@ -8,9 +8,12 @@ from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
 from amoro_core.maintaining.orphans import Ground, Named
+from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.maintenance import Released
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
+from amoro_core.model.tables import History
 
 
 class Guard(Protocol):
@@ -110,5 +113,40 @@ class Clusterable(OpenTable, Protocol):
         """
 
 
-class Upkept(Clusterable, Sweepable, Analyzable, Searchable, Protocol):
+class Expirable(OpenTable, Protocol):
+    """A table whose snapshots can be removed."""
+
+    def history(self, *, anew: bool = False) -> History:
+        """The table's snapshots and references; `anew`: as they are now, and `stage_expiry` is for that state."""
+
+    def would_release(self, snapshot_ids: Set[int]) -> Iterator[Released]:
+        """The files that nothing would need any more without these snapshots, as the table was loaded.
+
+        In the order in which files are deleted, each once. Raises DataFileMissing, UnreadableFile or
+        CatalogUnavailable for whatever would say what is needed.
+        """
+
+    def stage_expiry(self, snapshot_ids: Set[int], refs: Sequence[str], *, clean: bool) -> tuple[bytes, SnapshotsGone]:
+        """What removes snapshots and references from the state that `history` gave last; to be sent, with its evidence.
+
+        `clean`: schemas and partition specs that nothing needs any more go as well. Raises CommitConflict when one is
+        gone already, or a reference that stays holds a snapshot.
+        """
+
+    def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
+        """Branches and tags that were made on removed snapshots meanwhile and went with them, under their names again.
+
+        Returns the names; asked again it finds none of them lost. Raises as `Committable.send`, TableRefused("format")
+        for a format in which expired snapshots can't come back.
+        """
+
+    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+        """The files that nothing of the table, loaded anew, needs any more after a removal that landed.
+
+        `metadata_location` is a state that still knew the snapshots. Where neither it nor another one can be read
+        nothing is released. Raises as `would_release`.
+        """
+
+
+class Upkept(Clusterable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
     """A table with every role of maintenance."""

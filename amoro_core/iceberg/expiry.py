@@ -156,9 +156,14 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
     )
 
 
+def writes_metadata(catalog: Catalog) -> bool:
+    """Whether the client writes the table's metadata files, and the catalog merely compares and sets their name."""
+    return isinstance(catalog, MetastoreCatalog)
+
+
 def exact(catalog: Catalog, updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
     """The updates, with removals to be applied rightly where the client applies them."""
-    if not isinstance(catalog, MetastoreCatalog):
+    if not writes_metadata(catalog):
         return tuple(updates)
     return tuple(
         ExactRemoval(**update.model_dump(by_alias=True)) if isinstance(update, RemoveSnapshotsUpdate) else update

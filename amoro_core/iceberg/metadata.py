@@ -1,11 +1,12 @@
 """What a table's metadata says, as our values."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import NestedField, StructType
 
@@ -17,9 +18,11 @@ from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import History, Ref, SnapshotFacts, TableFacts, TableIdentifier
 
 _NAME_MAPPING = "schema.name-mapping.default"
+#: A longer time is as good as for ever, and a date less the largest number of milliseconds is no date.
+_EVER = timedelta(days=36525)
 
 
 def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
@@ -176,3 +179,28 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
         )
         for item in known
     )
+
+
+def history_of(table: Table) -> History:
+    """All snapshots and references of the table, as loaded."""
+    metadata = table.metadata
+    return History(snapshot_facts(metadata), _refs(metadata), dict(metadata.properties), table.metadata_location)
+
+
+def _refs(metadata: TableMetadata) -> tuple[Ref, ...]:
+    return tuple(
+        Ref(
+            name=name,
+            snapshot_id=ref.snapshot_id,
+            is_branch=ref.snapshot_ref_type == SnapshotRefType.BRANCH,
+            min_snapshots_to_keep=ref.min_snapshots_to_keep,
+            max_snapshot_age=_milliseconds(ref.max_snapshot_age_ms),
+            max_ref_age=_milliseconds(ref.max_ref_age_ms),
+        )
+        for name, ref in sorted(metadata.refs.items())
+    )
+
+
+def _milliseconds(value: int | None) -> timedelta | None:
+    """As a time, at most a century."""
+    return None if value is None else timedelta(milliseconds=min(value, _EVER // timedelta(milliseconds=1)))

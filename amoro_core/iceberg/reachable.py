@@ -5,7 +5,6 @@ by code of its own.
 """
 
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass
 
 import numpy as np
 from pyiceberg.io import FileIO
@@ -14,22 +13,12 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.errors import DataFileMissing, UnreadableFile
+from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.iceberg.keys import NO_KEYS, Keys, key_of, keys_of, merged, seeking, seeking_many
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.maintaining.orphans import Named
-from amoro_core.model.maintenance import FileKind
+from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import looser_spellings, split_place
-
-
-@dataclass(frozen=True, slots=True)
-class Released:
-    """A file that a table has named and needs no more."""
-
-    path: str
-    kind: FileKind
-    size_bytes: int | None
-    has_equality_deletes: bool = False
 
 
 def named(table: Table) -> Named:
@@ -53,23 +42,53 @@ def _rooted(paths: Iterable[str], roots: set[str]) -> Iterator[str]:
         yield path
 
 
+def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
+    """What `released` would answer, were these snapshots of the table, as loaded, gone. Raises as `named`, for
+    what the gone ones named too: as long as they are in the table, a file that is missing is a fault."""
+    metadata = table.metadata
+    kept = metadata.model_copy(
+        update={
+            "snapshots": [one for one in metadata.snapshots if one.snapshot_id not in gone],
+            "statistics": [one for one in metadata.statistics if one.snapshot_id not in gone],
+            "partition_statistics": [one for one in metadata.partition_statistics if one.snapshot_id not in gone],
+        }
+    )
+    return _released(table.io, metadata, gone, kept, table.metadata_location, are_known=True)
+
+
 def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Released]:
     """The files that the snapshots `gone` of the state `base` reach as live, and that no snapshot of `now` does.
 
     What one of the gone snapshots named and is not there any more is passed over: somebody else has removed it. Each
-    file comes once, in the order in which files are deleted; memory is a few bytes for each. Raises as `named`.
+    file comes once, in the order in which files are deleted; memory is a few bytes for each. Raises as `named`,
+    and CatalogUnavailable for a state that still has one of the snapshots.
     """
-    wanted = [one for one in base.snapshots if one.snapshot_id in gone]
-    kept = _manifests_of(now.io, now.metadata.snapshots)
-    ours = keys_of([*_named_by(now.metadata, now.metadata_location), *kept])
+    if still := gone & {one.snapshot_id for one in now.metadata.snapshots}:
+        raise CatalogUnavailable(
+            f"the catalog answers with a state that still has snapshot {min(still)}, which was removed",
+            hint="It is tried again by itself.",
+        )
+    return _released(now.io, base, gone, now.metadata, now.metadata_location, are_known=False)
+
+
+def _released(
+    io: FileIO, base: TableMetadata, gone: Set[int], kept: TableMetadata, location: str, *, are_known: bool
+) -> Iterator[Released]:
+    if not gone:
+        return
+    manifests = _manifests_of(io, kept.snapshots)
+    ours = keys_of([*_named_by(kept, location), *manifests])
     is_named = seeking(ours)
+    wanted = [one for one in base.snapshots if one.snapshot_id in gone]
     lists = {one.manifest_list: one for one in wanted if not is_named(one.manifest_list)}
-    left = {path: one for path, one in _still_there(now.io, lists.values()).items() if not is_named(path)}
-    candidates = merged(keys_of(one.path for one in _entries_there(now.io, file)) for file in left.values())
-    needed = merged([ours, _found(now.io, kept.values(), candidates)])
-    is_needed = seeking(needed)
+    left = {path: one for path, one in _still_there(io, lists.values(), are_known).items() if not is_named(path)}
+    candidates = merged(keys_of(one.path for one in _entries_of(io, file, are_known)) for file in left.values())
+    is_needed = seeking(merged([ours, _found(io, manifests.values(), candidates)]))
     yield from _once(
-        one for kind in ManifestContent for one in _files_of(now.io, left.values(), kind) if not is_needed(one.path)
+        one
+        for kind in ManifestContent
+        for one in _files_of(io, left.values(), kind, are_known)
+        if not is_needed(one.path)
     )
     for path, file in left.items():
         yield Released(path, FileKind.MANIFEST, file.manifest_length)
@@ -108,7 +127,9 @@ def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
         )
 
 
-def _still_there(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
+def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> dict[str, ManifestFile]:
+    if are_known:
+        return _manifests_of(io, snapshots)
     found: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         try:
@@ -134,11 +155,12 @@ def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released
         raise UnreadableFile(f"the manifest {file.manifest_path} has {found} entries, and its list counts {counts}")
 
 
-def _entries_there(io: FileIO, file: ManifestFile) -> Iterator[Released]:
+def _entries_of(io: FileIO, file: ManifestFile, are_known: bool) -> Iterator[Released]:
     try:
         yield from _entries(io, file, live=True)
     except DataFileMissing:
-        return
+        if are_known:
+            raise
 
 
 def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> Keys:
@@ -152,10 +174,12 @@ def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> K
     return found
 
 
-def _files_of(io: FileIO, manifests: Iterable[ManifestFile], kind: ManifestContent) -> Iterator[Released]:
+def _files_of(
+    io: FileIO, manifests: Iterable[ManifestFile], kind: ManifestContent, are_known: bool
+) -> Iterator[Released]:
     for file in manifests:
         if file.content == kind:
-            yield from _entries_there(io, file)
+            yield from _entries_of(io, file, are_known)
 
 
 def _statistics(base: TableMetadata, gone: Set[int]) -> Iterator[Released]:

@@ -92,14 +92,20 @@ def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
 def earlier_states(table: Table) -> Iterator[TableMetadata]:
     """The metadata files of the table's log that still can be read, the newest first. Raises CatalogUnavailable."""
     for entry in reversed(table.metadata.metadata_log):
-        try:
-            yield _read(table.io, entry.metadata_file)
-        except FileNotFoundError:
-            continue  # whoever removed it took its testimony along
-        except OSError as error:
-            raise CatalogUnavailable(f"the metadata file {entry.metadata_file} can't be read: {said(error)}") from error
-        except (ValueError, TableRefused):
-            continue  # no metadata (any more), or none that may be read
+        if (found := state_at(table, entry.metadata_file)) is not None:
+            yield found
+
+
+def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
+    """An earlier state of the table; None when it can't be read any more. Raises CatalogUnavailable."""
+    try:
+        return _read(table.io, metadata_location)
+    except FileNotFoundError:
+        return None  # whoever removed it took its testimony along
+    except OSError as error:
+        raise CatalogUnavailable(f"the metadata file {metadata_location} can't be read: {said(error)}") from error
+    except (ValueError, TableRefused):
+        return None  # no metadata (any more), or none that may be read
 
 
 def _read(io: FileIO, path: str) -> TableMetadata:

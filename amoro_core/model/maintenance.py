@@ -30,6 +30,16 @@ class Condemned:
 
 
 @dataclass(frozen=True, slots=True)
+class Released:
+    """A file that a table named and, without some of its snapshots, needs no more."""
+
+    path: str
+    kind: FileKind
+    size_bytes: int | None  # None: nobody said
+    has_equality_deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What somebody asked of an action beside what the table's properties say; each action names those it lacks."""
 

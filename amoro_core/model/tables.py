@@ -188,6 +188,16 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """All snapshots and references of a table, in one state of it."""
+
+    snapshots: tuple[SnapshotFacts, ...]  # the newest first
+    refs: tuple[Ref, ...]  # in order of their names
+    properties: Mapping[str, str]  # the table's own
+    metadata_location: str
+
+
+@dataclass(frozen=True, slots=True)
 class LastOptimized:
     """When a partition was last optimized, by type; a commit of a heavier type counts for lighter ones not."""
 

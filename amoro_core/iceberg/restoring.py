@@ -1,0 +1,144 @@
+"""Snapshots that were expired, back in their table: as new ones, each under a name of its own."""
+
+import json
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+from typing import Any
+
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRef
+from pyiceberg.table.snapshots import Snapshot
+
+from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.iceberg.tracing import earlier_states, state_at
+from amoro_core.model.commits import RefAt, SnapshotsGone
+
+#: The key of a summary that names the snapshot which came back.
+RESTORED_FROM = "amoro.restored-snapshot-id"
+#: Of one reference, while other commits are faster.
+_TRIES = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LostRef:
+    """A branch or tag that vanished with the snapshot it pointed at, though nobody had said that it may."""
+
+    name: str
+    snapshot: Snapshot
+    ref: SnapshotRef
+
+
+def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
+    """The branches and tags that were made on the removed snapshots between validation and removal, and went with them.
+
+    The removal requires every reference that was known to be as it was, and nothing says "no others": the state that
+    the catalog built on tells of these. A name that is there again by now is not lost. Raises CatalogUnavailable.
+    """
+    gone, known = set(removed.snapshot_ids), dict(removed.refs)
+    state = _last_with(table, gone)
+    if state is None:
+        return ()
+    snapshots = {one.snapshot_id: one for one in state.snapshots}
+    return tuple(
+        LostRef(name, snapshots[ref.snapshot_id], ref)
+        for name, ref in sorted(state.refs.items())
+        if ref.snapshot_id in gone and name not in known and name not in table.metadata.refs
+    )
+
+
+def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
+    """The state at that location, else the last one of the log that had all of the removed snapshots; None: neither can
+    be read any more. Raises CatalogUnavailable."""
+    gone = set(removed.snapshot_ids)
+    found = state_at(table, metadata_location)
+    if found is not None and gone <= {one.snapshot_id for one in found.snapshots}:
+        return found
+    return _last_with(table, gone)
+
+
+def _last_with(table: Table, snapshot_ids: Set[int]) -> TableMetadata | None:
+    for state in earlier_states(table):
+        if snapshot_ids <= {one.snapshot_id for one in state.snapshots}:
+            return state
+    return None
+
+
+def stage_restored(
+    table: Table, snapshot: Snapshot, name: str, ref: SnapshotRef | None = None, *, own_metadata: bool
+) -> tuple[bytes, RefAt]:
+    """What adds the content of an expired snapshot to the table, as loaded just now, under a branch or tag of its own.
+
+    Under its own id it would be refused: its sequence number is an old one. So it is a new snapshot, without parent, of
+    the old manifest list, whose files have to be there still; `ref` says how long it stays, None: a tag, for ever.
+    Catalogs take any sequence number of a snapshot without parent, so that every reference is required to be as it is;
+    `own_metadata` is that of `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("format") for a
+    format whose rows have ids.
+    """
+    metadata = table.metadata
+    if name in metadata.refs:
+        raise CommitConflict(f"the table has a branch or tag {name} already")
+    if metadata.format_version not in (1, 2):
+        raise TableRefused(
+            f"an expired snapshot of format {metadata.format_version} can't come back: its rows would get new ids",
+            reason="format",
+        )
+    snapshot_id = metadata.new_snapshot_id()
+    said = snapshot.model_dump(by_alias=True, exclude_none=True)
+    said.pop("parent-snapshot-id", None)
+    said["snapshot-id"] = snapshot_id
+    said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
+    if metadata.format_version != 1:
+        said["sequence-number"] = metadata.next_sequence_number()
+    said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
+    kept = {"type": "tag"} if ref is None else ref.model_dump(by_alias=True, exclude_none=True, mode="json")
+    request: dict[str, Any] = {
+        "requirements": [
+            {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
+            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None},
+            *(
+                {"type": "assert-ref-snapshot-id", "ref": other, "snapshot-id": one.snapshot_id}
+                for other, one in sorted(metadata.refs.items())
+            ),
+        ],
+        "updates": [
+            {"action": "add-snapshot", "snapshot": said},
+            {"action": "set-snapshot-ref", "ref-name": name, **kept, "snapshot-id": snapshot_id},
+        ],
+    }
+    if own_metadata:
+        request["metadata-location"] = table.metadata_location
+    return json.dumps(request, separators=(",", ":")).encode(), RefAt(name, snapshot_id)
+
+
+def _summary(snapshot: Snapshot) -> dict[str, str]:
+    if snapshot.summary is None:
+        return {"operation": "append"}
+    return {"operation": snapshot.summary.operation.value, **snapshot.summary.additional_properties}
+
+
+def bring_back(
+    load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
+) -> tuple[str, ...]:
+    """Bring the lost references back under their names, also when others commit at the same time; which these are.
+
+    Raises as `send` and `stage_restored`.
+    """
+    lost = lost_refs(load(), removed)
+    for one in lost:
+        _bring_back(load, send, one, own_metadata)
+    return tuple(one.name for one in lost)
+
+
+def _bring_back(load: Callable[[], Table], send: Callable[[bytes], None], lost: LostRef, own_metadata: bool) -> None:
+    for again in reversed(range(_TRIES)):
+        table = load()
+        if lost.name in table.metadata.refs:
+            return
+        payload, _ = stage_restored(table, lost.snapshot, lost.name, lost.ref, own_metadata=own_metadata)
+        try:
+            send(payload)
+        except CommitConflict:
+            if not again:
+                raise
