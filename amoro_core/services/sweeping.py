@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from amoro_core.errors import GuardSpoke
@@ -133,7 +133,10 @@ def _is_same(one: Condemned, stored: StoredFile | None) -> bool:
         return False
     if one.size_bytes is not None and stored.size_bytes != one.size_bytes:
         return False
-    return one.modified_at is None or stored.modified_at is None or stored.modified_at == one.modified_at
+    if one.modified_at is None or stored.modified_at is None:
+        return True
+    # What was condemned is kept to the millisecond, what storages say is finer.
+    return abs(stored.modified_at - one.modified_at) < timedelta(milliseconds=1)
 
 
 def _words(needed: Mapping[str, str]) -> str:

@@ -271,15 +271,21 @@ def _plant_flink(site: Site, inside: str) -> None:
 
 def write_manifest_of(table: Table, path: str, data: str) -> None:
     """A manifest with one added file, as Flink's committer writes it."""
+    file = file_of(table, data)
+    output = table.io.new_output(f"file://{path}")
+    with write_manifest(2, table.spec(), table.schema(), output, 0, "deflate") as writer:
+        writer.add_entry(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=0, data_file=file))
+
+
+def file_of(table: Table, path: str) -> DataFile:
+    """A data file of the table at that path, of three bytes."""
     file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"file:{data}",
+        file_path=f"file:{path}",
         file_format=FileFormat.PARQUET,
         partition=Record("a é") if table.spec().fields else Record(),
         record_count=1,
         file_size_in_bytes=3,
     )
     file.spec_id = table.spec().spec_id
-    output = table.io.new_output(f"file://{path}")
-    with write_manifest(2, table.spec(), table.schema(), output, 0, "deflate") as writer:
-        writer.add_entry(ManifestEntry.from_args(status=ManifestEntryStatus.ADDED, snapshot_id=0, data_file=file))
+    return file

@@ -1,0 +1,382 @@
+"""Orphan files through the services: condemned, held, guarded, deleted; and what asking wrongly comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.actions.contract import Periodic
+from amoro_core.actions.orphans import NAME, CleanOrphanFiles
+from amoro_core.errors import AmoroError, CatalogUnavailable, InvalidArgument, TableRefused, UnreadableFile
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.maintenance import Options
+from amoro_core.model.paths import normalise
+from amoro_core.model.processes import OptimizingProcess, ProcessStatus
+from amoro_core.model.stored import Ended, Removal, StoredFile
+from amoro_core.services.maintaining import Maintained
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.iceberg.orphan_tables import file_of, write_manifest_of
+from tests.services.world import World
+
+PAGES, DELETE = IcebergTable.pages, IcebergTable.delete_many
+AT_ONCE = {"maintenance.clean-orphan-files.trash-keep": "0"}
+
+
+class Place:
+    """A table of a dozen old files, among them orphans."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=AT_ONCE)
+        for number in range(3):
+            writer.append(self.table, [row(number, "a"), row(number, "b")])
+        self.root = Path(normalise(self.table.location()))
+        self.orphan = self.put("data/part=a/orphan.parquet")
+        self.age()
+
+    def put(self, below: str, content: bytes = b"xyz") -> str:
+        path = self.root / below
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        self.age()
+        return str(path)
+
+    def age(self, old: timedelta = timedelta(days=5, microseconds=1234)) -> None:
+        """Make every file so old, to a microsecond."""
+        at = (self.world.now - old).timestamp()
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                os.utime(path, (at, at))
+
+    @property
+    def live(self) -> list[str]:
+        return [one.path for one in oracle.live_files(self.table)]
+
+    def preview(self, **options: object) -> Maintained:
+        identifier = self.world.table().identifier
+        return self.world.maintaining.preview(identifier, NAME, replace(Options(), **options))
+
+    def found(self, **options: object) -> list[str]:
+        plan = self.preview(**options).plan
+        return [] if plan is None else sorted(one.path for one in plan.condemned)
+
+    def run(self, name: str = NAME, **options: object) -> OptimizingProcess:
+        begun = self.world.maintaining.begin(
+            self.world.table().table_id, name, trigger="request", options=replace(Options(), **options)
+        )
+        assert begun.process_id, begun.reason
+        if not begun.held:
+            self.world.committing.commit(begun.process_id)
+        return self.world.optimizing.find_process(begun.process_id).process
+
+
+@pytest.fixture
+def place(world: World) -> Place:
+    return Place(world)
+
+
+def test_it_is_an_action_of_the_clock_that_is_off_by_default() -> None:
+    action = CleanOrphanFiles()
+    assert isinstance(action, Periodic)
+    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), True, False)
+    assert action.enabled({action.switch: "true"})
+
+
+def test_orphans_are_condemned_and_deleted_and_nothing_else(place: Place) -> None:
+    before = {path for path in place.root.rglob("*") if path.is_file()}
+    done = place.run()
+    assert done.status is ProcessStatus.SUCCESS
+    assert done.receipt is not None
+    assert done.receipt.words == "condemned 1 orphan files"
+    assert [(one.name, one.value) for one in done.receipt.more] == [("condemned_files", 1), ("condemned_bytes", 3)]
+    assert os.path.exists(place.orphan)
+    assert place.found() == []  # condemned already
+    assert place.run("empty-trash").status is ProcessStatus.SUCCESS
+    assert before - {path for path in place.root.rglob("*") if path.is_file()} == {Path(place.orphan)}
+
+
+def test_the_preview_says_what_goes_and_why(place: Place) -> None:
+    place.put("data/part=a/_x.parquet")
+    shown = place.preview()
+    assert shown.plan is not None
+    document = json.loads(json.dumps(shown.plan.document))
+    assert document["orphan_files"] == [
+        {
+            "orphan_file_location": place.orphan,
+            "bytes": 3,
+            "kind": "data",
+            "modified_at": (place.world.now - timedelta(days=5, microseconds=1234)).isoformat(),
+            "reason": "no snapshot of the table names it",
+        }
+    ]
+    assert (document["orphan_files_count"], document["bytes"], document["kept"]) == (1, 3, {"hidden": 1})
+    assert document["listed_files"] == len([one for one in place.root.rglob("*") if one.is_file()])
+    assert os.path.exists(place.orphan)
+
+
+def test_a_breaker_holds_what_is_too_much_until_somebody_confirms_it(place: Place) -> None:
+    for number in range(100):
+        place.put(f"data/many/{number}.parquet")
+    held = place.run()
+    assert (held.status, "more than 20 %" in held.failure) == (ProcessStatus.HELD, True)
+    assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
+    place.run("empty-trash")
+    assert list((place.root / "data" / "many").iterdir()) == []
+
+
+def test_an_orphan_that_is_committed_meanwhile_is_spared_by_the_guard(place: Place) -> None:
+    other = place.put("data/part=b/orphan.parquet")
+    place.run()
+    commit(place.table, lambda head: Change((file_of(head, other),)))
+    held = place.run("empty-trash")
+    assert (held.status, f"the table needs {other}" in held.failure) == (ProcessStatus.HELD, True)
+    assert os.path.exists(place.orphan)
+    place.world.confirm("empty-trash")
+    assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"older_than": timedelta(hours=23, minutes=59)}, "less than a day"),
+        ({"locations": ("/etc",)}, "--location /etc is outside"),
+        ({"locations": ("/tmp/..",)}, "outside"),
+        ({"retain_last": 1}, "takes no --retain-last"),
+        ({"snapshot_ids": (1,)}, "takes no --snapshot"),
+    ],
+)
+def test_what_can_not_be_asked_for_is_refused_and_nothing_is_done(
+    place: Place, options: Mapping[str, object], words: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        place.run(**options)
+    assert os.path.exists(place.orphan)
+    assert place.world.maintaining.pinned(place.world.table().table_id).paths == frozenset()
+
+
+def test_the_age_may_be_asked_for(place: Place) -> None:
+    assert place.found(older_than=timedelta(days=6)) == []
+    assert place.found(older_than=timedelta(days=1)) == [place.orphan]
+
+
+def test_a_location_narrows_the_search(place: Place) -> None:
+    other = place.put("data/part=b/orphan.parquet")
+    outside = place.put("elsewhere/orphan.parquet")
+    assert place.found() == [place.orphan, other]
+    assert place.found(locations=(f"file://{place.root}/data/part=b",)) == [other]
+    assert place.found(locations=(f"{place.root}/elsewhere/", f"{place.root}/data/part=b")) == [other, outside]
+
+
+# Inventories
+
+
+def stored(place: Place) -> list[StoredFile]:
+    at = place.world.now - timedelta(days=5)
+    return [StoredFile(str(path), path.stat().st_size, at) for path in place.root.rglob("*") if path.is_file()]
+
+
+def inventory(place: Place, name: str, files: Sequence[StoredFile], **names: str) -> str:
+    columns = {
+        "path": [f"file://{one.path}" for one in files],
+        "size": [one.size_bytes for one in files],
+        "mtime": [one.modified_at for one in files],
+    }
+    table = pa.table({names.get(key, key): values for key, values in columns.items() if names.get(key, key)})
+    path = f"{place.world.home.parent}/warehouse/{name}"
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    (pq.write_table if name.endswith(".parquet") else pyarrow.csv.write_csv)(table, path)
+    return path
+
+
+@pytest.mark.parametrize("name", ["list.parquet", "list.csv"])
+def test_an_inventory_is_gone_by_instead_of_a_listing(place: Place, name: str) -> None:
+    unlisted = stored(place)
+    other = place.put("data/part=b/orphan.parquet")
+    outside = StoredFile("/elsewhere/x.parquet", 3, unlisted[0].modified_at)
+    assert place.found(file_list=inventory(place, name, [*unlisted, outside])) == [place.orphan]
+    assert place.found() == [place.orphan, other]
+
+
+def test_an_inventory_may_use_sparks_names_and_milliseconds(place: Place) -> None:
+    files = stored(place)
+    path = inventory(place, "list.parquet", files, path="file_path", mtime="last_modified")
+    assert place.found(file_list=path) == [place.orphan]
+    table = pq.read_table(path)
+    times = pa.array([round(one.modified_at.timestamp() * 1000) for one in files if one.modified_at])
+    pq.write_table(table.set_column(2, "last_modified", times), path)
+    assert place.found(file_list=path) == [place.orphan]
+
+
+def test_an_inventory_without_times_is_refused(place: Place) -> None:
+    path = inventory(place, "list.parquet", stored(place), mtime="")
+    with pytest.raises(InvalidArgument, match="has no column mtime"):
+        place.run(file_list=path)
+    blank = inventory(place, "list.csv", [replace(one, modified_at=None) for one in stored(place)])
+    with pytest.raises(CatalogUnavailable, match="have no time"):
+        place.run(file_list=blank)
+
+
+@pytest.mark.parametrize("name", ["list.parquet", "list.csv"])
+def test_what_is_no_inventory_is_refused(place: Place, name: str) -> None:
+    path = inventory(place, name, stored(place))
+    Path(path).write_bytes(b'"path\x00' * 5)
+    with pytest.raises(InvalidArgument, match="inventory"):
+        place.run(file_list=path)
+
+
+def test_an_inventory_outside_the_allowed_places_is_not_read(place: Place) -> None:
+    with pytest.raises(TableRefused, match="outside"):
+        place.run(file_list="/etc/passwd")
+
+
+# Other tables
+
+
+def test_two_tables_in_one_place_are_refused_by_both_names(place: Place) -> None:
+    """As in apache/iceberg#17213, where a table of production was lost."""
+    inner = place.world.catalog.create_table("db.inner", SCHEMA, location=f"{place.table.location()}/data/inner")
+    place.world.tables.refresh(place.world.table("cat.db.inner").table_id)
+    with pytest.raises(TableRefused, match=r"cat\.db\.t and cat\.db\.inner share a place") as refused:
+        place.run()
+    assert refused.value.reason == "shared-location"
+    assert inner.location() in refused.value.message
+
+
+def test_a_table_that_nobody_knows_is_found_by_its_metadata(place: Place, world: World) -> None:
+    other = writer.make_table(world.catalog, "db.other", SCHEMA)
+    source = Path(normalise(other.metadata_location))
+    place.put(f"metadata/{source.name}", source.read_bytes())
+    with pytest.raises(TableRefused, match=f"another table, with the UUID {other.metadata.table_uuid}") as refused:
+        place.run()
+    assert refused.value.reason == "shared-location"
+
+
+def test_a_schema_that_moves_the_uuid_does_not_hide_another_table(place: Place, world: World) -> None:
+    """The beginning of a metadata file may hold anything; then the whole is read."""
+    other = writer.make_table(world.catalog, "db.other", SCHEMA)
+    document = json.loads(Path(normalise(other.metadata_location)).read_bytes())
+    uuid = document.pop("table-uuid")
+    place.put("metadata/00009-x.metadata.json", json.dumps({"x": "y" * 9000, **document, "table-uuid": uuid}).encode())
+    with pytest.raises(TableRefused, match="another table"):
+        place.run()
+
+
+# Writers
+
+
+def test_files_that_flink_has_not_committed_are_kept(place: Place) -> None:
+    """As in apache/amoro#930: without its manifest a job never starts again."""
+    data = place.put("data/part=a/uncommitted.parquet")
+    name = f"{'0f' * 16}-sink-1-00002-0-7-00001.avro"
+    write_manifest_of(place.table, str(place.root / "metadata" / name), data)
+    place.age()
+    assert place.found() == [place.orphan]
+    place.age(timedelta(days=7))
+    assert place.found() == sorted([place.orphan, data, str(place.root / "metadata" / name)])
+
+
+def test_a_manifest_of_flink_that_can_not_be_read_stops_the_search(place: Place) -> None:
+    place.put(f"metadata/{'0f' * 16}-sink-1-00002-0-7-00001.avro")
+    with pytest.raises(UnreadableFile):
+        place.run()
+
+
+def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = place.put(f"metadata/{'0f' * 16}-sink-1-00002-0-7-00001.avro")
+
+    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+        found = list(PAGES(self, where))
+        Path(path).unlink(missing_ok=True)
+        return iter(found)
+
+    monkeypatch.setattr(IcebergTable, "pages", pages)
+    with pytest.raises(CatalogUnavailable, match="meanwhile"):
+        place.run()
+
+
+# Storage that lies or fails
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (lambda files: [], "lacks"),
+        (lambda files: [one for one in files if not one.path.endswith(".metadata.json")], "lacks"),
+        (lambda files: [replace(one, modified_at=None) for one in files], "have no time"),
+        (lambda files: [replace(one, modified_at=datetime.max.replace(tzinfo=UTC)) for one in files], "later than now"),
+    ],
+    ids=["empty", "cut", "no times", "a time to come"],
+)
+def test_a_listing_that_can_not_be_believed_condemns_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch, lie: object, words: str
+) -> None:
+    assert callable(lie)
+
+    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+        for page in PAGES(self, where):
+            yield lie(page)
+
+    monkeypatch.setattr(IcebergTable, "pages", pages)
+    with pytest.raises(CatalogUnavailable, match=words):
+        place.run()
+    assert os.path.exists(place.orphan)
+
+
+def test_a_listing_that_breaks_off_condemns_nothing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pages(self: IcebergTable, where: str) -> Iterator[Sequence[StoredFile]]:
+        yield from PAGES(self, where)
+        raise CatalogUnavailable("503 Slow Down")
+
+    monkeypatch.setattr(IcebergTable, "pages", pages)
+    with pytest.raises(CatalogUnavailable, match="503"):
+        place.run()
+
+
+def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = place.put("data/part=b/orphan.parquet")
+
+    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        first, *rest = paths
+        return {**DELETE(self, [first]), **{path: Removal(Ended.FAILED, "503") for path in rest}}
+
+    place.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "delete_many", delete)
+        place.run("empty-trash")
+    assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
+    place.run("empty-trash")
+    assert not os.path.exists(other)
+
+
+def test_a_manifest_that_vanishes_before_the_sweep_keeps_everything(place: Place) -> None:
+    place.run()
+    head = place.table.refresh().current_snapshot()
+    assert head is not None
+    os.unlink(normalise(head.manifests(place.table.io)[0].manifest_path))
+    begun = place.world.maintaining.begin(place.world.table().table_id, "empty-trash", trigger="request")
+    with pytest.raises(AmoroError, match="does not exist"):
+        place.world.committing.commit(begun.process_id)
+    assert os.path.exists(place.orphan)
+
+
+def test_a_table_without_garbage_collection_is_left_alone(place: Place) -> None:
+    made: Table = place.table
+    with made.transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    with pytest.raises(TableRefused):
+        place.run()
+    assert os.path.exists(place.orphan)
