@@ -374,6 +374,14 @@ class GuardSpoke(AmoroError):
     exit_status = 6
 
 
+class CannotUndo(AmoroError):
+    """What a process did can't be taken back, or not any more; nothing was changed."""
+
+    code = "AMORO-6004"
+    remedy = "See what the process did: amoro process show ID. Earlier rows are in the snapshots that remain."
+    exit_status = 6
+
+
 class CommitUnknown(AmoroError):
     """It is not known whether the commit was applied; it is reconciled before anything else."""
 

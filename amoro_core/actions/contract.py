@@ -43,6 +43,7 @@ class Request:
     force: bool = False  # what gains nothing, too
     where: str = ""  # a condition that chooses whole partitions
     options: Options = NO_OPTIONS
+    undone: Case | None = None  # the process that is to be taken back
 
 
 class Verdict(Protocol):
@@ -204,6 +205,15 @@ class Sweeping(Action, Protocol):
     @property
     def sweeps(self) -> bool:
         """True."""
+
+
+@runtime_checkable
+class Undoing(Action, Protocol):
+    """An action that takes back what one process did: `Request.undone`, of which a commit has landed."""
+
+    @property
+    def undoes(self) -> tuple[str, ...]:
+        """The names of the processes that it takes back. Its `plan` raises CannotUndo where that can't be right."""
 
 
 class Optimizing(Action, Protocol):

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Action, Periodic, Plan, Request, Situation, Verdict
-from amoro_core.errors import Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
+from amoro_core.actions.contract import Action, Periodic, Plan, Request, Situation, Undoing, Verdict
+from amoro_core.errors import CannotUndo, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
 from amoro_core.formats.tables import Tables
+from amoro_core.model.actions import Case
 from amoro_core.model.config import decide_enabled, effective_properties, parse_config
 from amoro_core.model.maintenance import NO_OPTIONS, Options
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
@@ -19,6 +20,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import actions, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.cases import read_case
 from amoro_core.transactions.clockwork import Clockwork, due_at, refuse_forbidden
 from amoro_core.transactions.closing import Ending
 from amoro_core.transactions.closing import close as close_process
@@ -76,7 +78,11 @@ class MaintenanceService:
         self._store = store
         self._tables = tables_of
         self._every = known
-        self._known = {name: action for name, action in known.items() if name != OPTIMIZING_ACTION}
+        self._undoing = [action for action in known.values() if isinstance(action, Undoing)]
+        undoing = {action.name for action in self._undoing}
+        self._known = {
+            name: action for name, action in known.items() if name != OPTIMIZING_ACTION and name not in undoing
+        }
         self._clock = clock
         self._planned = planned
         self._clockwork = clockwork
@@ -136,6 +142,25 @@ class MaintenanceService:
             why = str(error) or type(error).__name__
             self._store.write(lambda db: _failed(db, table_id, name, f"planning failed: {why}", self._clock()))
             raise
+
+    def preview_undo(self, process_id: str) -> Maintained:
+        """What would take back what the process did; nothing is changed.
+
+        Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
+        """
+        case, action = self._undone(process_id)
+        looked = self._look(case.runtime.identifier, action, case.runtime)
+        verdict, plan = self._plan(looked, action, Request(action.name, undone=case))
+        return Maintained("", verdict.reason, verdict.due_at, plan)
+
+    def undo(self, process_id: str) -> Maintained:
+        """Plan and store the process that takes back what another one did.
+
+        Raises as `preview_undo`, TableBusy and TableBlocked.
+        """
+        case, action = self._undone(process_id)
+        request = Request(action.name, undone=case)
+        return self._begin(case.runtime.table_id, action, Asked("request", request))
 
     def close_held(self) -> list[str]:
         """Close what nobody has confirmed for too long; the ids of the processes."""
@@ -286,6 +311,20 @@ class MaintenanceService:
         return action.plan(looked.table, looked.situation, request)
 
     # Reading and keeping
+
+    def _undone(self, process_id: str) -> tuple[Case, Undoing]:
+        """The process that is to be taken back, and the action that does it."""
+        case = self._store.read(lambda db: read_case(db, process_id))
+        process = case.process
+        found = next((action for action in self._undoing if process.type in action.undoes), None)
+        if found is None:
+            raise CannotUndo(f"process {process_id} can't be undone: {process.type} has no undo")
+        if process.is_active:
+            raise CannotUndo(
+                f"process {process_id} ({process.type}, {process.status}) has not ended",
+                hint=f"Cancel it: amoro process cancel {process_id}",
+            )
+        return case, found
 
     def _of_action(self, name: str) -> Action:
         return self._every[name]

@@ -140,6 +140,13 @@ def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile
     return _unneeded(scan, files.deletes_of(files.ids_of(paths)), paths)
 
 
+def needed_outside(files: LiveFiles, ids: Ids, deletes: Iterable[DeleteFile]) -> tuple[DeleteFile, ...]:
+    """Those of the deletes that one of the files at the indexes would need, told as in `removable_deletes`."""
+    every = tuple(deletes)
+    outside = _outside(files, ids, every)
+    return tuple(delete for delete in every if outside.needs(delete))
+
+
 def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterable[str]) -> tuple[DeleteFile, ...]:
     files, found = LiveFiles.of(scan.files), {delete.numbered: delete for delete in candidates}
     stays = np.ones(len(files), np.bool_)

@@ -1,0 +1,249 @@
+"""Taking back what a process did to data and delete files: one more snapshot, and later commits stay."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from amoro_core.actions.contract import (
+    OPTIMIZING_ROLES,
+    Plan,
+    Prepare,
+    Request,
+    Situation,
+    TriggerVerdict,
+    Undoing,
+)
+from amoro_core.actions.untasked import Untasked, refuse_options, summary_of
+from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.known import KnownFiles
+from amoro_core.formats.port import AnyTable, Role
+from amoro_core.maintaining.timing import MaintenanceConfig
+from amoro_core.model.actions import Case, Change
+from amoro_core.model.commits import CommitContent, Head, SnapshotAdded
+from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.lanes import FILES
+from amoro_core.model.paths import normalise
+from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Receipt
+from amoro_core.model.properties import parse_into
+from amoro_core.model.tables import OptimizingType
+from amoro_core.validating.undoing import Undone, ambiguous_since, revert
+
+#: The key of a snapshot's summary that names the process which it takes back.
+UNDOES = "amoro.undoes"
+_PRODUCER = "UNDO"
+
+
+def undone_of(request: Request) -> Case:
+    """The process that somebody wants to be taken back. Raises InvalidArgument."""
+    refuse_options("an undo", request)
+    if request.undone is None:
+        raise InvalidArgument("nothing is named that is to be undone", hint="Name the process: amoro undo PROCESS")
+    return request.undone
+
+
+def landed_of(case: Case) -> CommitAttempt:
+    """The commit of the process. Raises CannotUndo for a process without one."""
+    found = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
+    if found is None:
+        status, process_id = case.process.status, case.process.process_id
+        raise CannotUndo(f"process {process_id} ({case.process.type}, {status}) has committed nothing")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Detail:
+    """What an undo of files keeps of its plan."""
+
+    undone: str  # the process
+    kind: str  # of that process
+    before: int  # the snapshot that it was committed on
+    after: int  # its own
+    rows: int  # live ones of its inputs; −1: it removed rows
+
+
+class UndoFiles(Untasked):
+    """The action that takes back commits which replaced or removed files."""
+
+    lane = FILES
+    roles = OPTIMIZING_ROLES | {Role.SWEEP}
+
+    def __init__(self, name: str, undoes: tuple[str, ...], *, removes_rows: bool = False) -> None:
+        """`removes_rows`: such processes do, and are taken back within `maintenance.undo.keep` only."""
+        self.name = name
+        self.names = (name,)
+        self.undoes = undoes
+        self._removes_rows = removes_rows
+
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """What takes the commit back on the head. Raises CannotUndo with the reason why that can't be right."""
+        case = undone_of(request)
+        evidence = landed_of(case).evidence
+        if not isinstance(evidence, SnapshotAdded) or case.process.type not in self.undoes:
+            raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
+        if case.process.table_uuid != table.facts.uuid:
+            raise CannotUndo(f"{table.facts.identifier} is another table than the one that the process changed")
+        if self._removes_rows:
+            _require_window(case, situation)
+        receipt = case.process.receipt
+        rows = -1 if self._removes_rows or receipt is None else receipt.rows_before
+        detail = _Detail(
+            case.process.process_id, case.process.type, evidence.parent_snapshot_id, evidence.snapshot_id, rows
+        )
+        try:
+            _, content = _content(table, detail)
+        except CommitConflict as error:
+            raise CannotUndo(f"process {detail.undone} can't be undone: {error.message}") from error
+        _refuse_condemned(content, situation, detail)
+        before = next(one for one in table.snapshots() if one.snapshot_id == detail.before)
+        reason = f"takes back process {detail.undone} ({detail.kind})"
+        plan = Plan(
+            self.name,
+            reason,
+            before.snapshot_id,
+            before.sequence_number,
+            (),
+            json.dumps({name: getattr(detail, name) for name in _Detail.__slots__}),
+            document=_document(detail, content),
+        )
+        return TriggerVerdict(True, reason), plan
+
+    def preparing(self) -> Prepare:
+        """What validates it anew and stages it on the head of that moment."""
+        known = KnownFiles()
+        return lambda table, case, now: _change(table, case, known, now)
+
+
+def _require_window(case: Case, situation: Situation) -> None:
+    keep = parse_into(MaintenanceConfig, situation.properties).undo_keep
+    ended = case.process.finished_at or situation.now
+    if situation.now - ended > keep:
+        raise CannotUndo(
+            f"process {case.process.process_id} ended at {ended:%Y-%m-%d %H:%M} UTC: it can't be undone after "
+            f"{_days(keep)} days (maintenance.undo.keep)"
+        )
+
+
+def _days(keep: timedelta) -> str:
+    return f"{keep / timedelta(days=1):g}"
+
+
+def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) -> tuple[Head, CommitContent]:
+    """What takes the commit back on the head as it is now. Raises CommitConflict with the reason why it can't be."""
+    scans = {snapshot_id: table.scan_of(snapshot_id) for snapshot_id in (detail.before, detail.after)}
+    before, after = scans[detail.before], scans[detail.after]
+    if before is None or after is None:
+        gone = detail.before if before is None else detail.after
+        raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
+    undone = Undone(before, after)
+    head = table.head(after.snapshot_id, after.sequence_number)
+    named = (known or KnownFiles()).named(table, ambiguous_since(undone, head))
+    made = revert(undone, head, named)
+    if made.content is None:
+        raise CommitConflict(made.refusal)
+    _require_files(table, made.content)
+    return head, made.content
+
+
+def _require_files(table: AnyTable, content: CommitContent) -> None:
+    """Raise CommitConflict for a file to come back that is gone, or is another by now."""
+    files = {one.path: one for one in _coming(content)}
+    table.refuse_inputs(files)
+    try:
+        stored = table.stat_many(files)
+    except DataFileMissing as error:
+        raise CommitConflict(error.message) from error
+    for path, file in files.items():
+        found = stored.get(path)
+        if found is None:
+            raise CommitConflict(f"{path} was deleted")
+        if found.size_bytes != file.size_bytes:
+            raise CommitConflict(f"{path} has {found.size_bytes} bytes by now, not {file.size_bytes}")
+
+
+def _refuse_condemned(content: CommitContent, situation: Situation, detail: _Detail) -> None:
+    condemned = {normalise(path) for path in situation.around().condemned}
+    for file in _coming(content):
+        if normalise(file.path) in condemned:
+            raise CannotUndo(f"process {detail.undone} can't be undone: {file.path} is being deleted")
+
+
+def _detail(case: Case) -> _Detail:
+    return _Detail(**json.loads(case.process.detail))
+
+
+def _change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Change:
+    detail = _detail(case)
+    head, content = _content(table, detail, known)
+    failpoint("commit.before_intent")
+    staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDOES: detail.undone})
+    failpoint("commit.after_stage")
+    # Its files were in the table before: only its snapshot tells that it landed.
+    evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
+    duration = round((now - case.process.created_at).total_seconds() * 1000)
+    receipt = _receipt(detail, content, staged.snapshot_id, staged.parent_snapshot_id)
+    return Change(
+        payload=staged.payload,
+        evidence=evidence,
+        receipt=replace(receipt, duration_ms=duration),
+        files=tuple(one.path for one in _coming(content)),
+        metadata_files=staged.metadata_files,
+    )
+
+
+def _receipt(detail: _Detail, content: CommitContent, snapshot_id: int, base_snapshot_id: int) -> Receipt:
+    coming = _bytes(_coming(content))
+    rows_before = sum(one.record_count for one in content.removed_data)
+    if detail.rows < 0:
+        rows = sum(one.record_count for one in content.added_data)
+        more = (
+            Figure("data_files", len(content.added_data), "files"),
+            Figure("delete_files", len(content.added_deletes), "files"),
+            Figure("rows", rows, "rows"),
+            Figure("bytes", coming, "bytes"),
+        )
+        told = Receipt.told(f"took back process {detail.undone} ({detail.kind})", snapshot_id, more)
+        return replace(told, base_snapshot_id=base_snapshot_id)
+    return Receipt(
+        data_files_before=len(content.removed_data),
+        data_files_after=len(content.added_data),
+        delete_files_before=len(content.removed_deletes),
+        delete_files_after=len(content.added_deletes),
+        equality_delete_files_after=sum(bool(one.equality_ids) for one in content.added_deletes),
+        bytes_before=_bytes((*content.removed_data, *content.removed_deletes)),
+        bytes_after=coming,
+        rows_before=rows_before,
+        rows_after=detail.rows,
+        snapshot_id=snapshot_id,
+        base_snapshot_id=base_snapshot_id,
+        duration_ms=0,
+    )
+
+
+def _coming(content: CommitContent) -> tuple[DataFile | DeleteFile, ...]:
+    return (*content.added_data, *content.added_deletes)
+
+
+def _bytes(files: Iterable[DataFile | DeleteFile]) -> int:
+    return sum(one.size_bytes for one in files)
+
+
+def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
+    return {
+        "process_id": detail.undone,
+        "type": detail.kind,
+        "operation": content.operation.value,
+        "data_files_removed": len(content.removed_data),
+        "delete_files_removed": len(content.removed_deletes),
+        "data_files_restored": len(content.added_data),
+        "delete_files_restored": len(content.added_deletes),
+        "bytes_restored": _bytes(_coming(content)),
+    }
+
+
+#: Every action that takes something back.
+UNDOING: tuple[Undoing, ...] = (
+    UndoFiles("undo-optimizing", tuple(kind.value for kind in OptimizingType)),
+    UndoFiles("undo-expire-data", ("expire-data",), removes_rows=True),
+)
