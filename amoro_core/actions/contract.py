@@ -199,6 +199,17 @@ class Condemning(Action, Protocol):
 
 
 @runtime_checkable
+class Mending(Action, Protocol):
+    """An action whose commit may take more along than it was to, where a catalog offers nothing against it."""
+
+    def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
+        """Put back what the commit that landed has taken beyond; each in words, also what was back already.
+
+        Asked before anything is condemned, and again after a death. Raises what reading the table and sending raise.
+        """
+
+
+@runtime_checkable
 class Sweeping(Action, Protocol):
     """An action whose process deletes what was condemned on its table and is due."""
 

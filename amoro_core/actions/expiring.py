@@ -11,7 +11,6 @@ from typing import Any
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
 from amoro_core.actions.untasked import Untasked
 from amoro_core.errors import CommitConflict, InvalidArgument
-from amoro_core.events import get_logger
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.snapshots import Selection, Target, select
@@ -22,8 +21,6 @@ from amoro_core.model.maintenance import Condemned, FileKind, Options, Released
 from amoro_core.model.processes import CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import History
-
-log = get_logger("amoro.expiring")
 
 NAME = "expire-snapshots"
 #: What no command may go below.
@@ -67,11 +64,11 @@ class ExpireSnapshots(Untasked):
         selected = select(history.snapshots, history.refs, config, target, situation.now)
         _refuse_named(request.options, history, selected)
         if not selected.go and not selected.refs:
-            return TriggerVerdict(False, f"no snapshot is past its time: {_staying(selected)}"), None
+            return TriggerVerdict(False, f"no snapshot is past its time: {selected.staying}"), None
         going, counted = _within_limit(table, list(selected.go))
         refs = sorted(name for name in selected.refs if _may_go(history, selected, going, name))
         total = len(history.snapshots)
-        reason = f"{len(going)} of {total} snapshots go; {_staying(selected)}"
+        reason = f"{len(going)} of {total} snapshots go; {selected.staying}"
         if len(going) < len(selected.go):
             reason += f"; {len(selected.go) - len(going)} more are left to the next time"
         detail = {
@@ -99,11 +96,13 @@ class ExpireSnapshots(Untasked):
         """What stages the removal of what was planned, as far as nothing needs it on the table of that moment."""
         return _change
 
+    def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
+        """Branches and tags that others made on a removed snapshot meanwhile are brought back."""
+        return tuple(f"brought {name} back, which was made meanwhile" for name in table.bring_back(_removed(case)))
+
     def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
-        """What only the removed snapshots needed; what others made on one of them meanwhile is brought back before."""
+        """What only the removed snapshots needed."""
         removed = _removed(case)
-        if names := table.bring_back(removed):
-            log.error("refs.lost", process=case.process.process_id, refs=", ".join(names), back="yes")
         reason = f"no snapshot needs it since {len(removed.snapshot_ids)} have expired"
         for one in table.released(json.loads(case.process.detail)["base"], removed):
             yield Condemned(one.path, one.kind, one.size_bytes, None, reason)
@@ -166,11 +165,6 @@ def _target_from_json(said: Mapping[str, Any]) -> Target:
 def _own(properties: Mapping[str, str]) -> dict[str, str]:
     keys = {known.key for known in properties_of(RetentionConfig)}
     return {key: text for key, text in properties.items() if key in keys}
-
-
-def _staying(selected: Selection) -> str:
-    grounds = ", ".join(f"{count} {ground}" for ground, count in selected.grounds)
-    return f"{len(selected.stay)} stay ({grounds})" if grounds else "none stay"
 
 
 # What is released

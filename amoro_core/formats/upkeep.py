@@ -136,8 +136,8 @@ class Expirable(OpenTable, Protocol):
     def bring_back(self, removed: SnapshotsGone) -> tuple[str, ...]:
         """Branches and tags that were made on removed snapshots meanwhile and went with them, under their names again.
 
-        Returns the names; asked again it finds none of them lost. Raises as `Committable.send`, TableRefused("format")
-        for a format in which expired snapshots can't come back.
+        Returns the names, also of those that are back already. Raises as `Committable.send`, TableRefused("format") for
+        a format in which expired snapshots can't come back.
         """
 
     def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:

@@ -34,7 +34,8 @@ def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
     """The branches and tags that were made on the removed snapshots between validation and removal, and went with them.
 
     The removal requires every reference that was known to be as it was, and nothing says "no others": the state that
-    the catalog built on tells of these. A name that is there again by now is not lost. Raises CatalogUnavailable.
+    the catalog built on tells of these. One that came back as `stage_restored` has it is among them; one that somebody
+    made anew is not. Raises CatalogUnavailable.
     """
     gone, known = set(removed.snapshot_ids), dict(removed.refs)
     state = _last_with(table, gone)
@@ -44,8 +45,14 @@ def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
     return tuple(
         LostRef(name, snapshots[ref.snapshot_id], ref)
         for name, ref in sorted(state.refs.items())
-        if ref.snapshot_id in gone and name not in known and name not in table.metadata.refs
+        if ref.snapshot_id in gone and name not in known and _is_lost(table, name, ref.snapshot_id)
     )
+
+
+def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
+    now = table.metadata.refs.get(name)
+    found = None if now is None else table.snapshot_by_id(now.snapshot_id)
+    return now is None or (found is not None and _summary(found).get(RESTORED_FROM) == str(snapshot_id))
 
 
 def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
@@ -121,9 +128,10 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
 def bring_back(
     load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
 ) -> tuple[str, ...]:
-    """Bring the lost references back under their names, also when others commit at the same time; which these are.
+    """Bring the lost references back under their names, also when others commit at the same time.
 
-    Raises as `send` and `stage_restored`.
+    Returns the names of these, of those too that an earlier call has brought back. Raises as `send` and
+    `stage_restored`.
     """
     lost = lost_refs(load(), removed)
     for one in lost:

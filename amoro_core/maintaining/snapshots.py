@@ -57,17 +57,22 @@ class Selection:
     refused: Mapping[int, str]  # snapshots that were named and can't go, to the reason
 
     @property
-    def grounds(self) -> tuple[tuple[str, int], ...]:
-        """How many stay on which ground, as people are told: writers and leases by name."""
-        told = {
-            Ground.BRANCH: "heads of branches",
-            Ground.TAG: "tags",
-            Ground.AGE: "age",
-            Ground.COUNT: "count",
-            Ground.UNREFERENCED: "age",
-        }
-        counts = Counter(told.get(one.ground, one.reason) for one in self.stay.values())
-        return tuple(counts.items())
+    def staying(self) -> str:
+        """How many stay and on which grounds, in a phrase; writers and leases by name."""
+        ordered = sorted(self.stay.values(), key=lambda one: tuple(Ground).index(one.ground))
+        counts = Counter(_WORDS.get(one.ground, (one.reason, one.reason)) for one in ordered)
+        words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
+        return f"{len(self.stay)} stay ({words})" if words else "none stays"
+
+
+#: Of one snapshot and of several; chains, processes and leases say their own.
+_WORDS: Mapping[Ground, tuple[str, str]] = {
+    Ground.BRANCH: ("branch", "branches"),
+    Ground.TAG: ("tag", "tags"),
+    Ground.AGE: ("age", "age"),
+    Ground.COUNT: ("count", "count"),
+    Ground.UNREFERENCED: ("age", "age"),
+}
 
 
 def select(

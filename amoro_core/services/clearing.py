@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from amoro_core.actions.contract import Action, Condemning, Sweeping
+from amoro_core.actions.contract import Action, Condemning, Mending, Sweeping
 from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, GuardSpoke, TableNotFound
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
@@ -110,6 +110,9 @@ class ClearingService:
         """Write down what the commit has left that nothing needs; anew, should a death have cut it short before."""
         process = case.process
         table = with_roles(open_planned(self._tables, case), action.roles, process.type)
+        mended = action.mend(table, case) if isinstance(action, Mending) else ()
+        if mended:
+            log.error("commit.mended", process=process.process_id, what="; ".join(mended))
         self._store.write(lambda db: condemned.remove_written(db, process.process_id))
         purge_at = self._clock() + action.keep(case)
         counts: Counter[str] = Counter()
@@ -123,10 +126,13 @@ class ClearingService:
         failpoint("clear.after_condemning")
         if process.receipt is None:
             return None
-        figures = (
+        figures = [
             Figure(name, value, "bytes" if name.startswith("bytes") else "files") for name, value in counts.items()
-        )
-        return replace(process.receipt, more=(*process.receipt.more, *figures))
+        ]
+        if mended:
+            figures.append(Figure("mended", len(mended), ""))
+        words = "; ".join((process.receipt.words, *mended))
+        return replace(process.receipt, words=words, more=(*process.receipt.more, *figures))
 
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
         """End a process that clears. `given_up`: why the rest of its files stays."""

@@ -365,7 +365,7 @@ def test_the_whole_chain_down_to_a_writers_newest_snapshot_stays(summary: dict[s
     selected = select(chain, [main(5)], config, Target(), NOW)
     assert set(selected.go) == {1}
     assert {selected.stay[one].reason for one in (2, 3, 4)} == {f"chain of {writer}"}
-    assert dict(selected.grounds) == {"heads of branches": 1, f"chain of {writer}": 3}
+    assert selected.staying == f"4 stay (1 branch, 3 chain of {writer})"
 
 
 def test_a_writer_that_was_silent_for_its_retention_holds_nothing() -> None:
@@ -440,6 +440,13 @@ def test_what_goes_is_told_with_its_reason_and_the_oldest_first() -> None:
         (1, "older than is to be kept"),
         (4, "named"),
     ]
+
+
+def test_what_stays_is_told_by_its_grounds() -> None:
+    chain = [*history(9, 8, 4, 3, 1), snapshot(6, 1, 2)]
+    refs = [main(5), Ref("a", 1, False), Ref("b", 2, False)]
+    assert select(chain, refs, DEFAULT, Target(), NOW).staying == "6 stay (1 branch, 2 tags, 3 age)"
+    assert select(history(9), [], DEFAULT, Target(), NOW).staying == "none stays"
 
 
 def test_times_are_told_in_their_largest_whole_unit() -> None:

@@ -1,0 +1,552 @@
+"""Expiry of snapshots as a process: what goes, what is condemned and deleted, and what is never touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+
+from amoro_core.actions.contract import Periodic
+from amoro_core.actions.expiring import NAME, ExpireSnapshots
+from amoro_core.errors import CommitUnknown, InvalidArgument, TableRefused
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.iceberg import reachable
+from amoro_core.iceberg.keys import NO_KEYS
+from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.maintenance import Options, Surroundings
+from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.services import clearing
+from amoro_core.store import commits, condemned
+from amoro_core.store.condemned import BatchStatus
+from amoro_core.transactions.planned import EVALUATION
+from tests.engine import oracle, writer
+from tests.engine.aging import aged
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.engine.reached import reached
+from tests.faults.rest import RestServer
+from tests.services.world import World
+
+SEND = IcebergTable.send
+DAY_S = timedelta(days=1).total_seconds()
+AT_ONCE = {"maintenance.expire-snapshots.trash-keep": "0"}
+
+
+def ids(table: Table) -> list[int]:
+    return [one.snapshot_id for one in table.refresh().metadata.snapshots]
+
+
+def made(world: World, snapshots: int = 4, properties: dict[str, str] | None = None, days: float = 30) -> Table:
+    """A table of so many appends, all so many days old, and the clock at the moment."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, properties=properties or {})
+    for number in range(snapshots):
+        writer.append(table, [row(number)])
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    return aged(table, days)
+
+
+@pytest.fixture
+def table(world: World) -> Table:
+    return made(world)
+
+
+def begin(world: World, name: str = "cat.db.t", **options: Any) -> str:
+    begun = world.maintaining.begin(world.table(name).table_id, NAME, trigger="request", options=Options(**options))
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def of(world: World, process_id: str) -> OptimizingProcess:
+    return world.optimizing.find_process(process_id).process
+
+
+def expire(world: World, **options: Any) -> OptimizingProcess:
+    process_id = begin(world, **options)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    return of(world, process_id)
+
+
+def condemned_paths(world: World) -> list[str]:
+    table_id = world.table().table_id
+
+    def read(db: Any) -> list[str]:
+        facts = condemned.list_facts(db, table_id, statuses=tuple(BatchStatus))
+        batches = [condemned.get(db, one.batch_id) for one in facts]
+        return [file.path for batch in batches if batch is not None for file in batch.files]
+
+    return world.store.read(read)
+
+
+def sweep(world: World) -> None:
+    begun = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+
+def whole(table: Table) -> None:
+    """Every snapshot that the table has can be read."""
+    for one in table.refresh().metadata.snapshots:
+        oracle.live_rows(table, one.snapshot_id)
+
+
+# A plain run
+
+
+def test_it_is_an_action_of_the_clock_that_is_on_by_default() -> None:
+    action = ExpireSnapshots()
+    assert isinstance(action, Periodic)
+    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(hours=1), True, True)
+    assert not action.enabled({action.switch: "false"})
+
+
+def test_old_snapshots_go_and_their_files_after_their_time(world: World, table: Table) -> None:
+    """Files of every kind that only they needed: data, deletes of both kinds, manifests, lists, statistics."""
+    first = ids(table)[0]
+    with table.update_statistics() as update:
+        update.set_statistics(_puffin(table, first))
+    writer.upsert(table, [row(0, "a", "new")], ["id"])
+    writer.delete_where(table, lambda item: item["id"] == 1)
+    old = [one.path for one in oracle.live_files(table)]
+    writer.append(table, [row(9)])
+    writer.remove_files(table, old)
+    *going, head = ids(aged(table, 30))
+    before, rows = reached(table.metadata), oracle.live_rows(table)
+    process = expire(world)
+    assert ids(table) == [head]
+    assert set(condemned_paths(world)) == before - reached(table.metadata)
+    assert len(condemned_paths(world)) == len(set(condemned_paths(world)))
+    assert all(Path(local_path(path)).exists() for path in condemned_paths(world))
+    world.later(DAY_S)
+    gone = condemned_paths(world)
+    sweep(world)
+    assert not any(Path(local_path(path)).exists() for path in gone)
+    assert (oracle.live_rows(table), condemned_paths(world)) == (rows, [])
+    assert process.receipt is not None
+    assert process.receipt.words == f"expired {len(going)} of {len(going) + 1} snapshots"
+    figures = {one.name: one.value for one in process.receipt.figures}
+    assert figures["snapshots_expired"] == len(going)
+    assert figures["statistics_files_condemned"] == 1
+
+
+def _puffin(table: Table, snapshot_id: int) -> StatisticsFile:
+    path = f"{table.location()}/metadata/{snapshot_id}.stats"
+    Path(local_path(path)).write_bytes(b"puffin")
+    said: dict[str, Any] = {"snapshot-id": snapshot_id, "statistics-path": path, "file-size-in-bytes": 6}
+    return StatisticsFile(**said, **{"file-footer-size-in-bytes": 1, "blob-metadata": []})
+
+
+def test_the_preview_tells_by_sparks_names_what_goes_and_why_and_changes_nothing(world: World, table: Table) -> None:
+    *going, head = ids(table)
+    writer.create_tag(table, "kept", going[1])
+    location = table.refresh().metadata_location
+    found = world.maintaining.preview(world.table().identifier, NAME)
+    assert found.plan is not None
+    assert found.plan.reason == "2 of 4 snapshots go; 2 stay (1 branch, 1 tag)"
+    document = found.plan.document
+    counts = {key: value for key, value in document.items() if key.startswith("deleted_") and key.endswith("_count")}
+    assert counts == {
+        "deleted_data_files_count": 0,
+        "deleted_position_delete_files_count": 0,
+        "deleted_equality_delete_files_count": 0,
+        "deleted_manifest_files_count": 0,
+        "deleted_manifest_lists_count": 2,
+        "deleted_statistics_files_count": 0,
+    }
+    assert [one["snapshot_id"] for one in document["expired_snapshots"]] == [going[0], going[2]]  # type: ignore[index, attr-defined]  # values of JSON
+    assert {one["snapshot_id"]: one["reason"] for one in document["kept_snapshots"]} == {  # type: ignore[index, attr-defined]  # values of JSON
+        head: "branch main",
+        going[1]: "tag kept",
+    }
+    assert table.refresh().metadata_location == location
+    json.dumps(document)
+
+
+def test_what_the_preview_counts_is_what_is_condemned(world: World, table: Table) -> None:
+    writer.remove_files(table, [oracle.live_files(table)[0].path])
+    aged(table, 30)
+    found = world.maintaining.preview(world.table().identifier, NAME)
+    assert found.plan is not None
+    process = expire(world)
+    assert process.receipt is not None
+    figures = {one.name: one.value for one in process.receipt.figures}
+    document = found.plan.document
+    assert document["deleted_data_files_count"] == figures["data_files_condemned"] == 1
+    assert document["deleted_manifest_files_count"] == figures["manifest_files_condemned"]
+    assert document["deleted_manifest_lists_count"] == figures["manifest_list_files_condemned"] == 4
+    assert document["bytes"] == figures["bytes_condemned"]
+
+
+def test_without_anything_old_there_is_nothing_to_do_and_it_says_what_stays(world: World) -> None:
+    made(world, days=1, properties={"table-expire.enabled": "true"})
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger=EVALUATION)
+    assert begun.reason == "no snapshot is past its time: 4 stay (1 branch, 3 age)"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"older_than": timedelta(hours=23, minutes=59)}, "below 24 h"),
+        ({"retain_last": 0}, "0 snapshots"),
+        ({"snapshot_ids": (7,)}, "no snapshot 7"),
+        ({"locations": ("s3://b/x",)}, "takes no --location"),
+        ({"file_list": "x.csv"}, "takes no --file-list"),
+    ],
+)
+def test_what_can_not_be_asked_for_is_refused_with_nothing_done(
+    world: World, table: Table, options: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        begin(world, **options)
+    assert len(ids(table)) == 4
+
+
+def test_a_named_snapshot_goes_alone_unless_something_holds_it(world: World) -> None:
+    table = made(world, days=1)
+    first, second, *rest = ids(table)
+    writer.create_tag(table, "held", second)
+    with pytest.raises(InvalidArgument, match=f"snapshot {second} is needed: tag held"):
+        begin(world, snapshot_ids=(second,))
+    expire(world, snapshot_ids=(first,))
+    assert ids(table) == [second, *rest]
+
+
+def test_an_age_and_a_count_that_were_asked_for_win_over_the_tables(world: World) -> None:
+    table = made(world, properties={"history.expire.max-snapshot-age-ms": str(60 * 86400000)})
+    expire(world, older_than=timedelta(days=2), retain_last=2)
+    assert len(ids(table)) == 2
+
+
+def test_what_gc_forbids_is_refused_also_when_it_was_set_after_planning(world: World, table: Table) -> None:
+    process_id = begin(world)
+    with table.transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "gc.enabled=false" in of(world, process_id).failure
+    with pytest.raises(TableRefused, match="gc"):
+        begin(world)
+    assert len(ids(table)) == 4
+
+
+# What happens meanwhile
+
+
+def test_a_tag_made_after_planning_keeps_its_snapshot_and_the_rest_goes(world: World, table: Table) -> None:
+    first, *_, head = ids(table)
+    process_id = begin(world)
+    writer.create_tag(table, "mine", first)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert (ids(table), table.metadata.refs["mine"].snapshot_id) == ([first, head], first)
+    whole(table)
+
+
+def test_a_rollback_after_planning_keeps_what_the_new_head_needs(world: World) -> None:
+    table = made(world, properties={"snapshot.keep.min-count": "2"})
+    first, second, *_ = ids(table)
+    process_id = begin(world)
+    writer.rollback(table, second)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED  # all that was planned is needed now
+    assert {first, second} <= set(ids(table))
+
+
+def test_a_longer_retention_set_after_planning_counts(world: World, table: Table) -> None:
+    process_id = begin(world)
+    with table.transaction() as change:
+        change.set_properties({"history.expire.max-snapshot-age-ms": str(90 * 86400000)})
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert len(ids(table)) == 4
+
+
+def test_the_base_of_a_running_process_stays_with_its_chain(world: World, table: Table) -> None:
+    """amoro #1190, #1736: it was expired under the process."""
+    base = ids(table)[-1]
+    rewrite = world.begin(OptimizingType.FULL)
+    writer.append(table, [row(50)])
+    writer.append(table, [row(51)])
+    _, _, _, middle, newer, head = ids(aged(table, 30))
+    assert middle == base
+    expire(world)
+    assert ids(table) == [base, newer, head]
+    world.run_all(rewrite)
+    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+
+
+def test_a_lease_keeps_its_snapshot(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, third, head = ids(table)
+    leased = Surroundings(since={third: "lease 3 of bob"})
+    action = ExpireSnapshots()
+    plan = ExpireSnapshots.plan
+    monkeypatch.setattr(
+        ExpireSnapshots,
+        "plan",
+        lambda self, table, situation, request: plan(action, table, replace(situation, around=lambda: leased), request),
+    )
+    expire(world)
+    assert ids(table) == [third, head]
+    assert {first, second}.isdisjoint(ids(table))
+
+
+# Unknown
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_expiry_ends_by_what_the_table_says(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, arrives: bool
+) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if arrives:
+            SEND(self, payload)
+        raise CommitUnknown("no answer")
+
+    before = reached(table.metadata)
+    process_id = begin(world)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(ids(table)) == 1
+    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    assert [isinstance(one.evidence, SnapshotsGone) for one in attempts] == [True]
+    assert set(condemned_paths(world)) == before - reached(table.metadata)
+
+
+def test_an_unknown_expiry_that_others_have_overtaken_is_made_anew(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id = begin(world)
+    monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    writer.create_tag(table, "mine", ids(table)[0])
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(ids(table)) == 2
+
+
+@pytest.mark.parametrize("point", ["commit.after_intent", "commit.after_send", "commit.after_done"])
+def test_killed_anywhere_it_expires_once_and_finds_its_files(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == point:
+            raise Killed
+
+    before = reached(table.metadata)
+    monkeypatch.setattr("amoro_core.services.committing.failpoint", die)
+    process_id = begin(world)
+    with pytest.raises(Killed):
+        world.committing.commit(process_id)
+    monkeypatch.undo()
+    writer.append(table, [row(77)])
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert len(ids(table)) == 2
+    assert set(condemned_paths(world)) == before - reached(table.metadata)
+
+
+def test_killed_while_it_condemns_it_condemns_anew(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(reached: str) -> None:
+        if reached == "clear.after_condemning":
+            raise Killed
+
+    before = reached(table.metadata)
+    monkeypatch.setattr(clearing, "failpoint", die)
+    process_id = begin(world)
+    with pytest.raises(Killed):
+        world.committing.commit(process_id)
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    paths = condemned_paths(world)
+    assert (set(paths), len(paths)) == (before - reached(table.refresh().metadata), len(set(paths)))
+
+
+# REST
+
+
+class RestWorld(World):
+    """With a second catalog, of the same tables, by REST."""
+
+    def _commit_due(self, process_id: str, catalog: str) -> None:
+        self.heard.commits.append(process_id)
+
+
+def test_a_tag_lost_in_the_window_of_a_rest_catalog_is_back_with_its_rows_and_told(
+    tmp_path: Path, catalog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    world = RestWorld(home, catalog)
+    warehouse = catalog.properties["warehouse"]
+    with RestServer(catalog) as server:
+        world.catalogs.add(CatalogConfig("rest", (("type", "rest"), ("uri", server.uri), ("warehouse", warehouse))))
+        table = made(world, properties=AT_ONCE)
+        first = ids(table)[0]
+        files, rows = {one.path for one in oracle.live_files(table, first)}, oracle.live_rows(table, first)
+
+        def send(self: IcebergTable, payload: bytes) -> None:
+            monkeypatch.undo()
+            writer.create_tag(table, "mine", first)
+            SEND(self, payload)
+            assert "mine" not in table.refresh().metadata.refs
+
+        monkeypatch.setattr(IcebergTable, "send", send)
+        process_id = begin(world, "rest.db.t")
+        assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+        table.refresh()
+        back = table.metadata.refs["mine"].snapshot_id
+        assert back != first
+        assert (oracle.live_rows(table, back), {one.path for one in oracle.live_files(table, back)}) == (rows, files)
+        receipt = of(world, process_id).receipt
+        assert receipt is not None
+        assert receipt.words.endswith("; brought mine back, which was made meanwhile")
+        begun = world.maintaining.begin(world.table("rest.db.t").table_id, "empty-trash", trigger="request")
+        assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+        whole(table)
+        world.close()
+
+
+# Real losses
+
+
+def _lost(world: World, table: Table, days: float = 30) -> set[str]:
+    """The files that the table needs and that are condemned, or gone once all condemned is deleted."""
+    aged(table, days)
+    world.later(2)
+    expire(world)
+    needed = reached(table.refresh().metadata)
+    if wrong := needed & set(condemned_paths(world)):
+        return wrong
+    sweep(world)
+    return {path for path in needed if not Path(local_path(path)).exists()}
+
+
+def _rewritten_manifests(world: World) -> Table:
+    """iceberg #13568, amoro #4231: manifests rewritten into one, and the snapshots between expired by hand."""
+    table = made(world, 2, AT_ONCE)
+    _rewrite_manifests(world)
+    middle = ids(table)[-1]
+    writer.append(table, [row(5)])
+    writer.expire_snapshots(table, [middle])
+    return table
+
+
+def _rewrite_manifests(world: World) -> None:
+    begun = world.maintaining.begin(world.table().table_id, "rewrite-manifests", trigger="request")
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+
+def _added_again(world: World) -> Table:
+    """iceberg #8255, #10982: a file removed, and the same added again."""
+    table = made(world, 2, AT_ONCE)
+    file = oracle.live_files(table)[0]
+    writer.remove_files(table, [file.path])
+    table.refresh().add_files([file.path])
+    return table
+
+
+def _live_in_an_older_one(world: World) -> Table:
+    """iceberg #2131: removed on main, live in the older snapshot that a tag holds."""
+    table = made(world, 2, AT_ONCE)
+    writer.create_tag(table, "old", ids(table)[0])
+    _rewrite_manifests(world)
+    writer.remove_files(table, [one.path for one in oracle.live_files(table)])
+    writer.append(table, [row(6)])
+    return table
+
+
+STILL_LIVE = pytest.mark.parametrize("made_by", [_rewritten_manifests, _added_again, _live_in_an_older_one])
+
+
+@STILL_LIVE
+def test_no_live_file_goes_by_whatever_path_it_is_still_live(
+    world: World, made_by: Callable[[World], Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made_by(world)
+    assert _lost(world, table) == set()
+    whole(table)
+
+
+@STILL_LIVE
+def test_the_same_without_looking_into_what_stays_would_lose_files(
+    world: World, made_by: Callable[[World], Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made_by(world)
+    monkeypatch.setattr(reachable, "_found", lambda *_: NO_KEYS)
+    assert _lost(world, table)
+
+
+def test_a_file_that_a_kept_snapshot_removed_is_released(world: World) -> None:
+    """Subtracting what is named, instead of what is live, would leak it for ever."""
+    table = made(world, 2, AT_ONCE)
+    path = oracle.live_files(table)[0].path
+    writer.remove_files(table, [path])
+    assert _lost(world, table) == set()
+    assert not Path(local_path(path)).exists()
+
+
+def test_a_branch_is_not_lost_at_count_0(world: World) -> None:
+    """iceberg-go #1829."""
+    table = made(world, properties={"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
+    writer.create_branch(table, "audit", ids(table)[1])
+    head, branch = ids(table)[-1], ids(table)[1]
+    expire(world)
+    assert set(ids(table)) == {head, branch}
+    assert set(table.metadata.refs) == {"main", "audit"}
+
+
+def test_snapshots_of_another_table_of_the_name_are_not_expired(world: World, table: Table) -> None:
+    """F5: planned on one table, committed to another."""
+    process_id = begin(world)
+    world.catalog.drop_table("db.t")
+    other = made(world)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert len(ids(other)) == 4
+
+
+def test_a_streaming_writer_finds_how_far_it_had_come(world: World) -> None:
+    """amoro #930, iceberg #5846: without the whole chain its walk ends before its snapshot."""
+    said = {"spark.sql.streaming.queryId": "q", "spark.sql.streaming.epochId": "4"}
+    table = made(world, 2, days=0)
+    writer.append(table, [row(8)], summary=said)
+    writer.append(table, [row(9)])
+    writer.append(table, [row(10)])
+    aged(table, 6)
+    expire(world)
+    known = {one.snapshot_id: one for one in table.refresh().metadata.snapshots}
+    at, walked = table.metadata.current_snapshot_id, 0
+    while at is not None and "spark.sql.streaming.epochId" not in known[at].summary.additional_properties:  # type: ignore[union-attr]  # writers give one
+        at, walked = known[at].parent_snapshot_id, walked + 1
+    assert (walked, len(known)) == (2, 3)
+
+
+def test_a_manifest_that_is_missing_or_a_list_without_files_stops_everything(world: World, table: Table) -> None:
+    """paimon #7710, #6479: the live set was short."""
+    writer.remove_files(table, [oracle.live_files(table)[0].path])
+    head, before = aged(table, 30).current_snapshot(), reached(table.metadata)
+    assert head is not None
+    manifest = Path(local_path(oracle.read_avro(head.manifest_list)[1][0]["manifest_path"]))
+    kept = manifest.read_bytes()
+    process_id = begin(world)
+    manifest.unlink()
+    with pytest.raises(Exception, match="does not exist"):
+        world.committing.commit(process_id)
+    assert of(world, process_id).status is ProcessStatus.CLEARING
+    assert condemned_paths(world) == []
+    manifest.write_bytes(kept)
+    world.later(3600)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert set(condemned_paths(world)) == before - reached(table.refresh().metadata)
