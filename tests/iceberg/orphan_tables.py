@@ -75,6 +75,7 @@ class Site:
     ended: dict[str, datetime] = field(default_factory=dict)
     needed: set[str] = field(default_factory=set)
     condemned: set[str] = field(default_factory=set)
+    spellings: tuple[Callable[[str], str], ...] = SPELLINGS
 
     @property
     def around(self) -> Surroundings:
@@ -95,11 +96,11 @@ class Site:
         """The directory of the table's own files, in a place that others may use."""
         return f"{self.data}/{self.table.name()[0]}/{self.table.name()[1]}"
 
-    def named(self) -> set[str]:
-        """Every file that the metadata names, as pyiceberg reads it."""
-        return {place_of(path) for path in self._named()}
+    def named(self, *, live: bool = False) -> set[str]:
+        """Every file that the metadata names, as pyiceberg reads it; with `live` without removed entries."""
+        return {place_of(path) for path in self._named(live=live)}
 
-    def _named(self) -> Iterator[str]:
+    def _named(self, *, live: bool) -> Iterator[str]:
         metadata = self.table.refresh().metadata
         yield self.table.metadata_location
         yield from (entry.metadata_file for entry in metadata.metadata_log)
@@ -108,7 +109,7 @@ class Site:
             yield snapshot.manifest_list
             for manifest in snapshot.manifests(self.table.io):
                 yield manifest.manifest_path
-                entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=False)
+                entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=live)
                 yield from (entry.data_file.file_path for entry in entries)
 
     def stored(self) -> set[str]:
@@ -117,18 +118,21 @@ class Site:
         return {str(path) for place in places for path in Path(place).rglob("*") if path.is_file()}
 
 
-def make_site(catalog: Catalog, number: int, directory: Path) -> Site:
-    """The random table of that number, all its files old."""
+def make_site(catalog: Catalog, number: int, directory: Path | None, spellings: int = len(SPELLINGS)) -> Site:
+    """The random table of that number, all its files old, with paths of the first so many spellings.
+
+    Some have their data below the directory, if there is one.
+    """
     chance = random.Random(number)
     version = chance.choice((1, 2, 2))
     name = f"t{number}"
     properties = {"write.metadata.previous-versions-max": str(chance.choice((1, 2, 100)))}
-    if chance.random() < 0.3:
+    if chance.random() < 0.3 and directory is not None:
         properties["write.data.path"] = chance.choice((f"file://{directory}/lake/db/{name}", f"file://{directory}/all"))
     table = make_table(
         catalog, f"db.{name}", SCHEMA, SPEC if chance.random() < 0.5 else PartitionSpec(), version, properties
     )
-    site = Site(table, chance)
+    site = Site(table, chance, spellings=SPELLINGS[:spellings])
     for _ in range(chance.randint(2, 6)):
         _change(site, version)
     for path in site.stored():
@@ -184,7 +188,7 @@ def _file(site: Site, head: Table, content: DataFileContent, path: str = "") -> 
     place = place_of(path) if path else put(f"{site.inside}/{directory}{uuid.uuid4()}.parquet")
     made = DataFile.from_args(
         content=content,
-        file_path=path or site.chance.choice(SPELLINGS)(place),
+        file_path=path or site.chance.choice(site.spellings)(place),
         file_format=FileFormat.PARQUET,
         partition=Record("a é") if spec.fields else Record(),
         record_count=1,
