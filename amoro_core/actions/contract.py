@@ -17,6 +17,7 @@ from amoro_core.model.maintenance import NO_OPTIONS, Condemned, Options, Surroun
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import Receipt
 from amoro_core.model.tables import LastOptimized
+from amoro_core.model.times import DataCommit
 from amoro_core.model.work import Work
 
 #: What optimizing needs of a table's format.
@@ -33,6 +34,7 @@ class Situation:
     capacity: Capacity  # of the table's group
     now: datetime
     around: Callable[[], Surroundings] = Surroundings  # read when it is asked for
+    last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.emptying import EmptyTrash
 from amoro_core.actions.expiring import ExpireSnapshots
+from amoro_core.actions.expiring_data import ExpireData
 from amoro_core.actions.manifests import RewriteManifests
 from amoro_core.actions.orphans import CleanOrphanFiles
 from amoro_core.actions.rewriting import Rewriting
@@ -60,6 +61,7 @@ class Actions:
 def _maintenance() -> tuple[Action, ...]:
     return (
         AutoCreateTags(),
+        ExpireData(),
         CleanDanglingDeletes(),
         RewriteManifests(),
         ExpireSnapshots(),

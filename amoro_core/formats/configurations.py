@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from amoro_core.files.options import OF_COLUMNS, WriterOptions, writer_options
 from amoro_core.iceberg.merging import MergeSettings, merge_settings
 from amoro_core.maintaining.dangling import DanglingConfig
+from amoro_core.maintaining.data_expiry import DataExpiryConfig
 from amoro_core.maintaining.manifests import ManifestConfig
 from amoro_core.maintaining.orphans import OrphanConfig
 from amoro_core.maintaining.retention import RetentionConfig
@@ -66,6 +67,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         lambda properties: parse_into(StatisticsConfig, properties),
     ),
     Configuration(
+        "Data expiry",
+        properties_of(DataExpiryConfig),
+        lambda properties: parse_into(DataExpiryConfig, properties),
+    ),
+    Configuration(
         "Manifests written anew",
         properties_of(ManifestConfig),
         lambda properties: parse_into(ManifestConfig, properties),
@@ -97,6 +103,7 @@ _OURS = (
     "snapshot.keep.",
     "table-expire.",
     "clean-orphan-file.",
+    "data-expire.",
 )
 
 

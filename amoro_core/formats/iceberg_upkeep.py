@@ -11,15 +11,17 @@ from amoro_core.iceberg.features import refuse_table
 from amoro_core.iceberg.metadata import history_of, read_locations, refuse_locations
 from amoro_core.iceberg.partition_statistics import is_partitioned
 from amoro_core.iceberg.statistics import countable_columns, known_statistics, stage_statistics
+from amoro_core.iceberg.time_columns import time_column
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Released
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.tables import History
+from amoro_core.model.times import TimeColumn
 
 
 class UpkeptIcebergTable(IcebergFiles):
-    """What an Iceberg table answers as `Expirable`, `Clusterable` and `Analyzable`."""
+    """What an Iceberg table answers as `Expirable`, `Dated`, `Clusterable` and `Analyzable`."""
 
     def history(self, *, anew: bool = False) -> History:
         """The table's snapshots and references; `anew`: as they are now."""
@@ -42,6 +44,10 @@ class UpkeptIcebergTable(IcebergFiles):
         now = self._renewed()
         base = restoring.state_before(now, metadata_location, removed)
         return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
+
+    def time_column(self, name: str) -> TimeColumn:
+        """The top-level column of that name, with the partition fields that are made of it."""
+        return time_column(self._table.metadata, name)
 
     def manifest_clusters(self, min_count: int | None) -> tuple[ManifestCluster, ...]:
         """Manifests of main's head that are worth writing anew."""

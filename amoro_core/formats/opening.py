@@ -18,6 +18,7 @@ class Role(StrEnum):
     EXPIRE = "expire"  # `Expirable`: snapshots removed, and what they alone needed
     SWEEP = "sweep"  # `Sweepable`: files deleted that a guard lets go
     ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
+    DATE = "date"  # `Dated`: how old rows are
     CLUSTER = "cluster"  # `Clusterable`: manifests written anew
 
 

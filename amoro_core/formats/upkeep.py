@@ -14,6 +14,7 @@ from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
 from amoro_core.model.stored import Removal, StoredFile
 from amoro_core.model.tables import History
+from amoro_core.model.times import TimeColumn
 
 
 class Guard(Protocol):
@@ -95,6 +96,16 @@ class Analyzable(OpenTable, Protocol):
         """
 
 
+class Dated(OpenTable, Protocol):
+    """A table whose files tell how old their rows are."""
+
+    def time_column(self, name: str) -> TimeColumn:
+        """The top-level column of that name in the current schema, with the partition fields that are made of it.
+
+        Raises TableRefused("configuration") where there is none, and for one that tells no time.
+        """
+
+
 class Clusterable(OpenTable, Protocol):
     """A table whose manifests may be written anew, with the same files in them."""
 
@@ -148,5 +159,5 @@ class Expirable(OpenTable, Protocol):
         """
 
 
-class Upkept(Clusterable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
+class Upkept(Dated, Clusterable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
     """A table with every role of maintenance."""

@@ -18,7 +18,7 @@ from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import actions, groups, process_plans, processes, tables
+from amoro_core.store import actions, data_commits, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import read_case
 from amoro_core.transactions.clockwork import Clockwork, due_at, refuse_forbidden
@@ -286,6 +286,7 @@ class MaintenanceService:
             table_id = runtime.table_id
             situation = replace(
                 situation,
+                last_commit=self._store.read(lambda db: data_commits.find(db, table_id, table.facts.uuid)),
                 around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own)),
             )
         return _Looked(table, situation)

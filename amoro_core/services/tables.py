@@ -30,7 +30,7 @@ from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import evaluate_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
-from amoro_core.store import actions, groups, partitions, tables
+from amoro_core.store import actions, data_commits, groups, partitions, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.clockwork import Clockwork, Looks, note
 from amoro_core.transactions.listing import begin_anew, dispose, follow_properties, new_table, postpone_refresh
@@ -262,6 +262,9 @@ class TableService:
         runtime = after_refresh(before, loaded, found, self._clock())
         follow_properties(db, table_id, loaded.config)
         note(db, table_id, looks, self._clock())
+        if before.snapshot_id != runtime.snapshot_id:
+            kept = data_commits.find(db, table_id, runtime.uuid)
+            data_commits.save(db, table_id, runtime.uuid, loaded.data_commit(kept))
         _tell_refused(before, runtime)
         return tables.save(db, runtime)
 

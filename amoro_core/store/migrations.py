@@ -338,6 +338,20 @@ def keep_what_maintenance_needs(db: Connection) -> None:
         db.execute(statement)
 
 
+def keep_last_data_commits(db: Connection) -> None:
+    """When data last came to a table: what data expiry counts back from once the snapshot is expired."""
+    db.execute(
+        """
+        CREATE TABLE table_data_commit (
+            table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+            table_uuid TEXT NOT NULL,
+            snapshot_id INTEGER NOT NULL,
+            committed_at_ms INTEGER NOT NULL
+        ) STRICT
+        """
+    )
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -358,4 +372,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_formats_of_tables,
     name_lanes_and_actions,
     keep_what_maintenance_needs,
+    keep_last_data_commits,
 )

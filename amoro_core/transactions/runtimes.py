@@ -6,11 +6,13 @@ from datetime import datetime
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES
 from amoro_core.errors import TableRefused
-from amoro_core.formats.port import AnyTable, OpenTable, lacking, with_roles
+from amoro_core.formats.port import AnyTable, OpenTable, Role, lacking, with_roles
+from amoro_core.maintaining.last_commit import last_data_commit
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
+from amoro_core.model.times import DataCommit
 from amoro_core.scheduling.refreshing import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.evaluations import with_evaluation
@@ -45,6 +47,13 @@ class LoadedTable:
     def optimizable(self) -> AnyTable:
         """The table, for optimizing. Raises its refusal."""
         return with_roles(self.table, OPTIMIZING_ROLES, "optimizing")
+
+    def data_commit(self, kept: DataCommit | None) -> DataCommit | None:
+        """When somebody last brought data, by the table and by what was kept of that."""
+        if Role.READ not in self.table.roles:
+            return None
+        table = with_roles(self.table, (Role.READ,), "data expiry")
+        return last_data_commit(table.snapshots(), table.facts.snapshot_id, kept)
 
     @property
     def selects(self) -> Callable[[DataFile], bool] | None:

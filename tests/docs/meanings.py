@@ -130,6 +130,16 @@ PROPERTIES = {
     "write.metadata.metrics.column.*": "the same for one column",
     "write.metadata.metrics.max-inferred-column-defaults": "columns that are told of where nothing is said",
     "clean-dangling-delete-files.enabled": "delete files that apply to no data file are removed from the table",
+    "data-expire.enabled": "data files with nothing but rows that are too old are removed from the table",
+    "data-expire.field": "the top-level column that tells how old a row is: timestamp, date, long or string",
+    "data-expire.level": "`partition`: a partition as a whole, once all its files have expired; `file`: each file by itself",
+    "data-expire.retention-time": "how long rows are kept, with its unit: `30d`; a bare number is milliseconds",
+    "data-expire.base-on-rule": "what that is counted back from: the last commit that brought data and is no maintenance, or "
+    "`CURRENT_TIME`. Where no such commit is known nothing expires",
+    "data-expire.datetime-string-pattern": "how a column of texts is written, in Java's letters yyyy, MM, dd, HH, mm, ss; a file "
+    "with a text that is none stays. Read in `maintenance.zone`",
+    "data-expire.datetime-number-format": "what a column of whole numbers counts since 1970: `TIMESTAMP_MS` or `TIMESTAMP_S`",
+    "maintenance.expire-data.nulls": "`keep`: a file with rows without a time stays; `expire`: they go with its other rows",
     "maintenance.rewrite-manifests.enabled": "manifests are written anew, sorted by partition, where scans gain by it",
     "maintenance.rewrite-manifests.min-count": "so many small manifests of one content and spec are written anew at once",
     "clean-orphan-file.enabled": "files that lie where the table's files lie and that nothing names are removed",

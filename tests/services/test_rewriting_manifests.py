@@ -19,6 +19,7 @@ from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg import clustering_manifests
 from amoro_core.iceberg.manifest_writing import existing_entry
 from amoro_core.model.processes import Figure, ProcessStatus
+from amoro_core.services.maintaining import Maintained
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.services.world import World
@@ -83,10 +84,15 @@ def of_partition(table: Table, part: str, content: ManifestContent = DATA) -> in
     return found
 
 
-def begin(world: World, trigger: str = "request") -> str:
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger=trigger)
+def begin(world: World) -> str:
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
     assert begun.process_id, begun.reason
     return begun.process_id
+
+
+def by_the_clock(world: World) -> Maintained:
+    world.later(timedelta(days=2).total_seconds())
+    return world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
 
 
 def rewrite(world: World) -> str:
@@ -147,20 +153,20 @@ def test_a_table_of_format_1_keeps_its_entries_too(world: World) -> None:
 
 
 def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: World) -> None:
-    table = filled(world, 12, **{"commit.manifest.target-size-bytes": "8000"})
+    table = filled(world, 12, **{"commit.manifest.target-size-bytes": "8000", RewriteManifests.switch: "true"})
     assert of_partition(table, "c") == 12
-    seen = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    seen = by_the_clock(world)
     assert seen.reason.startswith("a partition lies in 12.0 of 12 data manifests of spec 0, in ")
     assert world.committing.commit(seen.process_id) is ProcessStatus.SUCCESS
     assert len(manifests(table)) > 2
     assert of_partition(table, "c") <= 2
-    again = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    again = by_the_clock(world)
     assert (again.process_id, again.reason) == ("", "no manifest is worth writing anew")
 
 
 def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_whoever_asks(world: World) -> None:
-    table = filled(world, 7)
-    assert world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation").process_id == ""
+    table = filled(world, 7, **{RewriteManifests.switch: "true"})
+    assert by_the_clock(world).reason == "no manifest is worth writing anew"
     rewrite(world)
     assert len(manifests(table)) == 1
     assert world.maintaining.begin(world.table().table_id, NAME, trigger="request").process_id == ""
@@ -168,14 +174,16 @@ def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_wh
 
 def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) -> None:
     table = writer.make_table(
-        world.catalog, "db.t", SCHEMA, properties={"maintenance.rewrite-manifests.min-count": "5"}
+        world.catalog,
+        "db.t",
+        SCHEMA,
+        properties={"maintenance.rewrite-manifests.min-count": "5", RewriteManifests.switch: "true"},
     )
     for number in range(4):
         writer.append(table, [row(number)])
-    assert world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation").process_id == ""
+    assert by_the_clock(world).reason == "no manifest is worth writing anew"
     writer.append(table, [row(4)])
-    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
-    assert begun.reason == "5 of 5 data manifests of spec 0 are small"
+    assert by_the_clock(world).reason == "5 of 5 data manifests of spec 0 are small"
 
 
 def test_manifests_of_specs_are_never_mixed(world: World) -> None:

@@ -43,7 +43,12 @@ def test_each_property_refuses_what_its_parser_does_not_take_by_key_and_value(
                 configuration.check({key: text})
             assert (caught.value.reason, repr(text) in caught.value.message) == ("configuration", True)
             refused += 1
-    free = ("self-optimizing.group", "self-optimizing.filter", "maintenance.compute-statistics.columns")
+    free = (
+        "self-optimizing.group",
+        "self-optimizing.filter",
+        "maintenance.compute-statistics.columns",
+        "data-expire.field",
+    )
     assert refused or known.key in free
 
 

@@ -1,0 +1,246 @@
+"""Which data files hold nothing but rows that are too old: Amoro's data expiry, by what metadata tells."""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from amoro_core.live.files import LiveFiles
+from amoro_core.maintaining.dates import DatePattern
+from amoro_core.model.files import DataFile, TableScan
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.properties import boolean, declared, name, one_of
+from amoro_core.model.times import TimeColumn, TimeKind, TimePart
+
+#: The property that switches it on and off.
+SWITCH = "data-expire.enabled"
+_MICRO = timedelta(microseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY, _HOUR = timedelta(days=1) // _MICRO, timedelta(hours=1) // _MICRO
+_RETENTION = re.compile(r"\s*([0-9]+)\s*([a-zµ]*)\s*")
+#: Amoro's words for units of time, in nanoseconds; a bare number is milliseconds.
+_UNITS = {
+    unit: size
+    for size, units in (
+        (86_400_000_000_000, "d day days"),
+        (3_600_000_000_000, "h hour hours"),
+        (60_000_000_000, "m min minute minutes"),
+        (1_000_000_000, "s sec secs second seconds"),
+        (1_000_000, "ms milli millis millisecond milliseconds"),
+        (1_000, "µs micro micros microsecond microseconds"),
+        (1, "ns nano nanos nanosecond nanoseconds"),
+    )
+    for unit in units.split()
+}
+_LONGEST = timedelta(days=36525)
+
+
+class Level(StrEnum):
+    """What expires together."""
+
+    PARTITION = "partition"  # all files of a partition, once each of them has expired
+    FILE = "file"
+
+
+class BaseRule(StrEnum):
+    """What is counted back from."""
+
+    LAST_COMMIT_TIME = "last_commit_time"
+    CURRENT_TIME = "current_time"
+
+
+def _retention(text: str) -> timedelta | None:
+    if not text.strip():
+        return None
+    found = _RETENTION.fullmatch(text.strip().lower())
+    size = found and _UNITS.get(found[2] or "ms")
+    if not found or not size or len(found[1]) > 18 or not (micros := int(found[1]) * size // 1000):
+        raise ValueError("expected a time above 0 with its unit, such as 30d or 12h")
+    return min(timedelta(microseconds=min(micros, _LONGEST // _MICRO)), _LONGEST)
+
+
+def _column(text: str) -> str:
+    return name(text) if text else ""
+
+
+@dataclass(frozen=True, slots=True)
+class DataExpiryConfig:
+    """The properties of a table about the expiry of its data."""
+
+    enabled: bool = declared(SWITCH, "false", boolean)
+    column: str = declared("data-expire.field", "", _column)
+    level: Level = declared("data-expire.level", "partition", one_of({one.value: one for one in Level}))
+    retention: timedelta | None = declared("data-expire.retention-time", "", _retention)
+    base: BaseRule = declared(
+        "data-expire.base-on-rule", "LAST_COMMIT_TIME", one_of({one.value: one for one in BaseRule})
+    )
+    pattern: DatePattern = declared("data-expire.datetime-string-pattern", "yyyy-MM-dd", DatePattern)
+    #: How many microseconds one is, of a column of whole numbers.
+    unit: int = declared(
+        "data-expire.datetime-number-format", "TIMESTAMP_MS", one_of({"timestamp_ms": 1000, "timestamp_s": 1_000_000})
+    )
+    #: Whether files with rows without a time expire as if they had none of these.
+    expires_nulls: bool = declared("maintenance.expire-data.nulls", "keep", one_of({"keep": False, "expire": True}))
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is too old: rows up to that moment, read from a column in one way."""
+
+    column: TimeColumn
+    config: DataExpiryConfig
+    zone: ZoneInfo  # of texts
+    until: int  # microseconds since 1970
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """Data files that hold nothing but rows that are too old, and what stays beside them."""
+
+    files: Mapping[PartitionKey, tuple[DataFile, ...]]  # by partition
+    total_rows: int  # of all data files, deletes not subtracted
+    kept: Mapping[str, int] = field(default_factory=dict)  # how many other files stay, by reason
+
+    @property
+    def every(self) -> tuple[DataFile, ...]:
+        """All files that have expired."""
+        return tuple(file for files in self.files.values() for file in files)
+
+    @property
+    def rows(self) -> int:
+        """The rows of these files, deletes not subtracted."""
+        return sum(file.record_count for file in self.every)
+
+    @property
+    def is_most(self) -> bool:
+        """Whether more than half of all rows would go."""
+        return 2 * self.rows > self.total_rows
+
+
+def expired(scan: TableScan, limit: Limit) -> Expired:
+    """The files of the scan that have expired, by partition; of level partition only whole ones."""
+    columns = LiveFiles.of(scan.files).columns
+    verdicts: dict[PartitionKey, list[tuple[DataFile, str]]] = {}
+    paths: Counter[str] = Counter()
+    for at in columns.order().tolist():
+        file = columns.row(at)
+        paths[file.path] += 1
+        verdicts.setdefault(PartitionKey(file.spec_id, file.partition), []).append((file, _reason_to_stay(file, limit)))
+    found: dict[PartitionKey, tuple[DataFile, ...]] = {}
+    kept: Counter[str] = Counter()
+    for key, files in verdicts.items():
+        told = [(file, "it is in the table twice" if paths[file.path] > 1 else why) for file, why in files]
+        if limit.config.level is Level.PARTITION and any(why for _, why in told):
+            told = [(file, why or "other files of its partition stay") for file, why in told]
+        kept.update(why for _, why in told if why)
+        if going := tuple(file for file, why in told if not why):
+            found[key] = going
+    return Expired(found, int(columns.records.sum()), dict(sorted(kept.items())))
+
+
+def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:
+    """What of the planned files may go from that head.
+
+    Not a file that is gone, or another by now; and not a partition, of that level, with a file that was not planned.
+    """
+    columns = LiveFiles.of(head.files).columns
+    places = {PartitionKey(*place): at for at, place in enumerate(columns.places)}
+    going: list[DataFile] = []
+    for key, files in planned.files.items():
+        same = {_identity(file) for file in files}
+        here = np.flatnonzero(columns.place == places[key]) if key in places else ()
+        live = [columns.row(int(at)) for at in here]
+        if level is Level.PARTITION and any(_identity(file) not in same for file in live):
+            continue
+        going += [file for file in live if _identity(file) in same]
+    return tuple(sorted(going, key=lambda file: (file.sequence_number, file.path)))
+
+
+def _identity(file: DataFile) -> tuple[str, int, int, int]:
+    return file.path, file.sequence_number, file.record_count, file.size_bytes
+
+
+def _reason_to_stay(file: DataFile, limit: Limit) -> str:
+    """Why the file stays; "" when all its rows are too old."""
+    if not limit.config.expires_nulls and not _has_no_nulls(file, limit.column):
+        return "it has rows without a time, or does not say"
+    latest = _latest(file, limit)
+    if latest is None:
+        return "metadata do not tell its time"
+    return "" if latest <= limit.until else "it is not old enough"
+
+
+def _has_no_nulls(file: DataFile, column: TimeColumn) -> bool:
+    if file.metrics.null_value_counts.get(column.field_id) == 0:
+        return True
+    # Every transform leaves null as it is: a value in the partition is the word of all its rows.
+    return any(file.partition[part.at] is not None for part in column.parts.get(file.spec_id, ()))
+
+
+def _latest(file: DataFile, limit: Limit) -> int | None:
+    """The latest moment that a row of the file may have, in microseconds; None: not known."""
+    bound = file.metrics.upper_bounds.get(limit.column.field_id)
+    if bound is not None:
+        least = file.metrics.lower_bounds.get(limit.column.field_id)
+        return _latest_text(bound, least, limit) if limit.column.kind is TimeKind.STRING else _moment(bound, limit)
+    parts = ((part, file.partition[part.at]) for part in limit.column.parts.get(file.spec_id, ()))
+    told = [moment for part, value in parts if value is not None and (moment := _end(part, value, limit)) is not None]
+    return min(told, default=None)
+
+
+def _latest_text(greatest: bytes, least: bytes | None, limit: Limit) -> int | None:
+    """The latest moment of texts between two; not known where the greatest text may not name it."""
+    if least is None or (not limit.config.pattern.keeps_order and least != greatest):
+        return None
+    return None if _moment(least, limit) is None else _moment(greatest, limit)
+
+
+def _moment(value: bytes, limit: Limit) -> int | None:
+    """The moment that a value of the column is."""
+    match limit.column.kind:
+        case TimeKind.STRING:
+            text = value.decode(errors="replace")
+            local = limit.config.pattern.read(text)
+            # When clocks are set back an hour comes twice: the later one.
+            moments = [] if local is None else [local.replace(tzinfo=limit.zone, fold=fold) - _EPOCH for fold in (0, 1)]
+            return max(moments) // _MICRO if moments else None
+        case TimeKind.DATE:
+            return _number(value, 4) * _DAY if len(value) == 4 else None
+        case TimeKind.LONG:  # promoted from int in some files
+            return _number(value, len(value)) * limit.config.unit if len(value) in (4, 8) else None
+        case TimeKind.TIMESTAMP:
+            return _number(value, 8) if len(value) == 8 else None
+
+
+def _end(part: TimePart, value: bytes, limit: Limit) -> int | None:
+    """The latest moment of the rows in partitions with that value; None where it does not tell."""
+    # Days are the least that a date tells: its last one begins the moment that its rows have.
+    least = _DAY if limit.column.kind is TimeKind.DATE else 1
+    match part.transform:
+        case "identity":
+            return _moment(value, limit)
+        case "truncate" if limit.column.kind is TimeKind.LONG and len(value) in (4, 8):
+            return (_number(value, len(value)) + part.width - 1) * limit.config.unit
+        case "day" | "hour" if len(value) == 4:
+            size = _DAY if part.transform == "day" else _HOUR
+            return (_number(value, 4) + 1) * size - least
+        case "month" | "year" if len(value) == 4:
+            return _end_of_months(_number(value, 4), 1 if part.transform == "month" else 12, least)
+    return None
+
+
+def _end_of_months(number: int, months: int, least: int) -> int | None:
+    after = (number + 1) * months
+    try:
+        return (datetime(1970 + after // 12, after % 12 + 1, 1, tzinfo=UTC) - _EPOCH) // _MICRO - least
+    except ValueError:  # beyond the year 9999
+        return None
+
+
+def _number(value: bytes, size: int) -> int:
+    return int.from_bytes(value[:size], "little", signed=True)

@@ -1,0 +1,41 @@
+"""A column of a table that tells how old rows are, as data files and partitions tell of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class TimeKind(StrEnum):
+    """The type of a column by which rows expire."""
+
+    TIMESTAMP = "timestamp"  # microseconds, with a zone or without
+    DATE = "date"
+    LONG = "long"  # seconds or milliseconds, as somebody says
+    STRING = "string"
+
+
+@dataclass(frozen=True, slots=True)
+class TimePart:
+    """A field of a partition that is made of the column."""
+
+    at: int  # among the fields of its spec
+    transform: str  # "identity", "year", "month", "day", "hour", "truncate"; "" for one that does not keep the order
+    width: int = 0  # of a truncation
+
+
+@dataclass(frozen=True, slots=True)
+class TimeColumn:
+    """A top-level column with the partition fields that are made of it, by spec."""
+
+    name: str
+    field_id: int
+    kind: TimeKind
+    parts: Mapping[int, tuple[TimePart, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DataCommit:
+    """A commit that brought data."""
+
+    snapshot_id: int
+    committed_at_ms: int  # since 1970

@@ -1,0 +1,347 @@
+"""Data expiry on real tables: Amoro's own cases by their names, one snapshot, and what others do meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform, IdentityTransform
+from pyiceberg.types import (
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from amoro_core.actions.contract import Periodic
+from amoro_core.actions.expiring_data import NAME, ExpireData
+from amoro_core.errors import CommitUnknown, TableRefused
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import Figure, ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from amoro_core.store import data_commits
+from tests.engine import oracle, writer
+from tests.services.world import World
+
+SEND = IcebergTable.send
+BASE = {
+    "data-expire.enabled": "true",
+    "data-expire.field": "op_time",
+    "data-expire.retention-time": "1d",
+    "data-expire.base-on-rule": "CURRENT_TIME",
+}
+#: The time from which Amoro's cases count back a day.
+NOW = datetime(2022, 1, 3, 18, tzinfo=UTC)
+#: Amoro's records: id and time.
+RECORDS = ((1, "2022-01-01T12:00"), (2, "2022-01-03T12:00"), (3, "2022-01-02T12:00"), (4, "2022-01-02T19:00"))
+KINDS: dict[str, PrimitiveType] = {
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "string": StringType(),
+}
+
+
+def make(world: World, kind: str = "timestamp", partitioned: bool = True, **properties: str) -> Table:
+    schema = Schema(
+        NestedField(1, "id", IntegerType(), required=False),
+        NestedField(2, "ts", LongType(), required=False),
+        NestedField(3, "op_time", KINDS[kind], required=False),
+    )
+    by = IdentityTransform() if kind == "string" else DayTransform()
+    spec = PartitionSpec(PartitionField(3, 1000, by, "op_day")) if partitioned else UNPARTITIONED_PARTITION_SPEC
+    world.now = NOW
+    return writer.make_table(world.catalog, "db.t", schema, spec, properties={**BASE, **properties})
+
+
+def record(table: Table, id_: int, time: str) -> dict[str, Any]:
+    moment = datetime.fromisoformat(time).replace(tzinfo=UTC)
+    own = table.schema().find_field("op_time").field_type
+    if isinstance(own, StringType):
+        value: Any = f"{moment:%Y-%m-%d}"
+    else:
+        value = moment if isinstance(own, TimestamptzType) else moment.replace(tzinfo=None)
+    return {"id": id_, "ts": round(moment.timestamp() * 1000), "op_time": value}
+
+
+def fill(table: Table, records: Iterable[tuple[int, str]] = RECORDS, each: bool = False) -> None:
+    rows = [record(table, *one) for one in records]
+    for some in [[one] for one in rows] if each else [rows]:
+        writer.append(table, some)
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(one.record["id"] for one in oracle.live_rows_with_positions(table))
+
+
+def begin(world: World) -> str:
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def expire(world: World) -> str:
+    """Plan and commit, whatever a breaker says; "" where nothing expires."""
+    confirmed = Options(confirmed=True)
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request", options=confirmed)
+    if begun.process_id:
+        assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    return begun.process_id
+
+
+def test_it_is_an_action_of_the_clock_that_is_off_by_default() -> None:
+    action = ExpireData()
+    assert isinstance(action, Periodic)
+    assert (action.every, action.needs_gc, action.enabled({})) == (timedelta(days=1), True, False)
+    assert action.enabled({action.switch: "true"})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("field", ["op_time", "ts"])
+def test_partition_level(world: World, kind: str, partitioned: bool, field: str) -> None:
+    """Amoro's testPartitionLevel and testNormalFieldPartitionLevel."""
+    table = make(world, kind, partitioned, **{"data-expire.field": field})
+    fill(table)
+    expire(world)
+    if not partitioned:
+        left = [1, 2, 3, 4]  # one partition, of which some rows are young
+    elif kind == "string" and field == "op_time":
+        left = [2]  # a date is the beginning of its day
+    else:
+        left = [2, 3, 4]
+    assert ids(table) == left
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("partitioned", [True, False])
+@pytest.mark.parametrize("field", ["op_time", "ts"])
+def test_file_level(world: World, kind: str, partitioned: bool, field: str) -> None:
+    """Amoro's testFileLevel and testNormalFieldFileLevel: the limit itself has passed."""
+    table = make(world, kind, partitioned, **{"data-expire.field": field, "data-expire.level": "FILE"})
+    records = [one if one[0] != 3 else (3, "2022-01-02T18:00") for one in RECORDS]
+    fill(table, records, each=True)
+    expire(world)
+    assert ids(table) == ([2] if kind == "string" and field == "op_time" else [2, 4])
+
+
+def test_gc_disabled(world: World) -> None:
+    """Amoro's testGcDisabled, whose own maintainer expires all the same when it is called directly."""
+    table = make(world, **{"gc.enabled": "false"})
+    fill(table)
+    with pytest.raises(TableRefused, match=r"gc\.enabled"):
+        expire(world)
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_base_on_rule(world: World) -> None:
+    """Amoro's testBaseOnRule: it is counted back from the last commit, which is of today."""
+    table = make(world, **{"data-expire.base-on-rule": "LAST_COMMIT_TIME"})
+    fill(table)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    world.now = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) + timedelta(days=30)
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    until = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - timedelta(days=1)
+    assert seen.plan.document["older_than"] == until.isoformat()
+
+
+def test_base_on_rule_is_not_moved_by_our_own_commits_and_survives_the_snapshots_expiry(world: World) -> None:
+    """What emptied a table: Amoro #2555."""
+    table = make(world, **{"data-expire.base-on-rule": "LAST_COMMIT_TIME", "data-expire.retention-time": "36500d"})
+    fill(table, each=True)
+    fill(table, each=True)
+    head = table.refresh().current_snapshot()
+    assert head is not None
+    world.now = datetime.now(UTC)
+    world.tables.refresh(world.table().table_id)
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
+    world.tables.refresh(world.table().table_id)
+    writer.expire_snapshots(table)
+    assert len(table.refresh().metadata.snapshots) == 1
+    world.tables.refresh(world.table().table_id)
+    world.restart()
+    known = world.table()
+    kept = world.store.read(lambda db: data_commits.find(db, known.table_id, known.uuid))
+    assert kept is not None
+    assert (kept.snapshot_id, kept.committed_at_ms) == (head.snapshot_id, head.timestamp_ms)
+    with table.transaction() as change:
+        change.set_properties({"data-expire.retention-time": "1d"})
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    base = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC)
+    assert seen.plan.document["older_than"] == (base - timedelta(days=1)).isoformat()
+
+
+def test_nothing_expires_where_it_is_not_known_when_data_came(world: World) -> None:
+    table = make(world, **{"data-expire.base-on-rule": "LAST_COMMIT_TIME"})
+    fill(table, each=True)
+    writer.remove_files(table, [oracle.live_files(table)[0].path])  # brings no data
+    writer.expire_snapshots(table)
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    assert (begun.process_id, begun.reason) == ("", "it is not known when data last came to the table")
+
+
+def with_deletes(world: World) -> Table:
+    """Row 1 is old; rows 2, 5, 6 and 7 are young. Deletes of both kinds in both partitions."""
+    table = make(world)
+    old, young = "2022-01-01T12:00", "2022-01-03T12:00"
+    fill(table, [(1, old), (11, old), (2, young), (12, young), (5, young), (6, young), (7, young)])
+    writer.row_delta(table, equality_deletes=[(["id"], [record(table, 11, old), record(table, 12, young)])])
+    writer.delete_where(table, lambda item: item["id"] in (1, 2))
+    return table
+
+
+def test_data_and_the_deletes_that_only_they_need_go_in_one_snapshot(world: World) -> None:
+    table = with_deletes(world)
+    before = len(table.refresh().metadata.snapshots)
+    head = table.current_snapshot()
+    process_id = expire(world)
+    assert ids(table) == [5, 6, 7]
+    assert sorted(one.content for one in oracle.live_files(table)) == [0, 1, 2]
+    made = table.refresh().current_snapshot()
+    assert made is not None
+    assert head is not None
+    assert made.summary is not None
+    assert len(table.metadata.snapshots) == before + 1
+    said = made.summary.additional_properties
+    assert (made.summary.operation.value, made.parent_snapshot_id) == ("delete", head.snapshot_id)
+    assert (said["snapshot.producer"], said["amoro.process-id"]) == ("DATA_EXPIRATION", process_id)
+    assert (said["deleted-data-files"], said["removed-delete-files"], said["deleted-records"]) == ("1", "2", "2")
+    assert (said["total-data-files"], said["total-delete-files"], said["total-records"]) == ("1", "2", "5")
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert receipt.words == "removed 1 data files whose rows had expired"
+    assert receipt.figures[:3] == (
+        Figure("removed_data_files", 1, "files"),
+        Figure("removed_delete_files", 2, "files"),
+        Figure("removed_rows", 2, "rows"),
+    )
+
+
+def test_an_equality_delete_that_a_young_file_needs_too_stays(world: World) -> None:
+    """Amoro goes by the sequence number of the expired file that it has seen last."""
+    table = make(world, partitioned=False, **{"data-expire.level": "file"})
+    fill(table, [(1, "2022-01-01T12:00")])
+    fill(table, [(2, "2022-01-03T12:00"), (3, "2022-01-03T12:00")])
+    deletes = [record(table, 2, "2022-01-03T12:00")]
+    writer.row_delta(table, equality_deletes=[(["id"], deletes)])
+    fill(table, [(4, "2022-01-01T13:00")])  # newer than the delete, and old
+    fill(table, [(5, "2022-01-03T13:00"), (6, "2022-01-03T13:00")])
+    expire(world)
+    assert ids(table) == [3, 5, 6]
+    assert sorted(one.content for one in oracle.live_files(table)) == [0, 0, 2]
+
+
+def test_more_than_half_of_the_rows_are_held_for_a_person(world: World) -> None:
+    table = make(world)
+    fill(table, [(1, "2022-01-01T12:00"), (2, "2022-01-01T13:00"), (3, "2022-01-03T12:00")])
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    assert seen.plan.held == "2 of 3 rows would go, more than half"
+    assert seen.plan.measures == {"rows": 2, "data_files": 1}
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
+    assert world.status(begun.process_id) is ProcessStatus.HELD
+    assert expire(world) == begun.process_id
+    assert ids(table) == [3]
+
+
+def test_half_of_the_rows_is_not_held(world: World) -> None:
+    table = make(world)
+    fill(table, [(1, "2022-01-01T12:00"), (2, "2022-01-01T13:00"), (3, "2022-01-03T12:00"), (4, "2022-01-03T12:00")])
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    assert (seen.plan.held, seen.plan.document["deleted_data_files_count"]) == ("", 1)
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_a_partition_that_got_a_file_meanwhile_is_left_out_and_the_others_go(world: World) -> None:
+    table = make(world)
+    times = ("2021-12-30T12:00", "2021-12-31T12:00", *["2022-01-03T12:00"] * 3)
+    fill(table, list(enumerate(times)))
+    process_id = begin(world)
+    fill(table, [(9, "2021-12-31T13:00")])
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert ids(table) == [1, 2, 3, 4, 9]
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert receipt.words.endswith("; 1 others were left out since the table had changed")
+
+
+def test_a_file_that_is_gone_is_left_out(world: World) -> None:
+    table = make(world)
+    fill(
+        table, [(1, "2021-12-30T12:00"), (2, "2021-12-31T12:00"), *((number, "2022-01-03T12:00") for number in (3, 4))]
+    )
+    process_id = begin(world)
+    oldest = next(one for one in oracle.live_rows_with_positions(table) if one.record["id"] == 1)
+    writer.remove_files(table, [oldest.path])
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert ids(table) == [3, 4]
+
+
+def test_where_nothing_is_left_as_planned_it_ends_as_a_conflict(world: World) -> None:
+    table = make(world)
+    fill(table, [(1, "2021-12-30T12:00"), (3, "2022-01-03T12:00"), (4, "2022-01-03T12:00")])
+    process_id = begin(world)
+    fill(table, [(9, "2021-12-30T13:00")])
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "nothing of what had expired" in world.optimizing.find_process(process_id).process.failure
+    assert ids(table) == [1, 3, 4, 9]
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+def test_an_unknown_commit_lands_once(world: World, monkeypatch: pytest.MonkeyPatch, arrives: bool) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        if arrives:
+            SEND(self, payload)
+        raise CommitUnknown("no answer")
+
+    table = with_deletes(world)
+    process_id, snapshots = begin(world), len(table.refresh().metadata.snapshots)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.COMMIT_UNKNOWN
+    monkeypatch.undo()
+    world.restart()
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    assert (ids(table), len(table.refresh().metadata.snapshots)) == ([5, 6, 7], snapshots + 1)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"data-expire.field": ""}, "data expiry needs the property data-expire.field"),
+        ({"data-expire.field": "nope"}, "the table has no column 'nope' at its top level"),
+        ({"data-expire.field": "id"}, "column 'id' is a int, which tells no time"),
+        ({"data-expire.retention-time": ""}, "data expiry needs the property data-expire.retention-time"),
+        ({"data-expire.retention-time": "soon"}, "data-expire.retention-time has the malformed value 'soon'"),
+        ({"data-expire.datetime-string-pattern": "yyyy-MMM"}, "has the malformed value 'yyyy-MMM'"),
+    ],
+)
+def test_what_is_missing_or_malformed_is_refused_by_name_and_nothing_is_done(
+    world: World, said: dict[str, str], why: str
+) -> None:
+    table = make(world, **said)
+    fill(table)
+    with pytest.raises(TableRefused, match=why) as caught:
+        world.maintaining.begin(world.table().table_id, NAME, trigger="request")
+    assert (caught.value.reason, bool(caught.value.hint)) == ("configuration", True)
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_by_the_clock_nothing_is_done_where_it_is_not_switched_on(world: World) -> None:
+    table = make(world, **{"data-expire.enabled": "false"})
+    fill(table)
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
+    assert (begun.process_id, begun.reason) == ("", "off: data-expire.enabled=false")
+    assert expire(world)
+    assert ids(table) == [2, 3, 4]
