@@ -1,0 +1,30 @@
+"""Random stories of writes, maintenance and undo: after each step the table has the rows that it should have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.writer import make_catalog
+from tests.model.stories import Story
+from tests.services.world import World
+
+CHUNKS, STORIES, STEPS = 4, 26, 9
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_no_row_is_lost_or_comes_back(tmp_path: Path, chunk: int) -> None:
+    catalog = make_catalog(tmp_path)
+    (tmp_path / "home").mkdir()
+    world = World(tmp_path / "home", catalog)
+    undone = refused = 0
+    try:
+        for number in range(STORIES):
+            story = Story(world, f"t{number}", chunk * STORIES + number)
+            story.run(STEPS)
+            undone, refused = undone + story.undone, refused + story.refused
+    finally:
+        world.close()
+        catalog.close()
+    assert min(undone, refused) > STORIES // 8, f"{undone} undone, {refused} refused"
