@@ -1,0 +1,177 @@
+"""The rules of undo, one by one: each is alone in refusing what it is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amoro_core.model.commits import Head, Operation
+from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
+from amoro_core.validating import undoing
+from amoro_core.validating.matching import match
+from amoro_core.validating.undoing import RULES, Revert, Undone, ambiguous_since, revert
+
+from .test_validating import bounded, by_bounds, data, equality, position
+
+A: tuple[bytes | None, ...] = (b"a",)
+#: Committed with the number 12, planned at 10.
+S, COMMIT = 10, 12
+IN1, IN2 = data("in-1", 4, 0, A), data("in-2", 6, 0, A)
+OUT = data("out", S, 0, A, 200)
+OTHER = data("other", 8, 0, A)
+OLD, LATE = equality("eq-5", 5, 0, A), equality("eq-15", 15, 0, A)
+MARK = position("pos-5", 5, 0, A, IN1)
+
+
+def scan(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), number: int = 11) -> TableScan:
+    files, dangling = match(list(data_files), list(deletes), frozenset({7}))
+    return TableScan(number * 10, number, files, dangling, frozenset({7}))
+
+
+UNDONE = Undone(scan([IN1, IN2, OTHER], [OLD, MARK]), scan([OUT, OTHER], [], COMMIT))
+
+
+def head(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), **changes: Any) -> Head:
+    found = scan(data_files, deletes, 20)
+    return replace(Head("uuid-1", 2, found.snapshot_id, 20, True, frozenset({1, 2}), found, ()), **changes)
+
+
+def refusals(undone: Undone, now: Head, named: Any = None) -> list[str]:
+    """What each rule alone says, by name."""
+    found = []
+    for rule in RULES:
+        sight = undoing._Sight(undone, now, named or {})
+        if next(iter(rule(sight)), ""):
+            found.append(rule.__name__)
+    return found
+
+
+def taken_back(made: Revert) -> tuple[list[str], ...]:
+    """Names of data and deletes that go, then of those that come back."""
+    assert made.content is not None, made.refusal
+    content = made.content
+    parts: Sequence[Sequence[DataFile | DeleteFile]] = (
+        content.removed_data, content.removed_deletes, content.added_data, content.added_deletes,
+    )  # fmt: skip
+    return tuple([one.path.rpartition("/")[2] for one in part] for part in parts)
+
+
+def test_inputs_and_their_deletes_come_back_and_outputs_go() -> None:
+    made = revert(UNDONE, head([OUT, OTHER, data("new", 18, 0, A)], [LATE]))
+    assert taken_back(made) == (["out"], [], ["in-1", "in-2"], ["eq-5", "pos-5"])
+    assert made.content is not None
+    assert made.content.operation is Operation.REPLACE
+    assert [one.sequence_number for one in (*made.content.added_data, *made.content.added_deletes)] == [4, 6, 5, 5]
+
+
+def test_a_delete_that_is_live_still_is_not_put_back() -> None:
+    undone = Undone(scan([IN1, data("kept", 3, 0, A)], [OLD]), scan([OUT, data("kept", 3, 0, A)], [OLD], COMMIT))
+    assert taken_back(revert(undone, head([OUT, data("kept", 3, 0, A)], [OLD]))) == (["out"], [], ["in-1"], [])
+
+
+def test_a_delete_that_went_later_is_put_back_too() -> None:
+    kept = data("kept", 3, 0, A)
+    undone = Undone(scan([IN1, kept], [OLD]), scan([OUT, kept], [OLD], COMMIT))
+    assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
+
+
+def test_dangling_deletes_stay_gone() -> None:
+    dangling = equality("eq-2", 2, 0, A)
+    undone = Undone(scan([IN1], [dangling, OLD]), scan([OUT], [], COMMIT))
+    assert taken_back(revert(undone, head([OUT]))) == (["out"], [], ["in-1"], ["eq-5"])
+
+
+def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
+    ours = position("new", S, 0, A, IN1)
+    undone = Undone(scan([IN1, OTHER], [OLD]), scan([IN1, OTHER], [ours], COMMIT))
+    added = position("theirs", 16, 0, A, IN1)
+    assert taken_back(revert(undone, head([IN1, OTHER], [ours, added, LATE]))) == ([], ["new"], [], ["eq-5"])
+    assert refusals(undone, head([IN1, OTHER], [added])) == ["outputs_are_live"]
+    assert refusals(undone, head([OTHER], [ours])) == ["outputs_are_live"]
+
+
+def test_files_that_were_removed_with_their_rows_come_back_as_an_overwrite() -> None:
+    undone = Undone(scan([IN1, IN2, OTHER], [OLD]), scan([OTHER], [], COMMIT))
+    made = revert(undone, head([OTHER], [LATE]))
+    assert taken_back(made) == ([], [], ["in-1", "in-2"], ["eq-5"])
+    assert made.content is not None
+    assert made.content.operation is Operation.OVERWRITE
+
+
+def test_format_1_has_no_numbers() -> None:
+    first = [replace(one, sequence_number=0) for one in (IN1, OUT)]
+    undone = Undone(scan([first[0]], (), 0), replace(scan([first[1]], (), 0), snapshot_id=5))
+    assert taken_back(revert(undone, head([first[1]]))) == (["out"], [], ["in-1"], [])
+
+
+NOT_LIVE = "outputs_are_live"
+ON_OUTPUT = "no_position_deletes_on_outputs"
+SAME = "deletes_of_inputs_are_the_same"
+KEPT = "newer_equality_deletes_are_kept"
+COVERS = "deletes_that_come_back_cover_no_other_file"
+CASES: list[tuple[str, Head, list[str]]] = [
+    ("another branch", head([OUT, OTHER], descends=False), ["commit_is_in_the_history"]),
+    ("a history that was cut", head([OUT, OTHER], descends=None), ["commit_is_in_the_history"]),
+    ("an output that is gone", head([OTHER]), [NOT_LIVE]),
+    ("an output of another size", head([replace(OUT, size_bytes=1), OTHER]), [NOT_LIVE]),
+    ("an output with another number", head([replace(OUT, sequence_number=13), OTHER]), [NOT_LIVE]),
+    ("an input that is live again", head([OUT, OTHER, IN1]), ["inputs_are_not_live", COVERS]),
+    ("an input in another spelling", head([OUT, replace(IN2, path="file:/w/t/data/in-2")]), ["inputs_are_not_live"]),
+    ("a newer equality delete that went", head([OUT], removed_equality_deletes=(LATE,)), [KEPT]),
+    ("nobody knows which went", head([OUT], removed_equality_deletes=None), [KEPT]),
+    ("one that held everywhere went", head([OUT], removed_equality_deletes=(equality("g", 15, 7),)), [KEPT]),
+    ("an older one that went", head([OUT], removed_equality_deletes=(OLD,)), []),
+    ("one of another partition that went", head([OUT], removed_equality_deletes=(equality("b", 15, 0, (b"b",)),)), []),
+    ("a row of an output deleted", head([OUT], [position("p", 16, 0, A, OUT)]), [ON_OUTPUT]),
+    ("the same by bounds", head([OUT], [by_bounds(position("p", 16, 0, A, OUT))]), [ON_OUTPUT]),
+    ("a delete that may name all", head([OUT], [position("p", 16, 0, A)]), [ON_OUTPUT, SAME]),
+    ("a position of an input", head([OUT], [position("p", 16, 0, A, IN1)]), [SAME]),
+    ("an old equality delete of others", head([OUT], [equality("eq-7", 7, 0, A)]), [SAME]),
+    ("a file that a delete would cover", head([OUT, data("low", 4, 0, A)]), [COVERS]),
+    ("a file of another partition", head([OUT, data("low", 4, 0, (b"b",))]), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "now", "expected"), CASES, ids=[one[0] for one in CASES])
+def test_each_rule_refuses_what_no_other_sees(case: str, now: Head, expected: list[str]) -> None:
+    found = refusals(UNDONE, now)
+    if expected == [NOT_LIVE]:
+        assert NOT_LIVE in found
+    else:
+        assert found == expected
+    made = revert(UNDONE, now)
+    assert (made.content is None, bool(made.refusal)) == (bool(expected), bool(expected))
+
+
+def test_an_output_that_is_live_twice_is_refused() -> None:
+    now = head([OUT, OTHER])
+    twice = replace(
+        now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
+    )
+    assert "live 2 times" in revert(UNDONE, twice).refusal
+
+
+def test_an_equality_delete_that_would_cover_only_inputs_is_refused() -> None:
+    """Files of one partition have the same deletes, unless a scan says otherwise."""
+    now = head([OUT, OTHER], [LATE])
+    bare = replace(now, scan=replace(now.scan, files=(ScannedFile(OUT), ScannedFile(OTHER)), dangling=(LATE,)))
+    assert refusals(UNDONE, bare) == ["newer_equality_deletes_cover_all_or_none"]
+
+
+def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> None:
+    delete = bounded("p", 16, data("a", 1), data("z", 1))
+    delete = replace(delete, partition=A)
+    now = head([OUT, OTHER], [delete])
+    assert ambiguous_since(UNDONE, now) == (delete,)
+    assert revert(UNDONE, now).refusal
+    assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path})}).content is not None
+    for named in (OUT, IN1):
+        assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path, named.path})}).refusal
+
+
+def test_a_snapshot_that_changed_nothing_is_no_commit() -> None:
+    with pytest.raises(ValueError, match="changed nothing"):
+        Undone(UNDONE.before, UNDONE.before)
