@@ -60,7 +60,14 @@ class Counted(Changes):
 class World:
     """Services on one state directory; `restart` makes them anew on the same store's file."""
 
-    def __init__(self, home: Path, catalog: SqlCatalog, more_actions: tuple[Action, ...] = ()) -> None:
+    def __init__(
+        self,
+        home: Path,
+        catalog: SqlCatalog,
+        more_actions: tuple[Action, ...] = (),
+        config: CatalogConfig | None = None,
+    ) -> None:
+        """The services reach the catalog by `config`, without one as the catalog itself does."""
         self.more_actions = more_actions
         self.home = home
         self.catalog = catalog
@@ -69,7 +76,7 @@ class World:
         self.heard = Heard()
         self.containers: dict[str, Container] = {EXTERNAL: ExternalContainer(home)}
         self._open()
-        self.catalogs.add(CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
+        self.catalogs.add(config or CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
 
     def _open(self) -> None:
         self.store = Store.open(self.home / "amoro.db")

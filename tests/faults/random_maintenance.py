@@ -1,0 +1,194 @@
+"""Commits of maintenance that meet faults by chance: data expiry, dangling deletes, manifests and tags of one table."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import LongType, NestedField, TimestampType
+
+from amoro_core.errors import CatalogUnavailable
+from amoro_core.iceberg import limits
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import CatalogConfig, ProcessStatus
+from tests.engine import oracle, writer
+from tests.engine.chance import seed_ids
+from tests.faults.proxy import Cut, Fault, Proxy
+from tests.faults.random_commits import is_refusal, random_fault
+from tests.faults.rest import RestServer
+from tests.services.world import World
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "at", TimestampType(), required=False),
+)
+BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "day"))
+PROPERTIES = {
+    "data-expire.field": "at",
+    "data-expire.retention-time": "30d",
+    "data-expire.base-on-rule": "CURRENT_TIME",
+    "tag.auto-create.trigger.max-delay.minutes": "0",
+}
+ACTIONS = ("expire-data", "clean-dangling-delete-files", "rewrite-manifests", "auto-create-tags")
+#: After so many tries the faults end, and the commit must come to its end.
+FAULTY_TRIES, TRIES = 4, 10
+
+
+class Ledger:
+    """The table `db.t`, and the rows that it must hold: young ones always, old ones until they are expired."""
+
+    def __init__(self, catalog: Any, now: datetime) -> None:
+        self.table: Table = writer.make_table(catalog, "db.t", SCHEMA, BY_DAY, properties=PROPERTIES)
+        self.now = now.replace(tzinfo=None)
+        self.young: set[int] = set()
+        self.old: set[int] = set()
+        self._next = 0
+
+    def add(self, count: int, age: timedelta = timedelta()) -> list[dict[str, Any]]:
+        """Rows of one day."""
+        ids = range(self._next, self._next + count)
+        self._next += count
+        (self.old if age else self.young).update(ids)
+        rows = [{"id": id_, "at": self.now - age} for id_ in ids]
+        writer.append(self.table, rows)
+        return rows
+
+    def fill(self) -> None:
+        """Old and young rows, several manifests, and deletes that will dangle or already do."""
+        old, young = self.add(3, timedelta(days=60)), self.add(4)
+        writer.row_delta(self.table, equality_deletes=[(["id"], [old[0], young[0]])])
+        writer.delete_where(self.table, lambda row: row["id"] in (old[1]["id"], young[1]["id"]))
+        self.old -= {old[0]["id"], old[1]["id"]}
+        self.young -= {young[0]["id"], young[1]["id"]}
+        lone = self.add(1)
+        path = next(
+            one.path for one in oracle.live_rows_with_positions(self.table) if one.record["id"] == lone[0]["id"]
+        )
+        writer.delete_where(self.table, lambda row: row["id"] == lone[0]["id"], per_file=True)
+        writer.remove_files(self.table, [path])
+        self.young -= {lone[0]["id"]}
+
+    @property
+    def ids(self) -> list[int]:
+        """What the table holds."""
+        return sorted(one.record["id"] for one in oracle.live_rows_with_positions(self.table))
+
+    def landed(self, process_id: str) -> int:
+        """How many snapshots name the process."""
+        summaries = (one.summary for one in self.table.refresh().metadata.snapshots)
+        return sum(
+            one is not None and one.additional_properties.get("amoro.process-id") == process_id for one in summaries
+        )
+
+    def require_whole(self) -> None:
+        """Every file that a snapshot names is there, and main is one line of rising numbers."""
+        metadata = self.table.refresh().metadata
+        for snapshot in metadata.snapshots:
+            for manifest in snapshot.manifests(self.table.io):
+                assert Path(manifest.manifest_path.removeprefix("file://")).exists()
+        assert [one.sequence_number for one in metadata.snapshots] == list(range(1, len(metadata.snapshots) + 1))
+
+
+def run(seed: int, directory: Path, totals: Counter[str]) -> None:
+    """Commit each action once to one table; the seed decides faults, writes and deaths. Counts in `totals`.
+
+    Raises AssertionError when a commit landed twice, a row differs from the model's, or a process does not end.
+    """
+    catalog, beneath = writer.make_catalog(directory), writer.make_catalog(directory)
+    chance = random.Random(seed)
+    (directory / "home").mkdir()
+    try:
+        with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+            seed_ids(patch, random.Random(seed))
+            rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())
+            world = World(directory / "home", catalog, config=CatalogConfig("cat", rest))
+            try:
+                ledger = Ledger(catalog, datetime.now(UTC))
+                for name in chance.sample(ACTIONS, len(ACTIONS)):
+                    _one(seed, name, world, ledger, server.proxy, chance, totals)
+            finally:
+                server.proxy.release()
+                world.close()
+    finally:
+        close_catalogs()
+        catalog.close()
+        beneath.close()
+
+
+def _one(
+    seed: int, name: str, world: World, ledger: Ledger, proxy: Proxy, chance: random.Random, totals: Counter[str]
+) -> None:
+    ledger.fill()
+    world.now = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    before, tags = set(ledger.ids), set(ledger.table.refresh().metadata.refs)
+    assert before == ledger.young | ledger.old
+    confirmed = Options(confirmed=True)
+    begun = world.maintaining.begin(world.table().table_id, name, trigger="request", options=confirmed)
+    assert begun.process_id, begun.reason
+    script = [_fault(chance) for _ in range(chance.randrange(1, 4))]
+    print(f"seed {seed}, {name}:", *(str(fault) for fault in script), sep="\n  ")
+    proxy.plan(*script)
+    played = len(proxy.played)
+    status = _committed(begun.process_id, name, world, ledger, proxy, chance)
+    landed = ledger.landed(begun.process_id)
+    assert landed == (status is ProcessStatus.SUCCESS and name != "auto-create-tags")
+    if status is not ProcessStatus.SUCCESS:
+        assert any(map(is_refusal, script)), status
+    elif name == "expire-data":
+        ledger.old.clear()
+    elif name == "auto-create-tags":
+        assert len(set(ledger.table.metadata.refs) - tags) == 1
+    assert set(ledger.ids) == ledger.young | ledger.old
+    proxy.release()  # what was answered long ago may still be applied
+    assert ledger.landed(begun.process_id) == landed
+    assert set(ledger.ids) == ledger.young | ledger.old
+    ledger.require_whole()
+    totals["commits"] += 1
+    totals["ambiguous commits"] += len(proxy.played) > played
+    totals[f"{name} {status}"] += 1
+
+
+def _fault(chance: random.Random) -> Fault | None:
+    while (found := random_fault(chance)) is not None and found.answer is Cut.HANG:
+        pass
+    return found
+
+
+def _committed(
+    process_id: str, name: str, world: World, ledger: Ledger, proxy: Proxy, chance: random.Random
+) -> ProcessStatus:
+    for tried in range(TRIES):
+        if tried == FAULTY_TRIES:
+            proxy.script.clear()
+            proxy.release()
+        if tried < FAULTY_TRIES and chance.random() < 0.3:
+            if chance.random() < 0.5:
+                ledger.add(2)
+            else:
+                proxy.before_commit = lambda: ledger.add(2)
+        try:
+            world.committing.commit(process_id)
+        except CatalogUnavailable as error:
+            print(f"  {error.message}")
+        assert ledger.landed(process_id) <= 1
+        held = set(ledger.ids)
+        assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
+        if not world.optimizing.find_process(process_id).process.is_active:
+            break
+        if chance.random() < 0.3:
+            world.restart()
+    proxy.before_commit = None
+    proxy.script.clear()
+    status = world.status(process_id)
+    assert status in (ProcessStatus.SUCCESS, ProcessStatus.FAILED)
+    return status
