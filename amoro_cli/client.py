@@ -1,6 +1,7 @@
 """The admin service as the command line calls it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from amoro_cli.calling import Calls
@@ -11,6 +12,34 @@ from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.deadlines import QUICK, READING, TOUCHING
 
 SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An action that is asked for on a table, with what is said beside the table's properties."""
+
+    table: str
+    action: str
+    older_than: timedelta | None = None
+    retain_last: int | None = None
+    snapshot_ids: tuple[int, ...] = ()
+    locations: tuple[str, ...] = ()
+    file_list: str = ""
+    confirm: str = ""  # the table's name, where the plan was seen
+
+    @property
+    def request(self) -> pb.MaintainTableRequest:
+        """The same as a message."""
+        return pb.MaintainTableRequest(
+            table=self.table,
+            action=self.action,
+            older_than_ms=_ms(self.older_than),
+            retain_last=self.retain_last or 0,
+            snapshot_ids=self.snapshot_ids,
+            locations=self.locations,
+            file_list=self.file_list,
+            confirm=self.confirm,
+        )
 
 
 class AdminClient(Calls):
@@ -173,15 +202,53 @@ class AdminClient(Calls):
         request = pb.OptimizeTableRequest(table=table, type=type_, force=force, where=where)
         return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
 
-    def preview_maintenance(self, table: str, action: str, within: timedelta) -> pb.MaintainTableResponse:
+    def preview_maintenance(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
         """What the action would do on the table. Raises WaitTimeout when that takes longer than `within`."""
-        request = pb.MaintainTableRequest(table=table, action=action)
-        return self._call(self._stub.PreviewMaintenance, request, within, late=WaitTimeout)
+        return self._call(self._stub.PreviewMaintenance, wanted.request, within, late=WaitTimeout)
 
-    def maintain_table(self, table: str, action: str, within: timedelta) -> pb.MaintainTableResponse:
-        """The process that was planned. Raises WaitTimeout when planning takes longer than `within`."""
-        request = pb.MaintainTableRequest(table=table, action=action)
-        return self._call(self._stub.MaintainTable, request, within, late=WaitTimeout)
+    def maintain_table(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
+        """The process that was planned, or goes on. Raises WaitTimeout when planning takes longer than `within`."""
+        method = self._stub.ConfirmMaintenance if wanted.confirm else self._stub.MaintainTable
+        return self._call(method, wanted.request, within, late=WaitTimeout)
+
+    def list_actions(self, table: str) -> pb.ListActionsResponse:
+        """Every action on the table, with what is known of it."""
+        return self._call(self._stub.ListActions, pb.ListActionsRequest(table=table), TOUCHING)
+
+    def list_trash(self, table: str = "") -> pb.ListTrashResponse:
+        """Condemned files that wait, by process."""
+        return self._call(self._stub.ListTrash, pb.ListTrashRequest(table=table), TOUCHING)
+
+    def show_trash(self, process_id: str, limit: int) -> pb.ShowTrashResponse:
+        """The files that a process has condemned."""
+        return self._call(self._stub.ShowTrash, pb.ShowTrashRequest(process_id=process_id, limit=limit), TOUCHING)
+
+    def restore_trash(self, process_id: str) -> pb.Trash:
+        """What was taken back of what a process had condemned."""
+        return self._call(self._stub.RestoreTrash, pb.RestoreTrashRequest(process_id=process_id), TOUCHING)
+
+    def hurry_trash(self, table: str, confirm: str) -> pb.HurryTrashResponse:
+        """What is due of the table now that nothing waits for its time any more."""
+        return self._call(self._stub.HurryTrash, pb.HurryTrashRequest(table=table, confirm=confirm), TOUCHING)
+
+    def take_lease(self, table: str, snapshot_id: int, since: bool, hold: timedelta | None, holder: str) -> pb.Lease:
+        """The lease that was taken; `hold` None: for a day."""
+        request = pb.TakeLeaseRequest(
+            table=table, snapshot_id=snapshot_id, since=since, hold_ms=_ms(hold), holder=holder
+        )
+        return self._call(self._stub.TakeLease, request, TOUCHING)
+
+    def renew_lease(self, lease_id: str, hold: timedelta | None) -> pb.Lease:
+        """The lease with its new end; `hold` None: in a day."""
+        return self._call(self._stub.RenewLease, pb.RenewLeaseRequest(lease_id=lease_id, hold_ms=_ms(hold)), QUICK)
+
+    def release_lease(self, lease_id: str) -> pb.Lease:
+        """The lease that was ended."""
+        return self._call(self._stub.ReleaseLease, pb.ReleaseLeaseRequest(lease_id=lease_id), QUICK)
+
+    def list_leases(self, table: str = "") -> pb.ListLeasesResponse:
+        """Leases that hold now, the next to end first."""
+        return self._call(self._stub.ListLeases, pb.ListLeasesRequest(table=table), TOUCHING)
 
     def verify_table(self, table: str, before: int, after: int, within: timedelta) -> pb.Verification:
         """Raises WaitTimeout when reading the table takes longer than `within`; it is given up then."""

@@ -121,7 +121,8 @@ def _optimize() -> dict[str, Schema]:
 
 def _maintain() -> dict[str, Schema]:
     process = _nullable(_object(_message(pb.Process.DESCRIPTOR)))
-    return {**_message(pb.MaintainTableResponse.DESCRIPTOR), "outcome": _TEXT, "process": process}
+    told = {name: shape for name, shape in _message(pb.MaintainTableResponse.DESCRIPTOR).items() if name != "document"}
+    return {**told, "outcome": _TEXT, "plan": _nullable({"type": "object"}), "process": process}
 
 
 def _outcomes(more: Callable[[], dict[str, Schema]]) -> Callable[[], dict[str, Schema]]:
@@ -175,6 +176,7 @@ _OPTIONAL: Mapping[str, tuple[str, ...]] = {"amoro.removed/v1": ("tables",)}
 
 _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.backup/v1": _one(pb.BackupStateResponse.DESCRIPTOR),
+    "amoro.actions/v1": _one(pb.ListActionsResponse.DESCRIPTOR),
     "amoro.blocker/v1": _one(pb.Blocker.DESCRIPTOR),
     "amoro.blockers/v1": _page("blockers", pb.Blocker.DESCRIPTOR),
     "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
@@ -186,8 +188,11 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.groups/v1": _page("groups", pb.Group.DESCRIPTOR, without=("uses", "instances")),
     "amoro.health/v1": _one(pb.TableHealth.DESCRIPTOR),
     "amoro.instance/v1": _one(pb.InstanceStatus.DESCRIPTOR),
+    "amoro.lease/v1": _one(pb.Lease.DESCRIPTOR),
+    "amoro.leases/v1": _list("leases", pb.Lease.DESCRIPTOR),
     "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
     "amoro.maintain/v1": _maintain,
+    "amoro.maintenance/v1": lambda: {"table": _TEXT, "actions": {"type": "array", "items": _object(_maintain())}},
     "amoro.optimize/v1": _optimize,
     "amoro.optimized/v1": _outcomes(_optimized),
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),
@@ -209,5 +214,8 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.tasks/v1": lambda: {"process_id": _TEXT, **_page("tasks", pb.TaskInfo.DESCRIPTOR)()},
     "amoro.token/v1": _one(pb.Token.DESCRIPTOR),
     "amoro.tokens/v1": _page("tokens", pb.Token.DESCRIPTOR, without=("token",)),
+    "amoro.trash/v1": _list("trash", pb.Trash.DESCRIPTOR),
+    "amoro.trashed/v1": _one(pb.ShowTrashResponse.DESCRIPTOR),
+    "amoro.restored/v1": _one(pb.Trash.DESCRIPTOR),
     "amoro.verification/v1": _one(pb.Verification.DESCRIPTOR),
 }

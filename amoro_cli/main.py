@@ -12,6 +12,7 @@ from amoro_cli.commands import (
     catalogs,
     config,
     groups,
+    leases,
     maintaining,
     optimizers,
     optimizing,
@@ -21,6 +22,7 @@ from amoro_cli.commands import (
     tables,
     tasks,
     tokens,
+    trash,
     verifying,
 )
 from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
@@ -59,6 +61,8 @@ _GROUPS = (
     ("table", _register_table, "Tables: their health, and whether they are optimized."),
     ("process", processes.register, "Optimizing processes: what runs and what ran."),
     ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
+    ("trash", trash.register, "Files that maintenance has condemned and not deleted yet."),
+    ("lease", leases.register, "Leases: snapshots that somebody needs for a while."),
     ("optimizer", optimizers.register, "Optimizers: the processes that rewrite files."),
     ("group", groups.register, "Optimizer groups: which optimizers work for which tables."),
     ("catalog", catalogs.register, "Catalogs: where tables come from."),

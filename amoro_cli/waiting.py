@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, TypeVar
 from amoro_cli.progress import ProgressReport
 from amoro_cli.remote import remote_error
 from amoro_cli.views.processes import is_active, planned_line
-from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, TableBusy, WaitTimeout
+from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, Held, TableBusy, WaitTimeout
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient
+    from amoro_cli.client import AdminClient, Wanted
     from amoro_cli.connection import Connection
     from amoro_core.protocol import admin_pb2 as pb
 
@@ -86,16 +86,21 @@ def optimize_once(
 
 
 def maintain_once(
-    connection: "Connection", table: str, action: str, deadline: Deadline, report: ProgressReport, *, wait: bool
+    connection: "Connection",
+    wanted: "Wanted",
+    deadline: Deadline,
+    report: ProgressReport,
+    *,
+    wait: bool,
 ) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
-    """As `optimize_once`, for another action."""
+    """As `optimize_once`, for another action. A process that a breaker holds is not waited for."""
     client, process_id = connection.client, ""
     try:
-        answer = once_free(client, table, deadline, report, lambda within: client.maintain_table(table, action, within))
+        answer = once_free(client, wanted.table, deadline, report, lambda within: client.maintain_table(wanted, within))
         process_id = answer.process_id
-        if not process_id or not (wait or connection.embedded):
+        if not process_id or not (wait or connection.embedded or answer.held):
             return answer, None
-        report.note(f"{process_id}  planned {action} of {answer.table}: {answer.reason}")
+        report.note(f"{process_id}  planned {wanted.action} of {answer.table}: {answer.reason}")
         return answer, wait_for_end(client, process_id, deadline, report)
     except KeyboardInterrupt:
         if connection.embedded:
@@ -201,7 +206,7 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
         asked = time.monotonic()
         try:
             process = client.get_process(process_id, min(report.pace, deadline.left))
-            if not is_active(process):
+            if not is_active(process) or process.status == ProcessStatus.HELD:
                 return client.with_tasks(process)
         except CoordinatorUnavailable as error:
             if gone is None:
@@ -233,6 +238,12 @@ def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
         return CommitUnknown(
             f"It is not known whether the commit of {process.process_id} was applied{because}",
             hint=f"It is reconciled before anything else is done with {process.table}. See: {show}",
+        )
+    if process.status == ProcessStatus.HELD:
+        confirm = f"amoro table maintain {process.table} --action {process.type} --confirm {process.table}"
+        return Held(
+            f"Process {process.process_id} ({process.type}) is held: {process.failure}",
+            hint=f"Look at its plan: {show}. Then: {confirm}",
         )
     if is_active(process):
         stands = f"{process.status}, {process.waiting}" if process.waiting else process.status

@@ -251,6 +251,13 @@ class BlockerNotFound(NotFound):
     remedy = "See what holds the table: amoro table show TABLE."
 
 
+class LeaseNotFound(NotFound):
+    """No such lease holds; it was released or has expired."""
+
+    code = "AMORO-3010"
+    remedy = "See: amoro lease list."
+
+
 class NotAllowed(AmoroError):
     """The caller may not do this."""
 

@@ -36,6 +36,7 @@ from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.leasing import LeaseService
 from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.metering import MeteringService
 from amoro_core.services.optimizers import OptimizerService
@@ -46,6 +47,7 @@ from amoro_core.services.state import StateService
 from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
+from amoro_core.services.trash import TrashService
 from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
 from amoro_core.store import tables
@@ -154,6 +156,8 @@ class Services:
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
         self.sweeping = SweepingService(store, tables_of, clock, settings.delete_rate)
+        self.trash = TrashService(store, clock)
+        self.leasing = LeaseService(store, tables_of, clock)
         self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
         self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing)
         self.history = HistoryService(store, clock, settings.history_keep)

@@ -104,35 +104,6 @@ def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | N
     )
 
 
-def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process | None") -> Document:
-    """Schema amoro.maintain/v1: `table`, `action`, `outcome`, `reason`, `due_at`, `is_due`, `tasks`,
-    `process_id`, `process`.
-
-    The outcome is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of
-    the process.
-    """
-    planned = "planned" if answer.process_id else "due" if answer.is_due else "nothing_to_do"
-    body = {
-        **encode(answer),
-        "outcome": process.status if process else planned,
-        "process": encode(process) if process else None,
-    }
-    lines: list[Block] = [f"{answer.table}  {answer.action}: {_maintained(answer)}"]
-    if process is not None:
-        lines = [f"{process.process_id}  {process.type}: {process.status}", f"  {process.reason}"]
-        lines += receipt_blocks(process) if process.HasField("receipt") else ()
-    return Document("amoro.maintain/v1", body, (answer.process_id,) if answer.process_id else (), tuple(lines))
-
-
-def _maintained(answer: "pb.MaintainTableResponse") -> str:
-    if answer.process_id:
-        return f"planned as {answer.process_id}, {answer.reason}"
-    if answer.is_due:
-        return f"would be done: {answer.reason}"
-    later = f"; next at {format_time(answer.due_ms)}" if answer.due_ms else ""
-    return f"nothing to do: {answer.reason}{later}"
-
-
 def planned_line(plan: "pb.Plan", process_id: str) -> str:
     """That a process was planned, on one line."""
     return f"{process_id}  planned {plan.type} optimizing of {plan.table}, {many(plan.tasks, 'task')}: {plan.reason}"

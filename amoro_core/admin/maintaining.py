@@ -1,24 +1,58 @@
-"""Actions beside optimizing: asked for by name."""
+"""Actions beside optimizing: asked for by name, and what is known of them on a table."""
 
+import json
+from dataclasses import replace
+
+from amoro_core.admin.arguments import duration
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.admin.services import Call, Services
+from amoro_core.model.maintenance import Options
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.maintaining import Maintained
+from amoro_core.services.maintaining import KnownAction, Maintained
+from amoro_core.services.trash import require_confirmed
 
 
 def preview_maintenance(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
     """What the action would do on the table now."""
     identifier = services.catalogs.resolve(request.table)
-    return _answer(identifier, request.action, services.maintaining.preview(identifier, request.action))
+    made = services.maintaining.preview(identifier, request.action, _options(request))
+    return _answer(identifier, request.action, made)
 
 
 def maintain_table(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
     """Begin a process of the action on the table, if there is something to do."""
+    return _begin(services, request, _options(request))
+
+
+def confirm_maintenance(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
+    """The same, whatever breakers say; or let a process go on that one holds."""
+    require_confirmed(services.catalogs.resolve(request.table), request.confirm)
+    return _begin(services, request, replace(_options(request), confirmed=True))
+
+
+def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
+    """Every action on the table: on or off and by whose word, last, next, what runs."""
+    runtime = services.tables.ensure(services.catalogs.resolve(request.table))
+    known = services.maintaining.list_actions(runtime)
+    return pb.ListActionsResponse(table=str(runtime.identifier), actions=map(_action, known))
+
+
+def _begin(services: Services, request: pb.MaintainTableRequest, options: Options) -> pb.MaintainTableResponse:
     services.maintaining.require(request.action)
     runtime = services.tables.require_maintainable(services.catalogs.resolve(request.table))
-    made = services.maintaining.begin(runtime.table_id, request.action, trigger="request")
+    made = services.maintaining.begin(runtime.table_id, request.action, trigger="request", options=options)
     return _answer(runtime.identifier, request.action, made)
+
+
+def _options(request: pb.MaintainTableRequest) -> Options:
+    return Options(
+        older_than=duration(request.older_than_ms),
+        retain_last=request.retain_last or None,
+        snapshot_ids=tuple(request.snapshot_ids),
+        locations=tuple(request.locations),
+        file_list=request.file_list,
+    )
 
 
 def _answer(identifier: TableIdentifier, action: str, made: Maintained) -> pb.MaintainTableResponse:
@@ -30,4 +64,22 @@ def _answer(identifier: TableIdentifier, action: str, made: Maintained) -> pb.Ma
         reason=made.plan.reason if made.plan else made.reason,
         due_ms=milliseconds(made.due_at),
         tasks=len(made.plan.tasks) if made.plan else 0,
+        held=made.held,
+        document=json.dumps(dict(made.plan.document)) if made.plan else "",
+    )
+
+
+def _action(known: KnownAction) -> pb.TableAction:
+    record = known.record
+    return pb.TableAction(
+        action=record.action,
+        is_on=known.consent.is_given,
+        by=known.consent.reason,
+        last_ms=milliseconds(record.last_at),
+        next_ms=milliseconds(record.next_at),
+        reason=record.reason,
+        failures=record.failures,
+        retry_ms=milliseconds(record.retry_at),
+        process_id=known.process.process_id if known.process else "",
+        process_status=str(known.process.status) if known.process else "",
     )

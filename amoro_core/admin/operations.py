@@ -9,6 +9,7 @@ from amoro_core.admin import (
     blockers,
     catalogs,
     groups,
+    leases,
     maintaining,
     optimizers,
     optimizing,
@@ -16,6 +17,7 @@ from amoro_core.admin import (
     status,
     tables,
     tokens,
+    trash,
 )
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.tokens import Role
@@ -65,6 +67,16 @@ OPERATIONS: Mapping[str, Operation] = {
     "OptimizeTable": Operation(optimizing.optimize_table, _OPERATOR, LASTING, changes=True),
     "PreviewMaintenance": Operation(maintaining.preview_maintenance, _VIEWER, LASTING),
     "MaintainTable": Operation(maintaining.maintain_table, _OPERATOR, LASTING, changes=True),
+    "ConfirmMaintenance": Operation(maintaining.confirm_maintenance, _ADMIN, LASTING, changes=True),
+    "ListActions": Operation(maintaining.list_actions, _VIEWER, TOUCHING),
+    "ListTrash": Operation(trash.list_trash, _VIEWER, TOUCHING),
+    "ShowTrash": Operation(trash.show_trash, _VIEWER, TOUCHING),
+    "RestoreTrash": Operation(trash.restore_trash, _OPERATOR, TOUCHING, changes=True),
+    "HurryTrash": Operation(trash.hurry_trash, _ADMIN, TOUCHING, changes=True),
+    "TakeLease": Operation(leases.take_lease, _OPERATOR, TOUCHING, changes=True),
+    "RenewLease": Operation(leases.renew_lease, _OPERATOR, QUICK, changes=True),
+    "ReleaseLease": Operation(leases.release_lease, _OPERATOR, QUICK, changes=True),
+    "ListLeases": Operation(leases.list_leases, _VIEWER, TOUCHING),
     "VerifyTable": Operation(optimizing.verify_table, _VIEWER, LASTING),
     "ListProcesses": Operation(processes.list_processes, _VIEWER, QUICK),
     "ListTasks": Operation(processes.list_tasks, _VIEWER, QUICK),

@@ -10,6 +10,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.leasing import LeaseService
 from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
@@ -18,6 +19,7 @@ from amoro_core.services.planning import PlanningService
 from amoro_core.services.state import StateService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
+from amoro_core.services.trash import TrashService
 from amoro_core.services.verifying import VerifyingService
 
 
@@ -47,6 +49,8 @@ class Services(Protocol):
     tables: TableService
     planning: PlanningService
     maintaining: MaintenanceService
+    trash: TrashService
+    leasing: LeaseService
     optimizing: OptimizingService
     optimizers: OptimizerService
     groups: GroupService

@@ -1,6 +1,7 @@
 """A client of a coordinator."""
 
 import os
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -10,19 +11,20 @@ from typing import Literal, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from amoro_cli.client import AdminClient
+from amoro_cli.client import AdminClient, Wanted
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
 from amoro_cli.launcher import Endpoint
 from amoro_cli.output import Document
 from amoro_cli.progress import ProgressReport
+from amoro_cli.views.maintaining import maintain_document
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document, process_detail, receipt_blocks
 from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
 from amoro_cli.views.verification import verification_document
-from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
+from amoro_cli.waiting import Deadline, failure_of, maintain_once, optimize_once, wait_for_end
 from amoro_core.api.reading import read
-from amoro_core.api.results import Catalog, Optimizer, Optimizing, Plan, Process, Table, Verification
+from amoro_core.api.results import Catalog, Maintenance, Optimizer, Optimizing, Plan, Process, Table, Verification
 from amoro_core.api.shown import Shown
 from amoro_core.api.voices import CLIENT, Voice, methods_told, told_in
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, VerificationFailed
@@ -124,6 +126,47 @@ class Client:
             table=answer.plan.table,
             outcome=str(document.body["outcome"]),
             plan=self._plan(answer.plan, type, force, where),
+            process=None if process is None else self._process(process),
+            blocks=self.voice.blocks(document.blocks),
+        )
+
+    def maintain(
+        self,
+        table: str,
+        action: str,
+        *,
+        older_than: Duration | None = None,
+        retain_last: int | None = None,
+        snapshots: Sequence[int] = (),
+        locations: Sequence[str] = (),
+        confirm: str = "",
+        dry_run: bool = False,
+        wait: bool = True,
+        timeout: Duration = "10m",
+        report: ProgressReport | None = None,
+    ) -> Maintenance:
+        """Maintain a table by an action, such as "expire-snapshots", once; a dry run only says what would be done.
+
+        `confirm` is the table's full name, for what a breaker holds. Raises as `optimize`, and Held for what waits for
+        a confirmation.
+        """
+        deadline = Deadline(duration(timeout))
+        older = None if older_than is None else duration(older_than)
+        wanted = Wanted(table, action, older, retain_last, tuple(snapshots), tuple(locations), "", confirm)
+        if dry_run:
+            answer, process = self._admin.preview_maintenance(wanted, deadline.left), None
+        else:
+            answer, process = maintain_once(self._connection, wanted, deadline, report or Silent(), wait=wait)
+        if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
+            raise failure
+        document = maintain_document(answer, process)
+        return Maintenance(
+            table=answer.table,
+            action=answer.action,
+            outcome=str(document.body["outcome"]),
+            reason=answer.reason,
+            held=answer.held,
+            plan=document.body["plan"] or {},
             process=None if process is None else self._process(process),
             blocks=self.voice.blocks(document.blocks),
         )

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from amoro_core.api.shown import Shown
 
@@ -142,6 +143,23 @@ class Optimizing(Shown):
     def snapshot_id(self) -> int | None:
         """The snapshot that was committed."""
         return self.receipt.snapshot_id if self.receipt else None
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance(Shown):
+    """What came of the request to maintain a table by an action.
+
+    `outcome` is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of the
+    process. `plan` is what would be done or was planned: the items with their reasons.
+    """
+
+    table: str
+    action: str
+    outcome: str
+    reason: str
+    held: str  # why a person has to confirm it first
+    plan: Mapping[str, Any]
+    process: Process | None
 
 
 @dataclass(frozen=True, slots=True)

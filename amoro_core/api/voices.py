@@ -21,6 +21,7 @@ Class = TypeVar("Class", bound=type)
 
 #: Options of the command line as Python has them; those that end in = take a value.
 OPTIONS: Mapping[str, str] = {
+    "--action": "action=",
     "--address": "address=",
     "--after": "after=",
     "--before": "before=",
@@ -29,6 +30,7 @@ OPTIONS: Mapping[str, str] = {
     "--certificate-file": "AMORO_CERTIFICATE_FILE",
     "--explain": "explain()",
     "--force": "force=True",
+    "--confirm": "confirm=",
     "--home": "home=",
     "--key-file": "AMORO_KEY_FILE",
     "--limit": "limit=",
@@ -125,6 +127,7 @@ CLIENT = Voice(
         "table disable TABLE": "client.disable({})",
         "table enable TABLE": "client.enable({})",
         "table list": "client.tables({})",
+        "table maintain TABLE": "client.maintain({})",
         "table show TABLE": "client.table({})",
         "task list PROCESS": "client.process({}).tasks",
         "verify TABLE": "client.verify({})",

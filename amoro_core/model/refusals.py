@@ -69,6 +69,11 @@ REFUSALS: Mapping[str, Refusal] = {
         "Avro and ORC files are read, and rewritten as Parquet.",
     ),
     "format-version": Refusal("The table's Iceberg format is newer than what is handled.", "None yet."),
+    "gc": Refusal(
+        "Something that would delete files or snapshots was asked for, and the table's properties forbid it: "
+        "`gc.enabled=false`, or a catalog that keeps branches of its own.",
+        "Ask the table's owner whether other tables need its files; then remove the property.",
+    ),
     "location": Refusal(
         "A file lies outside the places that may be read or written for the table, or in an unknown kind of storage.",
         "Where the place is meant to be used, allow it: `amoro catalog update NAME --allow-location PREFIX`, or in "

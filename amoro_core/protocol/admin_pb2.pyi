@@ -1814,17 +1814,41 @@ class MaintainTableRequest(_message.Message):
 
     TABLE_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
+    OLDER_THAN_MS_FIELD_NUMBER: _builtins.int
+    RETAIN_LAST_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_IDS_FIELD_NUMBER: _builtins.int
+    LOCATIONS_FIELD_NUMBER: _builtins.int
+    FILE_LIST_FIELD_NUMBER: _builtins.int
+    CONFIRM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     action: _builtins.str
+    older_than_ms: _builtins.int
+    """0: as the table's properties say"""
+    retain_last: _builtins.int
+    """0: as the table's properties say"""
+    file_list: _builtins.str
+    """an inventory, by a path that the coordinator can read"""
+    confirm: _builtins.str
+    """the table's full name, of ConfirmMaintenance"""
+    @_builtins.property
+    def snapshot_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def locations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         action: _builtins.str = ...,
+        older_than_ms: _builtins.int = ...,
+        retain_last: _builtins.int = ...,
+        snapshot_ids: _abc.Iterable[_builtins.int] | None = ...,
+        locations: _abc.Iterable[_builtins.str] | None = ...,
+        file_list: _builtins.str = ...,
+        confirm: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "confirm", b"confirm", "file_list", b"file_list", "locations", b"locations", "older_than_ms", b"older_than_ms", "retain_last", b"retain_last", "snapshot_ids", b"snapshot_ids", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1841,6 +1865,8 @@ class MaintainTableResponse(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     DUE_MS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     action: _builtins.str
     is_due: _builtins.bool
@@ -1852,6 +1878,10 @@ class MaintainTableResponse(_message.Message):
     due_ms: _builtins.int
     """when there may be something to do again; 0: no such time is known"""
     tasks: _builtins.int
+    held: _builtins.str
+    """why a person has to confirm it first; "": it goes on"""
+    document: _builtins.str
+    """the plan as JSON"""
     def __init__(
         self,
         *,
@@ -1862,14 +1892,502 @@ class MaintainTableResponse(_message.Message):
         reason: _builtins.str = ...,
         due_ms: _builtins.int = ...,
         tasks: _builtins.int = ...,
+        held: _builtins.str = ...,
+        document: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "due_ms", b"due_ms", "is_due", b"is_due", "process_id", b"process_id", "reason", b"reason", "table", b"table", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "document", b"document", "due_ms", b"due_ms", "held", b"held", "is_due", b"is_due", "process_id", b"process_id", "reason", b"reason", "table", b"table", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MaintainTableResponse: _TypeAlias = MaintainTableResponse  # noqa: Y015
+
+@_typing.final
+class ListActionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsRequest: _TypeAlias = ListActionsRequest  # noqa: Y015
+
+@_typing.final
+class ListActionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableAction]: ...
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        actions: _abc.Iterable[Global___TableAction] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsResponse: _TypeAlias = ListActionsResponse  # noqa: Y015
+
+@_typing.final
+class TableAction(_message.Message):
+    """What is known of an action on a table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    IS_ON_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    LAST_MS_FIELD_NUMBER: _builtins.int
+    NEXT_MS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    RETRY_MS_FIELD_NUMBER: _builtins.int
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    PROCESS_STATUS_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    is_on: _builtins.bool
+    """the clock begins it"""
+    by: _builtins.str
+    """whose word that is, or why not"""
+    last_ms: _builtins.int
+    next_ms: _builtins.int
+    reason: _builtins.str
+    """of the last look at it"""
+    failures: _builtins.int
+    """in a row"""
+    retry_ms: _builtins.int
+    process_id: _builtins.str
+    """that has not ended"""
+    process_status: _builtins.str
+    def __init__(
+        self,
+        *,
+        action: _builtins.str = ...,
+        is_on: _builtins.bool = ...,
+        by: _builtins.str = ...,
+        last_ms: _builtins.int = ...,
+        next_ms: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        failures: _builtins.int = ...,
+        retry_ms: _builtins.int = ...,
+        process_id: _builtins.str = ...,
+        process_status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "failures", b"failures", "is_on", b"is_on", "last_ms", b"last_ms", "next_ms", b"next_ms", "process_id", b"process_id", "process_status", b"process_status", "reason", b"reason", "retry_ms", b"retry_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableAction: _TypeAlias = TableAction  # noqa: Y015
+
+@_typing.final
+class ListTrashRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """"": of all tables"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrashRequest: _TypeAlias = ListTrashRequest  # noqa: Y015
+
+@_typing.final
+class ListTrashResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRASH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def trash(self) -> _containers.RepeatedCompositeFieldContainer[Global___Trash]:
+        """the next to be deleted first"""
+
+    def __init__(
+        self,
+        *,
+        trash: _abc.Iterable[Global___Trash] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["trash", b"trash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTrashResponse: _TypeAlias = ListTrashResponse  # noqa: Y015
+
+@_typing.final
+class Trash(_message.Message):
+    """Files that a process has condemned and that are not deleted yet."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PURGE_MS_FIELD_NUMBER: _builtins.int
+    DELETING_FILES_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    table: _builtins.str
+    action: _builtins.str
+    files: _builtins.int
+    bytes: _builtins.int
+    purge_ms: _builtins.int
+    """when they may be deleted"""
+    deleting_files: _builtins.int
+    """whose deletion has begun: they can't be restored"""
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+        table: _builtins.str = ...,
+        action: _builtins.str = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        purge_ms: _builtins.int = ...,
+        deleting_files: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "bytes", b"bytes", "deleting_files", b"deleting_files", "files", b"files", "process_id", b"process_id", "purge_ms", b"purge_ms", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Trash: _TypeAlias = Trash  # noqa: Y015
+
+@_typing.final
+class ShowTrashRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    """or a unique prefix"""
+    limit: _builtins.int
+    """0: 1000"""
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "process_id", b"process_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowTrashRequest: _TypeAlias = ShowTrashRequest  # noqa: Y015
+
+@_typing.final
+class ShowTrashResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRASH_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def trash(self) -> Global___Trash: ...
+    @_builtins.property
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___CondemnedFile]: ...
+    def __init__(
+        self,
+        *,
+        trash: Global___Trash | None = ...,
+        files: _abc.Iterable[Global___CondemnedFile] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["trash", b"trash"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "trash", b"trash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ShowTrashResponse: _TypeAlias = ShowTrashResponse  # noqa: Y015
+
+@_typing.final
+class CondemnedFile(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    MODIFIED_MS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    kind: _builtins.str
+    size_bytes: _builtins.int
+    modified_ms: _builtins.int
+    reason: _builtins.str
+    status: _builtins.str
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        modified_ms: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        status: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "modified_ms", b"modified_ms", "path", b"path", "reason", b"reason", "size_bytes", b"size_bytes", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CondemnedFile: _TypeAlias = CondemnedFile  # noqa: Y015
+
+@_typing.final
+class RestoreTrashRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    """or a unique prefix"""
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreTrashRequest: _TypeAlias = RestoreTrashRequest  # noqa: Y015
+
+@_typing.final
+class HurryTrashRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    CONFIRM_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    confirm: _builtins.str
+    """the table's full name"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        confirm: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirm", b"confirm", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HurryTrashRequest: _TypeAlias = HurryTrashRequest  # noqa: Y015
+
+@_typing.final
+class HurryTrashResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    files: _builtins.int
+    bytes: _builtins.int
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        files: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "files", b"files", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HurryTrashResponse: _TypeAlias = HurryTrashResponse  # noqa: Y015
+
+@_typing.final
+class TakeLeaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    HOLD_MS_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    snapshot_id: _builtins.int
+    since: _builtins.bool
+    """all newer snapshots stay as well"""
+    hold_ms: _builtins.int
+    """0: a day"""
+    holder: _builtins.str
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        snapshot_id: _builtins.int = ...,
+        since: _builtins.bool = ...,
+        hold_ms: _builtins.int = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_ms", b"hold_ms", "holder", b"holder", "since", b"since", "snapshot_id", b"snapshot_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TakeLeaseRequest: _TypeAlias = TakeLeaseRequest  # noqa: Y015
+
+@_typing.final
+class Lease(_message.Message):
+    """Somebody's word that a snapshot is needed for a while."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_ID_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    CREATED_MS_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.str
+    table: _builtins.str
+    snapshot_id: _builtins.int
+    since: _builtins.bool
+    holder: _builtins.str
+    created_ms: _builtins.int
+    expires_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.str = ...,
+        table: _builtins.str = ...,
+        snapshot_id: _builtins.int = ...,
+        since: _builtins.bool = ...,
+        holder: _builtins.str = ...,
+        created_ms: _builtins.int = ...,
+        expires_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_ms", b"created_ms", "expires_ms", b"expires_ms", "holder", b"holder", "lease_id", b"lease_id", "since", b"since", "snapshot_id", b"snapshot_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lease: _TypeAlias = Lease  # noqa: Y015
+
+@_typing.final
+class RenewLeaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    HOLD_MS_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.str
+    """or a unique prefix"""
+    hold_ms: _builtins.int
+    """0: a day"""
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.str = ...,
+        hold_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_ms", b"hold_ms", "lease_id", b"lease_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenewLeaseRequest: _TypeAlias = RenewLeaseRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseLeaseRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASE_ID_FIELD_NUMBER: _builtins.int
+    lease_id: _builtins.str
+    """or a unique prefix"""
+    def __init__(
+        self,
+        *,
+        lease_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_id", b"lease_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseLeaseRequest: _TypeAlias = ReleaseLeaseRequest  # noqa: Y015
+
+@_typing.final
+class ListLeasesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    """"": of all tables"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLeasesRequest: _TypeAlias = ListLeasesRequest  # noqa: Y015
+
+@_typing.final
+class ListLeasesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEASES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
+        """the next to end first"""
+
+    def __init__(
+        self,
+        *,
+        leases: _abc.Iterable[Global___Lease] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLeasesResponse: _TypeAlias = ListLeasesResponse  # noqa: Y015
 
 @_typing.final
 class VerifyTableRequest(_message.Message):

@@ -174,6 +174,56 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
                 _registered_method=True)
+        self.ConfirmMaintenance = channel.unary_unary(
+                '/amoro.v1.AdminService/ConfirmMaintenance',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
+        self.ListActions = channel.unary_unary(
+                '/amoro.v1.AdminService/ListActions',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListActionsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListActionsResponse.FromString,
+                _registered_method=True)
+        self.ListTrash = channel.unary_unary(
+                '/amoro.v1.AdminService/ListTrash',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListTrashRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTrashResponse.FromString,
+                _registered_method=True)
+        self.ShowTrash = channel.unary_unary(
+                '/amoro.v1.AdminService/ShowTrash',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ShowTrashRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ShowTrashResponse.FromString,
+                _registered_method=True)
+        self.RestoreTrash = channel.unary_unary(
+                '/amoro.v1.AdminService/RestoreTrash',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RestoreTrashRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Trash.FromString,
+                _registered_method=True)
+        self.HurryTrash = channel.unary_unary(
+                '/amoro.v1.AdminService/HurryTrash',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.HurryTrashRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.HurryTrashResponse.FromString,
+                _registered_method=True)
+        self.TakeLease = channel.unary_unary(
+                '/amoro.v1.AdminService/TakeLease',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.TakeLeaseRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+                _registered_method=True)
+        self.RenewLease = channel.unary_unary(
+                '/amoro.v1.AdminService/RenewLease',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.RenewLeaseRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+                _registered_method=True)
+        self.ReleaseLease = channel.unary_unary(
+                '/amoro.v1.AdminService/ReleaseLease',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+                _registered_method=True)
+        self.ListLeases = channel.unary_unary(
+                '/amoro.v1.AdminService/ListLeases',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
+                _registered_method=True)
         self.VerifyTable = channel.unary_unary(
                 '/amoro.v1.AdminService/VerifyTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
@@ -433,6 +483,68 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ConfirmMaintenance(self, request, context):
+        """what a breaker holds, too
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListActions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTrash(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowTrash(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreTrash(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HurryTrash(self, request, context):
+        """due at once, instead of at its time
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TakeLease(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLease(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReleaseLease(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLeases(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def VerifyTable(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -677,6 +789,56 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.MaintainTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
+            ),
+            'ConfirmMaintenance': grpc.unary_unary_rpc_method_handler(
+                    servicer.ConfirmMaintenance,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
+            ),
+            'ListActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListActions,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListActionsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListActionsResponse.SerializeToString,
+            ),
+            'ListTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTrash,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTrashRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListTrashResponse.SerializeToString,
+            ),
+            'ShowTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowTrash,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ShowTrashRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ShowTrashResponse.SerializeToString,
+            ),
+            'RestoreTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreTrash,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RestoreTrashRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Trash.SerializeToString,
+            ),
+            'HurryTrash': grpc.unary_unary_rpc_method_handler(
+                    servicer.HurryTrash,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.HurryTrashRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.HurryTrashResponse.SerializeToString,
+            ),
+            'TakeLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.TakeLease,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.TakeLeaseRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Lease.SerializeToString,
+            ),
+            'RenewLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLease,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.RenewLeaseRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Lease.SerializeToString,
+            ),
+            'ReleaseLease': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseLease,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Lease.SerializeToString,
+            ),
+            'ListLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLeases,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ListLeasesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.ListLeasesResponse.SerializeToString,
             ),
             'VerifyTable': grpc.unary_unary_rpc_method_handler(
                     servicer.VerifyTable,
@@ -1520,6 +1682,276 @@ class AdminService:
             '/amoro.v1.AdminService/MaintainTable',
             amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConfirmMaintenance(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ConfirmMaintenance',
+            amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListActions',
+            amoro_dot_v1_dot_admin__pb2.ListActionsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListActionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListTrash',
+            amoro_dot_v1_dot_admin__pb2.ListTrashRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ShowTrash',
+            amoro_dot_v1_dot_admin__pb2.ShowTrashRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ShowTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RestoreTrash',
+            amoro_dot_v1_dot_admin__pb2.RestoreTrashRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Trash.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HurryTrash(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/HurryTrash',
+            amoro_dot_v1_dot_admin__pb2.HurryTrashRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.HurryTrashResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TakeLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/TakeLease',
+            amoro_dot_v1_dot_admin__pb2.TakeLeaseRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RenewLease',
+            amoro_dot_v1_dot_admin__pb2.RenewLeaseRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseLease(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ReleaseLease',
+            amoro_dot_v1_dot_admin__pb2.ReleaseLeaseRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Lease.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListLeases',
+            amoro_dot_v1_dot_admin__pb2.ListLeasesRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.ListLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,

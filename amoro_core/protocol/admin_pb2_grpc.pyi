@@ -65,6 +65,18 @@ class AdminServiceStub:
     PreviewMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
     """changes nothing"""
     MaintainTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
+    ConfirmMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
+    """what a breaker holds, too"""
+    ListActions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListActionsRequest, _admin_pb2.ListActionsResponse]
+    ListTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTrashRequest, _admin_pb2.ListTrashResponse]
+    ShowTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ShowTrashRequest, _admin_pb2.ShowTrashResponse]
+    RestoreTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestoreTrashRequest, _admin_pb2.Trash]
+    HurryTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.HurryTrashRequest, _admin_pb2.HurryTrashResponse]
+    """due at once, instead of at its time"""
+    TakeLease: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TakeLeaseRequest, _admin_pb2.Lease]
+    RenewLease: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewLeaseRequest, _admin_pb2.Lease]
+    ReleaseLease: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseLeaseRequest, _admin_pb2.Lease]
+    ListLeases: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListLeasesRequest, _admin_pb2.ListLeasesResponse]
     VerifyTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]
     ListProcesses: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]
     ListTasks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTasksRequest, _admin_pb2.ListTasksResponse]
@@ -115,6 +127,18 @@ class AdminServiceAsyncStub(AdminServiceStub):
     PreviewMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
     """changes nothing"""
     MaintainTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
+    ConfirmMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
+    """what a breaker holds, too"""
+    ListActions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListActionsRequest, _admin_pb2.ListActionsResponse]  # type: ignore[assignment]
+    ListTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTrashRequest, _admin_pb2.ListTrashResponse]  # type: ignore[assignment]
+    ShowTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.ShowTrashRequest, _admin_pb2.ShowTrashResponse]  # type: ignore[assignment]
+    RestoreTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestoreTrashRequest, _admin_pb2.Trash]  # type: ignore[assignment]
+    HurryTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.HurryTrashRequest, _admin_pb2.HurryTrashResponse]  # type: ignore[assignment]
+    """due at once, instead of at its time"""
+    TakeLease: _aio.UnaryUnaryMultiCallable[_admin_pb2.TakeLeaseRequest, _admin_pb2.Lease]  # type: ignore[assignment]
+    RenewLease: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewLeaseRequest, _admin_pb2.Lease]  # type: ignore[assignment]
+    ReleaseLease: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseLeaseRequest, _admin_pb2.Lease]  # type: ignore[assignment]
+    ListLeases: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListLeasesRequest, _admin_pb2.ListLeasesResponse]  # type: ignore[assignment]
     VerifyTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.VerifyTableRequest, _admin_pb2.Verification]  # type: ignore[assignment]
     ListProcesses: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProcessesRequest, _admin_pb2.ListProcessesResponse]  # type: ignore[assignment]
     ListTasks: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTasksRequest, _admin_pb2.ListTasksResponse]  # type: ignore[assignment]
@@ -330,6 +354,78 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.MaintainTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ConfirmMaintenance(
+        self,
+        request: _admin_pb2.MaintainTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]:
+        """what a breaker holds, too"""
+
+    @_abc_1.abstractmethod
+    def ListActions(
+        self,
+        request: _admin_pb2.ListActionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListActionsResponse, _abc.Awaitable[_admin_pb2.ListActionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ListTrash(
+        self,
+        request: _admin_pb2.ListTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTrashResponse, _abc.Awaitable[_admin_pb2.ListTrashResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def ShowTrash(
+        self,
+        request: _admin_pb2.ShowTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ShowTrashResponse, _abc.Awaitable[_admin_pb2.ShowTrashResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def RestoreTrash(
+        self,
+        request: _admin_pb2.RestoreTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Trash, _abc.Awaitable[_admin_pb2.Trash]]: ...
+
+    @_abc_1.abstractmethod
+    def HurryTrash(
+        self,
+        request: _admin_pb2.HurryTrashRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.HurryTrashResponse, _abc.Awaitable[_admin_pb2.HurryTrashResponse]]:
+        """due at once, instead of at its time"""
+
+    @_abc_1.abstractmethod
+    def TakeLease(
+        self,
+        request: _admin_pb2.TakeLeaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Lease, _abc.Awaitable[_admin_pb2.Lease]]: ...
+
+    @_abc_1.abstractmethod
+    def RenewLease(
+        self,
+        request: _admin_pb2.RenewLeaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Lease, _abc.Awaitable[_admin_pb2.Lease]]: ...
+
+    @_abc_1.abstractmethod
+    def ReleaseLease(
+        self,
+        request: _admin_pb2.ReleaseLeaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Lease, _abc.Awaitable[_admin_pb2.Lease]]: ...
+
+    @_abc_1.abstractmethod
+    def ListLeases(
+        self,
+        request: _admin_pb2.ListLeasesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListLeasesResponse, _abc.Awaitable[_admin_pb2.ListLeasesResponse]]: ...
 
     @_abc_1.abstractmethod
     def VerifyTable(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Action, Periodic, Plan, Request, Situation, Undoing, Verdict
-from amoro_core.errors import CannotUndo, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
+from amoro_core.errors import CannotUndo, CommitConflict, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
@@ -21,7 +21,7 @@ from amoro_core.state.backoff import backed_off
 from amoro_core.store import actions, data_commits, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import read_case
-from amoro_core.transactions.clockwork import Clockwork, due_at, refuse_forbidden
+from amoro_core.transactions.clockwork import Clockwork, Consent, due_at, refuse_forbidden
 from amoro_core.transactions.closing import Ending
 from amoro_core.transactions.closing import close as close_process
 from amoro_core.transactions.pins import Pins, pins
@@ -52,6 +52,15 @@ class Maintained:
     due_at: datetime | None
     plan: Plan | None
     held: str = ""  # why the process waits until somebody confirms it
+
+
+@dataclass(frozen=True, slots=True)
+class KnownAction:
+    """What is known of an action on a table."""
+
+    record: ActionRecord
+    consent: Consent
+    process: OptimizingProcess | None  # that has not ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +112,30 @@ class MaintenanceService:
         """What active processes of the table need, so that nobody else may remove it. Raises TableNotFound."""
         return self._store.read(lambda db: pins(db, table_id, self._of_action))
 
-    def known_of(self, table_id: int) -> list[ActionRecord]:
-        """What is kept of each action on the table, in the order in which they are known."""
-        return self._store.read(lambda db: [actions.get(db, table_id, name) for name in self._known])
+    def list_actions(self, runtime: TableRuntime) -> list[KnownAction]:
+        """Every action on the table with what is kept of it, in the order in which they are known.
+
+        Raises TableRefused("configuration"), and what loading the table raises.
+        """
+        table = self._tables.open(runtime.identifier)
+        defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
+        enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
+        looks = self._clockwork.look(table, defaults, enabled, runtime.enabled_override)
+        looks = self._clockwork.ask(table, defaults, looks, self._clock())
+        unasked = Consent(False, "it begins only when somebody asks")
+
+        def read(db: Connection) -> list[KnownAction]:
+            active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
+            return [
+                KnownAction(
+                    actions.get(db, runtime.table_id, name),
+                    looks[name].consent if name in looks else unasked,
+                    active.get(name),
+                )
+                for name in self._known
+            ]
+
+        return self._store.read(read)
 
     def preview(self, identifier: TableIdentifier, name: str, options: Options = NO_OPTIONS) -> Maintained:
         """What the action would do on the table now; nothing is changed.
@@ -219,7 +249,7 @@ class MaintenanceService:
         kept = self._store.read(lambda db: process_plans.get(db, held.process_id))
         looked = self._look(runtime.identifier, action, runtime, held.process_id)
         if looked.table.facts.uuid != held.table_uuid:
-            raise TableRefused(f"{runtime.identifier} is another table by now", reason="uuid")
+            raise CommitConflict(f"{runtime.identifier} is another table by now: UUID {looked.table.facts.uuid}")
         request = Request(held.type, options=replace(kept.options, confirmed=True))
         verdict, made = self._plan(looked, action, request)
         if made is None:

@@ -116,7 +116,7 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     held = shared.optimizer(f"127.0.0.1:{port}", failpoints=f"task.before_complete=hold:{mark}")
     table = partitioned_table(shared.catalog)
     before = look(table)
-    known = optimizer_ids(shared)
+    own = max(optimizer_ids(shared))  # one before it may have left without a word, and is forgotten later
     planned = shared.ask("optimize", name_of(table), "--type", "full")
     wait_until(mark.exists, "the optimizer has written its first output")
     coordinator.kill()
@@ -128,4 +128,4 @@ def test_a_result_made_while_the_coordinator_was_gone_is_delivered_to_the_next_o
     assert [task["attempt"] for task in process["tasks"]] == [1, 1, 1]
     assert_optimized_once(table, before, files=3)
     assert unreferenced_files(table) == set()
-    assert optimizer_ids(shared) == known
+    assert max(optimizer_ids(shared)) == own

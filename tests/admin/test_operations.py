@@ -11,7 +11,7 @@ from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2
 
 METHODS = tuple(admin_pb2.DESCRIPTOR.services_by_name["AdminService"].methods)
-READERS = ("Get", "List", "Select", "Plan", "Preview", "Verify", "Check")
+READERS = ("Get", "List", "Select", "Plan", "Preview", "Verify", "Show", "Check")
 
 
 def test_the_table_names_the_methods_of_the_contract_and_no_others() -> None:

@@ -31,11 +31,20 @@ COMMANDS = [
     ("table", "unblock"),
     ("table", "blockers"),
     ("table", "maintain"),
+    ("table", "actions"),
     ("process", "list"),
     ("process", "show"),
     ("process", "cancel"),
     ("task", "list"),
     ("task", "show"),
+    ("trash", "list"),
+    ("trash", "show"),
+    ("trash", "restore"),
+    ("trash", "empty"),
+    ("lease", "take"),
+    ("lease", "renew"),
+    ("lease", "release"),
+    ("lease", "list"),
     ("optimizer", "run"),
     ("optimizer", "list"),
     ("optimizer", "drain"),
@@ -77,7 +86,22 @@ def test_the_tree_has_exactly_these_commands() -> None:
     assert list(_leaves(typer.main.get_command(build(FakeLauncher())))) == COMMANDS
 
 
-GROUPS = [(name,) for name in ("table", "process", "task", "optimizer", "group", "catalog", "config", "token", "state")]
+GROUPS = [
+    (name,)
+    for name in (
+        "table",
+        "process",
+        "task",
+        "trash",
+        "lease",
+        "optimizer",
+        "group",
+        "catalog",
+        "config",
+        "token",
+        "state",
+    )
+]
 
 
 @pytest.mark.parametrize("path", [(), *GROUPS, *COMMANDS])

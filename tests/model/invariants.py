@@ -34,7 +34,7 @@ def require_tidy(world: World, lake: Lake, process_id: str) -> None:
     assert [path for path in sorted(_live(lake)) if not Path(path).exists()] == []
     attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
     # Without sequence numbers a refuted attempt still lands when main is set back to its parent: its files are kept.
-    kept = [one for one in attempts if one.outcome is CommitOutcome.REFUTED and one.sequence_number == 0]
+    kept = [one for one in attempts if one.may_come_back]
     gone = (one for one in attempts if one.outcome is not CommitOutcome.DONE and one not in kept)
     left = [path for one in gone for path in one.metadata_files]
     assert [path for path in left if Path(local_path(path)).exists()] == []

@@ -1,0 +1,101 @@
+"""Condemned files and leases."""
+
+from typing import TYPE_CHECKING
+
+from amoro_cli.encoding import encode, encode_all
+from amoro_cli.listing import AS_EVER, Column, Listing
+from amoro_cli.output import Document, Pairs
+from amoro_cli.quantities import format_bytes, format_count, format_time, many
+
+if TYPE_CHECKING:
+    from amoro_core.protocol import admin_pb2 as pb
+
+
+TRASH: "Listing[pb.Trash]" = Listing(
+    (
+        Column("PROCESS", lambda item: item.process_id),
+        Column("TABLE", lambda item: item.table),
+        Column("ACTION", lambda item: item.action),
+        Column("FILES", lambda item: format_count(item.files), lambda item: item.files, right=True),
+        Column("BYTES", lambda item: format_bytes(item.bytes), lambda item: item.bytes, right=True),
+        Column("DELETED AT", lambda item: format_time(item.purge_ms), lambda item: item.purge_ms),
+    ),
+    spare=("ACTION",),
+)
+FILES: "Listing[pb.CondemnedFile]" = Listing(
+    (
+        Column("KIND", lambda item: item.kind),
+        Column("BYTES", lambda item: format_bytes(item.size_bytes), lambda item: item.size_bytes, right=True),
+        Column("REASON", lambda item: item.reason),
+        Column("PATH", lambda item: item.path),
+    ),
+    spare=("REASON",),
+    elastic="PATH",
+)
+LEASES: "Listing[pb.Lease]" = Listing(
+    (
+        Column("LEASE", lambda item: item.lease_id),
+        Column("TABLE", lambda item: item.table),
+        Column("SNAPSHOT", lambda item: str(item.snapshot_id)),
+        Column("SINCE", lambda item: "since" if item.since else "-"),
+        Column("HOLDER", lambda item: item.holder),
+        Column("EXPIRES", lambda item: format_time(item.expires_ms), lambda item: item.expires_ms),
+    ),
+    spare=("SINCE",),
+    elastic="HOLDER",
+)
+
+
+def trash_list(answer: "pb.ListTrashResponse") -> Document:
+    """Schema amoro.trash/v1: `trash`, by process. The names are ids of processes."""
+    items = list(answer.trash)
+    blocks = (TRASH.grid(items, AS_EVER),) if items else ("Nothing is condemned.",)
+    return Document("amoro.trash/v1", {"trash": encode_all(items)}, tuple(item.process_id for item in items), blocks)
+
+
+def trash_detail(answer: "pb.ShowTrashResponse") -> Document:
+    """Schema amoro.trashed/v1: `trash`, and its `files` with the reason of each. The names are paths."""
+    trash = answer.trash
+    deleting = f", {format_count(trash.deleting_files)} of them being deleted" if trash.deleting_files else ""
+    pairs = (
+        ("process", f"{trash.process_id} ({trash.action})"),
+        ("table", trash.table),
+        ("files", f"{format_count(trash.files)}, {format_bytes(trash.bytes)}{deleting}"),
+        ("deleted at", format_time(trash.purge_ms)),
+    )
+    restore = f"To keep them: amoro trash restore {trash.process_id}"
+    blocks = (Pairs(pairs), FILES.grid(list(answer.files), AS_EVER), restore)
+    return Document("amoro.trashed/v1", encode(answer), tuple(file.path for file in answer.files), blocks)
+
+
+def trash_restored(trash: "pb.Trash") -> Document:
+    """Schema amoro.restored/v1: the fields of what was taken back."""
+    text = f"{many(trash.files, 'file')} of {trash.table} stay ({format_bytes(trash.bytes)})."
+    return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
+
+
+def lease_list(answer: "pb.ListLeasesResponse") -> Document:
+    """Schema amoro.leases/v1: `leases`. The names are ids."""
+    items = list(answer.leases)
+    blocks = (LEASES.grid(items, AS_EVER),) if items else ("No snapshot is leased.",)
+    return Document("amoro.leases/v1", {"leases": encode_all(items)}, tuple(item.lease_id for item in items), blocks)
+
+
+def lease_detail(lease: "pb.Lease") -> Document:
+    """Schema amoro.lease/v1: the fields of the lease."""
+    kept = f"{lease.snapshot_id} and all newer ones" if lease.since else str(lease.snapshot_id)
+    pairs = (
+        ("lease", lease.lease_id),
+        ("table", lease.table),
+        ("snapshot", kept),
+        ("holder", lease.holder),
+        ("expires", format_time(lease.expires_ms)),
+    )
+    hold_on = f"It expires by itself. To keep it, renew it in time: amoro lease renew {lease.lease_id}"
+    return Document("amoro.lease/v1", encode(lease), (lease.lease_id,), (Pairs(pairs), hold_on))
+
+
+def lease_released(lease: "pb.Lease") -> Document:
+    """Schema amoro.lease/v1: the fields of the lease that holds no more."""
+    text = f"Lease {lease.lease_id} is released; snapshot {lease.snapshot_id} of {lease.table} may expire."
+    return Document("amoro.lease/v1", encode(lease), (lease.lease_id,), (text,))
