@@ -1,0 +1,181 @@
+"""Maintenance that changes a table's files or manifests, as Iceberg's Java runtime reads and goes on writing it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import IntegerType, NestedField
+
+from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import ProcessStatus
+from tests.engine import writer
+
+from .catalogs import SharedCatalog
+from .java_writer import java_upsert, load_java_table
+from .matching import assert_deletes_match_as_in_java
+from .notes import delete_notes, make_notes, notes, notes_without
+from .optimizing import Services, rewrite_all, snapshots
+from .rows import Rows, frozen, spark_rows
+from .tables import DATA, EQUALITY_DELETES, MERGE_ON_READ, POSITION_DELETES, file_counts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS, APPENDS = 200, 4
+BY_PART = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
+PARTS = Schema(
+    NestedField(1, "part", IntegerType(), required=False), NestedField(2, "id", IntegerType(), required=False)
+)
+
+
+def maintain(services: Services, table: str, action: str) -> str:
+    """Do the action at once, whatever a breaker says; returns the process's id."""
+    world = services.world
+    confirmed = Options(confirmed=True)
+    begun = world.maintaining.begin(world.table(table).table_id, action, trigger="request", options=confirmed)
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    return begun.process_id
+
+
+def entries(spark: SparkSession, table: str) -> Counter[Any]:
+    """What the live entries say but whether they are new, as Java reads them, each as often as it stands there."""
+    listed = spark.sql(f"SELECT * FROM {table}.entries WHERE status < 2").collect()
+    return Counter(
+        (one.snapshot_id, one.sequence_number, one.file_sequence_number, frozen(one.data_file)) for one in listed
+    )
+
+
+def planned(catalog: SharedCatalog, table: str, part: int) -> tuple[int, int, int]:
+    """How many manifests of data Java opens and passes over for one partition, and how many files it plans to read."""
+    java = load_java_table(catalog.spark, catalog.name, table.removeprefix(f"{catalog.name}."))
+    reporter = java.iceberg.metrics.InMemoryMetricsReporter()
+    where = java.iceberg.expressions.Expressions.equal("part", part)
+    tasks = java.table.newScan().metricsReporter(reporter).filter(where).planFiles()
+    files = sum(1 for _ in _each(tasks.iterator()))
+    tasks.close()
+    seen = reporter.scanReport().scanMetrics()
+    return seen.scannedDataManifests().value(), seen.skippedDataManifests().value(), files
+
+
+def _each(iterator: Any) -> Any:
+    while iterator.hasNext():
+        yield iterator.next()
+
+
+def test_after_clustering_java_plans_one_partition_from_a_tenth_of_the_manifests_and_all_entries_are_equal(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = catalog.full_name("db.parts")
+    made = writer.make_table(catalog.pyiceberg, "db.parts", PARTS, BY_PART)
+    for number in range(APPENDS):
+        writer.append(made, [{"part": part, "id": number * PARTITIONS + part} for part in range(PARTITIONS)])
+    deleted = [{"part": part, "id": part} for part in (7, 8)]
+    java_upsert(spark, catalog.name, "db.parts", ["part", "id"], deleted, [])
+    rows, before = spark_rows(spark, table), entries(spark, table)
+    assert planned(catalog, table, 7) == (APPENDS, 0, APPENDS)
+    size = sum(one.length for one in spark.sql(f"SELECT length FROM {table}.manifests WHERE content = 0").collect())
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('commit.manifest.target-size-bytes' = '{size // 20}')")
+
+    process_id = maintain(services, table, "rewrite-manifests")
+    assert entries(spark, table) == before
+    assert spark_rows(spark, table) == rows
+    assert_deletes_match_as_in_java(catalog, table)
+    opened, skipped, files = planned(catalog, table, 7)
+    assert files == APPENDS
+    assert opened + skipped >= 20
+    assert opened * 10 <= opened + skipped
+    head = snapshots(spark, table)[-1]
+    assert (head.operation, head.summary["amoro.process-id"]) == ("replace", process_id)
+    assert int(head.summary["manifests-created"]) + int(head.summary["manifests-kept"]) == opened + skipped + 1
+
+    # Java merges, filters and rewrites what we have written.
+    spark.sql(f"DELETE FROM {table} WHERE part = 7")
+    spark.sql(f"INSERT INTO {table} VALUES (8, 8)")
+    expected = Rows({one: count for one, count in rows.items() if one[0] != 7}) + Rows([(8, 8)])
+    assert spark_rows(spark, table) == expected
+    spark.sql(f"CALL {catalog.name}.system.rewrite_manifests('db.parts')").collect()
+    assert spark_rows(spark, table) == expected
+    assert_deletes_match_as_in_java(catalog, table)
+
+
+def test_clustered_manifests_keep_the_numbers_by_which_java_drops_old_deletes(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """A commit of Java leaves out deletes below the least number that the manifests of data state."""
+    table = make_notes(catalog, properties=MERGE_ON_READ)
+    delete_notes(catalog, table, 4)
+    maintain(services, table, "rewrite-manifests")
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'copy-on-write')")
+    spark.sql(f"DELETE FROM {table} WHERE id = 15")
+    assert file_counts(spark, table) == {(DATA, 0): 3, (EQUALITY_DELETES, 0): 1}
+    assert spark_rows(spark, table) == notes_without(30, 4, 15)
+    assert_deletes_match_as_in_java(catalog, table)
+
+
+def test_java_reads_and_goes_on_with_a_table_whose_data_expired(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table, today = catalog.full_name("db.events"), datetime.now(UTC).date()
+    old, young = today - timedelta(days=90), today
+    expiry = "'data-expire.field' = 'at', 'data-expire.retention-time' = '30d'"
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, at TIMESTAMP) USING iceberg PARTITIONED BY (days(at)) "
+        f"TBLPROPERTIES ({MERGE_ON_READ}, {expiry})"
+    )
+    for first in (0, 100):
+        some = "SELECT /*+ COALESCE(1) */ id, TIMESTAMP '{day} 12:00:00' FROM range({start}, {end})"
+        spark.sql(f"INSERT INTO {table} {some.format(day=old, start=first, end=first + 10)}")
+        spark.sql(f"INSERT INTO {table} {some.format(day=young, start=first + 50, end=first + 60)}")
+    spark.sql(f"DELETE FROM {table} WHERE id IN (1, 51)")
+    spark.sql(f"DELETE FROM {table} WHERE id IN (2, 103)")
+    rows = spark_rows(spark, table)
+    assert len(rows) == 36
+    services.world.now = datetime.now(UTC)
+
+    maintain(services, table, "expire-data")
+    kept = Rows({one: count for one, count in rows.items() if str(one[1]) >= str(young)})
+    assert len(kept) == 19
+    assert spark_rows(spark, table) == kept
+    counts = file_counts(spark, table)
+    assert (counts[(DATA, 0)], counts[(POSITION_DELETES, 0)]) == (2, 1)
+    assert_deletes_match_as_in_java(catalog, table)
+    *_, base, made = snapshots(spark, table)
+    assert (made.operation, made.parent_id, made.summary["snapshot.producer"]) == (
+        "delete", base.snapshot_id, "DATA_EXPIRATION",
+    )  # fmt: skip
+    assert made.summary["total-records"] == "20"
+    assert spark_rows(spark, table, base.snapshot_id) == rows  # until the snapshot is expired
+
+    spark.sql(f"DELETE FROM {table} WHERE id = 52")
+    spark.sql(f"INSERT INTO {table} VALUES (1, TIMESTAMP '{young} 13:00:00')")
+    spark.sql(
+        f"CALL {catalog.name}.system.rewrite_data_files(table => 'db.events', options => map('rewrite-all', 'true'))"
+    )
+    assert sorted(one[0] for one in spark_rows(spark, table)) == sorted([1, 50, *range(53, 60), *range(150, 160)])
+
+
+def test_java_reads_the_same_rows_without_the_deletes_that_dangled(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    table = make_notes(catalog, properties=MERGE_ON_READ)
+    delete_notes(catalog, table, 4, 15)
+    spark.sql(f"DELETE FROM {table} WHERE id IN (6, 26)")
+    spark.sql(
+        f"CALL {catalog.name}.system.rewrite_data_files(table => 'db.notes', options => map('rewrite-all', 'true'))"
+    )
+    assert file_counts(spark, table).total() > 1  # Java leaves deletes behind
+    rows = spark_rows(spark, table)
+    maintain(services, table, "clean-dangling-delete-files")
+    assert file_counts(spark, table) == {(DATA, 0): 1}
+    assert spark_rows(spark, table) == rows == notes_without(30, 4, 15, 6, 26)
+    assert snapshots(spark, table)[-1].summary["total-delete-files"] == "0"
+    delete_notes(catalog, table, 7)
+    spark.sql(f"INSERT INTO {table} VALUES (4, 'note 4')")
+    assert spark_rows(spark, table) == notes_without(30, 15, 6, 26, 7)
+    assert notes([4]) <= spark_rows(spark, table)
