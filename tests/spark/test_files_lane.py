@@ -26,7 +26,7 @@ from .tables import DATA, EQUALITY_DELETES, MERGE_ON_READ, POSITION_DELETES, fil
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PARTITIONS, APPENDS = 200, 2
+PARTITIONS, APPENDS = 200, 3
 BY_PART = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "part"))
 PARTS = Schema(
     NestedField(1, "part", IntegerType(), required=False), NestedField(2, "id", IntegerType(), required=False)
