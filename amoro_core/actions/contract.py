@@ -13,7 +13,7 @@ from amoro_core.formats.port import AnyTable, Role
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.groups import Capacity
-from amoro_core.model.maintenance import NO_OPTIONS, Condemned, Options, Surroundings
+from amoro_core.model.maintenance import NO_OPTIONS, Condemned, Options, Surroundings, Waiting
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import Receipt
 from amoro_core.model.tables import LastOptimized
@@ -46,6 +46,7 @@ class Request:
     where: str = ""  # a condition that chooses whole partitions
     options: Options = NO_OPTIONS
     undone: Case | None = None  # the process that is to be taken back
+    restorable: Waiting | None = None  # of what that process has condemned; None: something of it is being deleted
 
 
 class Verdict(Protocol):
@@ -227,6 +228,14 @@ class Undoing(Action, Protocol):
     @property
     def undoes(self) -> tuple[str, ...]:
         """The names of the processes that it takes back. Its `plan` raises CannotUndo where that can't be right."""
+
+
+@runtime_checkable
+class Restoring(Undoing, Protocol):
+    """An action after whose end the files are condemned no more that another process has condemned."""
+
+    def restores(self, case: Case) -> str:
+        """The id of that process. No lane of the two may run beside `storage`, in which files are deleted."""
 
 
 class Optimizing(Action, Protocol):

@@ -12,7 +12,6 @@ from amoro_core.actions.contract import (
     Request,
     Situation,
     TriggerVerdict,
-    Undoing,
 )
 from amoro_core.actions.untasked import Untasked, refuse_options, summary_of
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
@@ -27,7 +26,6 @@ from amoro_core.model.lanes import FILES
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import parse_into
-from amoro_core.model.tables import OptimizingType
 from amoro_core.validating.undoing import Undone, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process which it takes back.
@@ -240,10 +238,3 @@ def _document(detail: _Detail, content: CommitContent) -> Mapping[str, object]:
         "delete_files_restored": len(content.added_deletes),
         "bytes_restored": _bytes(_coming(content)),
     }
-
-
-#: Every action that takes something back.
-UNDOING: tuple[Undoing, ...] = (
-    UndoFiles("undo-optimizing", tuple(kind.value for kind in OptimizingType)),
-    UndoFiles("undo-expire-data", ("expire-data",), removes_rows=True),
-)

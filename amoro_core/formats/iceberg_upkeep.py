@@ -1,6 +1,6 @@
 """The roles of maintenance that Iceberg tables have."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 
 from pyiceberg.table import Table
 
@@ -10,9 +10,9 @@ from amoro_core.iceberg.catalogs import open_catalog
 from amoro_core.iceberg.features import refuse_table
 from amoro_core.iceberg.metadata import history_of, read_locations, refuse_locations
 from amoro_core.iceberg.partition_statistics import is_partitioned
-from amoro_core.iceberg.statistics import countable_columns, known_statistics, stage_statistics
+from amoro_core.iceberg.statistics import countable_columns, known_statistics, stage_removal, stage_statistics
 from amoro_core.iceberg.time_columns import time_column
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotAdded, SnapshotsGone
 from amoro_core.model.maintenance import Released
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
@@ -44,6 +44,12 @@ class UpkeptIcebergTable(IcebergFiles):
         now = self._renewed()
         base = restoring.state_before(now, metadata_location, removed)
         return iter(()) if base is None else reachable.released(base, frozenset(removed.snapshot_ids), now)
+
+    def stage_return(
+        self, metadata_location: str, removed: SnapshotsGone
+    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+        """What brings removed snapshots back under tags. Raises CommitConflict, TableRefused("format")."""
+        return restoring.stage_return(self._again(), metadata_location, removed, own_metadata=self._writes_metadata())
 
     def time_column(self, name: str) -> TimeColumn:
         """The top-level column of that name, with the partition fields that are made of it."""
@@ -92,6 +98,11 @@ class UpkeptIcebergTable(IcebergFiles):
         return stage_statistics(
             self._newest, access, snapshot_id, sketches, partitions=partitions, read=self._manifests.read
         )
+
+    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
+        """What makes the table name these files no more. Raises CommitConflict when one is not named."""
+        self._newest = self._load()
+        return stage_removal(self._newest, paths)
 
     def _writes_metadata(self) -> bool:
         return expiry.writes_metadata(open_catalog(self._config))

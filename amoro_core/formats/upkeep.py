@@ -3,12 +3,12 @@
 Where a format lacks one, its tables are refused for what needs it, and for that only.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
 from amoro_core.maintaining.orphans import Ground, Named
-from amoro_core.model.commits import SnapshotsGone
+from amoro_core.model.commits import SnapshotAdded, SnapshotsGone
 from amoro_core.model.maintenance import Released
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged
 from amoro_core.model.statistics import ColumnSketch, KnownStatistics, StagedStatistics
@@ -95,6 +95,9 @@ class Analyzable(OpenTable, Protocol):
         CommitConflict when the snapshot is gone, ValueError when there is nothing to write.
         """
 
+    def stage_statistics_removal(self, paths: Collection[str]) -> bytes:
+        """What makes the table, loaded anew, name these files no more. Raises CommitConflict when one is not named."""
+
 
 class Dated(OpenTable, Protocol):
     """A table whose files tell how old their rows are."""
@@ -159,5 +162,18 @@ class Expirable(OpenTable, Protocol):
         """
 
 
-class Upkept(Dated, Clusterable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
+class Returnable(Expirable, Protocol):
+    """A table in which snapshots that were removed can come back: as new ones, under tags of their own."""
+
+    def stage_return(
+        self, metadata_location: str, removed: SnapshotsGone
+    ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+        """What brings removed snapshots back under tags `restored-ID`, to be sent, with its evidence and the tags.
+
+        `metadata_location` is a state that still knew them. Raises CommitConflict when nothing tells of them any more,
+        a tag is taken or a file of theirs is gone, TableRefused("format") for a format in which they can't come back.
+        """
+
+
+class Upkept(Dated, Clusterable, Sweepable, Returnable, Analyzable, Searchable, Protocol):
     """A table with every role of maintenance."""

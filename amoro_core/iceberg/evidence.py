@@ -5,7 +5,15 @@ from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.iceberg.expiry import is_gone, is_older
 from amoro_core.iceberg.tracing import earlier_states, trace
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed, Trace
+from amoro_core.model.commits import (
+    Evidence,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    StatisticsGone,
+    StatisticsNamed,
+    Trace,
+)
 from amoro_core.model.paths import normalise
 
 
@@ -23,6 +31,8 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
             return _trace_ref(table, evidence)
         case StatisticsNamed():
             return _trace_statistics(table, evidence)
+        case StatisticsGone(_, paths):
+            return Trace.OPEN if _named(table.metadata).intersection(paths) else Trace.LANDED
 
 
 def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
@@ -65,5 +75,8 @@ def _trace_statistics(table: Table, wanted: StatisticsNamed) -> Trace:
 
 
 def _names(metadata: TableMetadata, wanted: StatisticsNamed) -> bool:
-    named = {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}
-    return named.issuperset(wanted.paths)
+    return _named(metadata).issuperset(wanted.paths)
+
+
+def _named(metadata: TableMetadata) -> set[str]:
+    return {one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics)}

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.iceberg.tracing import earlier_states, state_at
-from amoro_core.model.commits import RefAt, SnapshotsGone
+from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 
 #: The key of a summary that names the snapshot which came back.
 RESTORED_FROM = "amoro.restored-snapshot-id"
@@ -72,6 +72,29 @@ def _last_with(table: Table, snapshot_ids: Set[int]) -> TableMetadata | None:
     return None
 
 
+def stage_return(
+    table: Table, metadata_location: str, removed: SnapshotsGone, *, own_metadata: bool
+) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
+    """What adds the content of all removed snapshots to the table, as loaded just now, each under a tag `restored-ID`.
+
+    As `stage_restored`, in one commit, with the evidence that it landed and the tags. Raises CommitConflict also when
+    no state tells of the snapshots any more.
+    """
+    state = state_before(table, metadata_location, removed)
+    if state is None:
+        raise CommitConflict("no metadata file tells any more what the expired snapshots were")
+    gone = set(removed.snapshot_ids)
+    snapshots = [one for one in state.snapshots if one.snapshot_id in gone]
+    ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
+    wanted = [_Wanted(one, f"restored-{one.snapshot_id}", None) for one in ordered]
+    payload, made = _stage(table, wanted, own_metadata)
+    metadata = table.metadata
+    number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
+    # Every reference is required to be as it is: what it was made for is told by main's.
+    evidence = SnapshotAdded(made[0].snapshot_id, metadata.current_snapshot_id or 0, number)
+    return payload, evidence, tuple(one.name for one in made)
+
+
 def stage_restored(
     table: Table, snapshot: Snapshot, name: str, ref: SnapshotRef | None = None, *, own_metadata: bool
 ) -> tuple[bytes, RefAt]:
@@ -83,40 +106,63 @@ def stage_restored(
     `own_metadata` is that of `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("format") for a
     format whose rows have ids.
     """
+    payload, (made,) = _stage(table, [_Wanted(snapshot, name, ref)], own_metadata)
+    return payload, made
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    snapshot: Snapshot
+    name: str
+    ref: SnapshotRef | None
+
+
+def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple[bytes, tuple[RefAt, ...]]:
     metadata = table.metadata
-    if name in metadata.refs:
-        raise CommitConflict(f"the table has a branch or tag {name} already")
+    for one in wanted:
+        if one.name in metadata.refs:
+            raise CommitConflict(f"the table has a branch or tag {one.name} already")
     if metadata.format_version not in (1, 2):
         raise TableRefused(
             f"an expired snapshot of format {metadata.format_version} can't come back: its rows would get new ids",
             reason="format",
         )
-    snapshot_id = metadata.new_snapshot_id()
-    said = snapshot.model_dump(by_alias=True, exclude_none=True)
-    said.pop("parent-snapshot-id", None)
-    said["snapshot-id"] = snapshot_id
-    said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
-    if metadata.format_version != 1:
-        said["sequence-number"] = metadata.next_sequence_number()
-    said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
-    kept = {"type": "tag"} if ref is None else ref.model_dump(by_alias=True, exclude_none=True, mode="json")
+    updates: list[dict[str, Any]] = []
+    made: list[RefAt] = []
+    for number, one in enumerate(wanted):
+        added = _again(metadata, one.snapshot, number)
+        kept = {"type": "tag"} if one.ref is None else one.ref.model_dump(by_alias=True, exclude_none=True, mode="json")
+        updates += [
+            {"action": "add-snapshot", "snapshot": added},
+            {"action": "set-snapshot-ref", "ref-name": one.name, **kept, "snapshot-id": added["snapshot-id"]},
+        ]
+        made.append(RefAt(one.name, added["snapshot-id"]))
     request: dict[str, Any] = {
         "requirements": [
             {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None},
+            *({"type": "assert-ref-snapshot-id", "ref": one.name, "snapshot-id": None} for one in wanted),
             *(
-                {"type": "assert-ref-snapshot-id", "ref": other, "snapshot-id": one.snapshot_id}
-                for other, one in sorted(metadata.refs.items())
+                {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": ref.snapshot_id}
+                for name, ref in sorted(metadata.refs.items())
             ),
         ],
-        "updates": [
-            {"action": "add-snapshot", "snapshot": said},
-            {"action": "set-snapshot-ref", "ref-name": name, **kept, "snapshot-id": snapshot_id},
-        ],
+        "updates": updates,
     }
     if own_metadata:
         request["metadata-location"] = table.metadata_location
-    return json.dumps(request, separators=(",", ":")).encode(), RefAt(name, snapshot_id)
+    return json.dumps(request, separators=(",", ":")).encode(), tuple(made)
+
+
+def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str, Any]:
+    """The snapshot as the so many-th new one, without parent."""
+    said: dict[str, Any] = snapshot.model_dump(by_alias=True, exclude_none=True)
+    said.pop("parent-snapshot-id", None)
+    said["snapshot-id"] = metadata.new_snapshot_id()
+    said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
+    if metadata.format_version != 1:
+        said["sequence-number"] = metadata.next_sequence_number() + number
+    said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}
+    return said
 
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:

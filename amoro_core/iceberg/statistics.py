@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -164,6 +164,27 @@ def _stage(
     request = {"requirements": [requirement], "updates": updates}
     payload = json.dumps(request, separators=(",", ":")).encode()
     return StagedStatistics(payload, tuple(written), count)
+
+
+def stage_removal(table: Table, paths: Collection[str]) -> bytes:
+    """What makes a table, as loaded just now, name these files of statistics no more.
+
+    Raises CommitConflict when one is not named.
+    """
+    metadata, updates = table.metadata, list[dict[str, Any]]()
+    left = set(paths)
+    for action, entries in (
+        ("remove-statistics", metadata.statistics),
+        ("remove-partition-statistics", metadata.partition_statistics),
+    ):
+        for one in entries:
+            if one.statistics_path in left:
+                left.discard(one.statistics_path)
+                updates.append({"action": action, "snapshot-id": one.snapshot_id})
+    if left:
+        raise CommitConflict(f"the table does not name the statistics {min(left)} any more")
+    requirement = {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)}
+    return json.dumps({"requirements": [requirement], "updates": updates}, separators=(",", ":")).encode()
 
 
 def outdated(metadata: TableMetadata) -> tuple[StatisticsEntry, ...]:

@@ -130,8 +130,16 @@ class StatisticsNamed:
     paths: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class StatisticsGone:
+    """The metadata names none of these files with statistics of a snapshot any more."""
+
+    snapshot_id: int
+    paths: tuple[str, ...]
+
+
 #: By what a table shows that a change landed.
-Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed
+Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed | StatisticsGone
 
 
 class Trace(StrEnum):

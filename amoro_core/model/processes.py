@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed
 from amoro_core.model.lanes import FILES
 from amoro_core.model.work import REWRITE
 
@@ -292,6 +292,8 @@ class CommitAttempt:
                 return f"{name} on snapshot {snapshot_id}"
             case StatisticsNamed(snapshot_id):
                 return f"statistics of snapshot {snapshot_id}"
+            case StatisticsGone(snapshot_id):
+                return f"the removal of statistics of snapshot {snapshot_id}"
 
     @property
     def snapshot_id(self) -> int | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from amoro_core.actions.contract import Action, Condemning, Prepare, Sweeping
+from amoro_core.actions.contract import Action, Condemning, Prepare, Restoring, Sweeping
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -39,7 +39,7 @@ from amoro_core.model.processes import (
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import LONGEST_REASON, briefly, cut
 from amoro_core.state import processes as process_machine
-from amoro_core.store import commits, partitions, processes
+from amoro_core.store import commits, condemned, partitions, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import attempt_of, open_planned, read_case
 from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release, release_condemned
@@ -255,9 +255,16 @@ class CommittingService:
             processes.add_clearing(db, process.process_id, paths)
             self._moved(db, process.process_id, process_machine.BeginClearing(receipt))
             return
+        self._restore(db, case)
         self._moved(db, process.process_id, process_machine.Cleared(receipt))
         done(db, process, done_words(process, None), now)
         release_condemned(db, process, now)
+
+    def _restore(self, db: Connection, case: Case) -> None:
+        """What an undo brings back is condemned no more from the moment on that it has landed."""
+        action = self._action(case)
+        if isinstance(action, Restoring):
+            condemned.restore(db, action.restores(case))
 
     def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
         receipt, action = attempt.receipt, self._action(case)
@@ -267,6 +274,7 @@ class CommittingService:
         def finish(db: Connection) -> None:
             now = self._clock()
             commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.DONE)
+            self._restore(db, case)
             process = processes.get(db, attempt.process_id)
             partitions.record(db, process.table_id, keys, process.type, process.created_at)
             if paths or isinstance(action, Condemning):

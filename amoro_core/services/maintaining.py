@@ -18,7 +18,7 @@ from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import actions, data_commits, groups, process_plans, processes, tables
+from amoro_core.store import actions, condemned, data_commits, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import read_case
 from amoro_core.transactions.clockwork import Clockwork, Consent, due_at, refuse_forbidden
@@ -106,7 +106,8 @@ class MaintenanceService:
 
     def list_due(self) -> list[tuple[int, str, str]]:
         """Table, action and the table's catalog for all that is due and may begin, the longest due first."""
-        return self._store.read(lambda db: actions.list_due(db, self._clock()))
+        due = self._store.read(lambda db: actions.list_due(db, self._clock()))
+        return [one for one in due if one[1] in self._known]
 
     def pinned(self, table_id: int) -> Pins:
         """What active processes of the table need, so that nobody else may remove it. Raises TableNotFound."""
@@ -180,7 +181,7 @@ class MaintenanceService:
         """
         case, action = self._undone(process_id)
         looked = self._look(case.runtime.identifier, action, case.runtime)
-        verdict, plan = self._plan(looked, action, Request(action.name, undone=case))
+        verdict, plan = self._plan(looked, action, self._undo_request(case, action))
         return Maintained("", verdict.reason, verdict.due_at, plan)
 
     def undo(self, process_id: str) -> Maintained:
@@ -189,8 +190,8 @@ class MaintenanceService:
         Raises as `preview_undo`, TableBusy and TableBlocked.
         """
         case, action = self._undone(process_id)
-        request = Request(action.name, undone=case)
-        return self._begin(case.runtime.table_id, action, Asked("request", request))
+        asked = Asked("request", self._undo_request(case, action))
+        return self._begin(case.runtime.table_id, action, asked)
 
     def close_held(self) -> list[str]:
         """Close what nobody has confirmed for too long; the ids of the processes."""
@@ -342,6 +343,11 @@ class MaintenanceService:
         return action.plan(looked.table, looked.situation, request)
 
     # Reading and keeping
+
+    def _undo_request(self, case: Case, action: Undoing) -> Request:
+        process_id = case.process.process_id
+        restorable = self._store.read(lambda db: condemned.restorable(db, process_id))
+        return Request(action.name, undone=case, restorable=restorable)
 
     def _undone(self, process_id: str) -> tuple[Case, Undoing]:
         """The process that is to be taken back, and the action that does it."""

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from amoro_core.errors import IllegalState, ProcessNotFound
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed
 from amoro_core.model.processes import CommitAttempt, CommitOutcome
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.receipts import receipt_from_json, receipt_to_json
@@ -39,6 +39,7 @@ _KINDS: dict[str, Callable[..., Evidence]] = {
     "snapshots-gone": SnapshotsGone,
     "ref-at": RefAt,
     "statistics-named": StatisticsNamed,
+    "statistics-gone": StatisticsGone,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)

@@ -125,6 +125,14 @@ def restore(db: Connection, process_id: str) -> int:
     )
 
 
+def restorable(db: Connection, process_id: str) -> Waiting | None:
+    """What can be taken back of all that the process has condemned; None once any of it is being deleted."""
+    known = list_facts(db, process_id=process_id, statuses=tuple(BatchStatus))
+    if any(one.status in (BatchStatus.DELETING, BatchStatus.DELETED) for one in known):
+        return None
+    return Waiting(len(known), sum(one.files for one in known), sum(one.bytes for one in known))
+
+
 def make_due(db: Connection, table_id: int, now: datetime, process_id: str = "") -> int:
     """Let what waits of the table, or of one process on it, be deleted from now on; how many batches."""
     return db.execute(

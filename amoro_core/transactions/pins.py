@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from amoro_core.actions.contract import Action
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsNamed
+from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed
 from amoro_core.store import processes, tables
 from amoro_core.store.database import Connection
 from amoro_core.transactions.cases import read_case
@@ -53,5 +53,5 @@ def _named(evidence: Evidence) -> tuple[int, ...]:
             return snapshot_ids
         case RefAt(_, snapshot_id):
             return (snapshot_id,)
-        case StatisticsNamed(snapshot_id):
+        case StatisticsNamed(snapshot_id) | StatisticsGone(snapshot_id):
             return (snapshot_id,)
