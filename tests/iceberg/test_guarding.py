@@ -5,15 +5,18 @@ import shutil
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+import fastavro
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
 from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
 from amoro_core.iceberg.guarding import Guard
+from amoro_core.iceberg.reachable import named
 from amoro_core.model.paths import normalise
 from tests.engine.writer import append, delete_where, expire_snapshots, make_catalog, make_table, remove_files, upsert
 from tests.faults.storage import shortened
@@ -177,8 +180,27 @@ def test_an_older_state_stops_everything(table: Table) -> None:
     guard = guard_of(table, lambda: old)
     with pytest.raises(CatalogUnavailable, match="older"):
         guard.reachable([])
+    assert Guard(lambda: old, old, 2).reachable([]) == {}
     with pytest.raises(CatalogUnavailable, match="older"):
-        guard_of(old, lambda: old, sequence_number=3).reachable([])
+        Guard(lambda: old, old, 3).reachable([])
+
+
+def test_a_state_of_the_log_is_older_whatever_its_clock_says(table: Table) -> None:
+    old = loaded(table)
+    append(table, rows(5))
+    late = {"last_updated_ms": loaded(table).metadata.last_updated_ms + 1, "last_sequence_number": 9}
+    old.metadata = old.metadata.model_copy(update=late)
+    with pytest.raises(CatalogUnavailable, match="older"):
+        guard_of(table, lambda: old).reachable([])
+
+
+def test_a_file_that_a_later_manifest_carries_over_is_reached(table: Table) -> None:
+    before = set(data_of(table))
+    append(table, rows(5, 6), files=2)
+    gone, kept = sorted(set(data_of(table)) - before)
+    remove_files(table, [f"file://{gone}"])
+    expire_snapshots(table)
+    assert set(guard_of(table).reachable([gone, kept])) == {kept}
 
 
 def test_an_older_state_after_a_newer_one_stops_everything(table: Table) -> None:
@@ -236,3 +258,55 @@ def test_a_directory_table_keeps_its_hint_and_versions(table: Table) -> None:
         f"{directory}/{name}" for name in ("version-hint.text", "v3.metadata.json", "v4.gz.metadata.json", "v.txt")
     ]
     assert list(Guard(lambda: found, found).reachable(paths)) == paths[:3]
+
+
+def rewrite_manifest(
+    path: str, change: Callable[[dict[str, Any]], list[dict[str, Any]]], codec: str = "deflate"
+) -> None:
+    """The manifest with other entries, under its name."""
+    place = Path(normalise(path))
+    with place.open("rb") as source:
+        reader = fastavro.reader(source)
+        schema, records = reader.writer_schema, [one for record in reader for one in change(record)]
+    with place.open("wb") as target:
+        fastavro.writer(target, schema, records, codec=codec)
+
+
+@pytest.mark.parametrize(
+    ("change", "codec", "words"),
+    [
+        (lambda record: [record], "null", "its list says"),  # the same entries in another number of bytes
+        (lambda record: [record, record], "deflate", "2 entries, and its list says 1"),
+        (lambda record: [{**record, "status": 7}], "deflate", "status 7"),
+    ],
+)
+def test_a_manifest_that_is_not_what_its_list_says_stops_everything(
+    table: Table, change: Callable[[dict[str, Any]], list[dict[str, Any]]], codec: str, words: str
+) -> None:
+    path = manifests_of(table)[0]
+    rewrite_manifest(path, change, codec)
+    if codec != "null":
+        tell_length(table, path)
+    with pytest.raises(UnreadableFile, match=words):
+        guard_of(table).reachable([])
+
+
+def tell_length(table: Table, path: str) -> None:
+    """Let every list say how long the manifest is by now."""
+    length = Path(normalise(path)).stat().st_size
+
+    def told(record: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{**record, "manifest_length": length if record["manifest_path"] == path else record["manifest_length"]}]
+
+    for snapshot in table.metadata.snapshots:
+        rewrite_manifest(snapshot.manifest_list, told)
+
+
+def test_partition_statistics_are_reached_and_named(table: Table) -> None:
+    found = loaded(table)
+    said = {"snapshot-id": 1, "statistics-path": "file:/x/partition-stats-1.parquet", "file-size-in-bytes": 1}
+    changed = {"partition_statistics": [PartitionStatisticsFile(**said)]}
+    found.metadata = found.metadata.model_copy(update=changed)
+    path = "/x/partition-stats-1.parquet"
+    assert Guard(lambda: found, found).reachable([path]) == {path: "partition statistics of the table"}
+    assert named(found).are_named([path, path + "x"]) == [True, False]

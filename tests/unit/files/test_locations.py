@@ -7,7 +7,7 @@ import pytest
 from amoro_core.errors import DataFileMissing, TableRefused, WorkFailed
 from amoro_core.files.io import FileAccess, normalise, open_access, same_place
 from amoro_core.files.locations import new_location
-from amoro_core.model.paths import is_within
+from amoro_core.model.paths import is_within, looser_spellings, split_place
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,31 @@ def test_each_place_has_one_spelling(path: str, place: str) -> None:
     assert normalise(path) == place
     assert normalise(place) == place
     assert same_place(path, place)
+
+
+@pytest.mark.parametrize(
+    ("path", "spellings"),
+    [
+        ("s3a://b/k/a", ("/k/a",)),
+        ("file:/k/a", ("/k/a",)),
+        ("abfss://c@a/k//x/./y/../a", ("/k/x/a",)),
+        ("s3://b/k/a%20b", ("/k/a%20b", "/k/a b")),
+        ("s3://b/k/a%2520b", ("/k/a%2520b", "/k/a%20b")),  # decoded once
+        ("s3://b/k/a%2Fb%", ("/k/a%2Fb%", "/k/a/b%")),
+        ("s3://b/k/Zu\u0308rich", ("/k/Z\u00fcrich",)),
+        ("s3://b/k/Z%C3%BCrich", ("/k/Z%C3%BCrich", "/k/Z\u00fcrich")),
+        ("s3://b//k/a", ("/k/a",)),
+        ("s3://b", ("/",)),
+    ],
+)
+def test_looser_spellings_of_one_file_have_one_in_common(path: str, spellings: tuple[str, ...]) -> None:
+    assert looser_spellings(path) == spellings
+
+
+def test_a_place_has_scheme_authority_and_path() -> None:
+    assert split_place("s3a://b/k/") == ("s3", "b", "/k")
+    assert split_place("file:///k") == split_place("/k") == ("file", "", "/k")
+    assert split_place("file://host/k") == ("file", "host", "/k")
 
 
 def test_other_hosts_buckets_and_cases_are_other_places() -> None:
