@@ -4,6 +4,7 @@ Whatever can't be read raises, so that nothing is taken for unreachable. The gua
 by code of its own.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
 
 import numpy as np
@@ -14,7 +15,7 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
-from amoro_core.iceberg.keys import NO_KEYS, Keys, key_of, keys_of, merged, seeking, seeking_many
+from amoro_core.iceberg.keys import NO_KEYS, Keys, Place, key_of, keys_of, merged, seeking, seeking_places
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.maintaining.orphans import Named
 from amoro_core.model.maintenance import FileKind, Released
@@ -28,18 +29,20 @@ def named(table: Table) -> Named:
     """
     metadata = table.metadata
     manifests = _manifests_of(table.io, metadata.snapshots)
-    roots: set[str] = set()
-    parts = [keys_of(_rooted([*_named_by(metadata, table.metadata_location), *manifests], roots))]
+    columns: defaultdict[Place, list[Keys]] = defaultdict(list)
+    _add_by_place(columns, [*_named_by(metadata, table.metadata_location), *manifests])
     for file in manifests.values():
-        parts.append(keys_of(_rooted((one.path for one in _entries(table.io, file, live=False)), roots)))
-    return Named(seeking_many(merged(parts)), frozenset(split_place(root)[:2] for root in roots))
+        _add_by_place(columns, (one.path for one in _entries(table.io, file, live=False)))
+    return Named(seeking_places({place: merged(parts) for place, parts in columns.items()}))
 
 
-def _rooted(paths: Iterable[str], roots: set[str]) -> Iterator[str]:
-    """The paths as they come; what they begin with, which tells scheme and authority, is noted."""
+def _add_by_place(columns: defaultdict[Place, list[Keys]], paths: Iterable[str]) -> None:
+    """Add the keys of the paths to those of their schemes and authorities."""
+    found: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
-        roots.add("/".join(path.split("/", 3)[:3]))
-        yield path
+        found["/".join(path.split("/", 3)[:3])].append(path)  # what tells the two
+    for root, some in found.items():
+        columns[split_place(root)[:2]].append(keys_of(some))
 
 
 def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:

@@ -77,8 +77,12 @@ class Ground:
 class Named:
     """What the table names, as far as the search asks."""
 
-    are_named: Callable[[Sequence[str]], Sequence[bool]]  # each path, in any of its spellings
-    places: Collection[tuple[str, str]]  # schemes and authorities of the named files
+    #: The schemes and authorities with which the table names each path, in any of its spellings; none: it does not.
+    places_of: Callable[[Sequence[str]], Sequence[Collection[tuple[str, str]]]]
+
+    def are_named(self, paths: Sequence[str]) -> list[bool]:
+        """Whether the table names each path, whatever its scheme and authority."""
+        return [bool(places) for places in self.places_of(paths)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,6 @@ class Search:
         self._ground = ground
         self._named = named
         self._terms = terms
-        self._places = {self._settled(*place) for place in named.places}
         self._needed = _spelled([*terms.around.paths, *terms.in_flight])
         self._condemned = _spelled(terms.around.condemned)
         self._hidden_but = tuple(f"{name}=" for name in ground.partition_fields if name.startswith(("_", ".")))
@@ -125,14 +128,15 @@ class Search:
         names in another storage.
         """
         prefix = place.rstrip("/") + "/"
-        are_named = self._named.are_named([one.path for one in page])
-        for one, is_named in zip(page, are_named, strict=True):
+        here = self._settled(split_place(place)[:2])
+        places = self._named.places_of([one.path for one in page])
+        for one, named_in in zip(page, places, strict=True):
             self.found.files += 1
             self.found.bytes += one.size_bytes
             self.found.unseen.discard(one.path)
             self._require_true_time(one)
-            if is_named:
-                self._require_same_place(one.path)
+            if named_in:
+                self._require_same_place(one.path, here, named_in)
                 continue
             self._evaluate(one, one.path.removeprefix(prefix), is_shared=not self._ground.is_own(place))
 
@@ -233,18 +237,17 @@ class Search:
             for segment in below.split("/")
         )
 
-    def _require_same_place(self, path: str) -> None:
-        scheme, authority, _ = split_place(path)
-        if self._settled(scheme, authority) not in self._places:
+    def _require_same_place(self, path: str, here: tuple[str, str], named_in: Collection[tuple[str, str]]) -> None:
+        if here not in named_in and here not in map(self._settled, named_in):
+            scheme, authority = min(named_in)
             raise TableRefused(
-                f"the table names a file of the path of {path} under another scheme or authority than {scheme}://"
-                f"{authority}: it may be the same file",
+                f"the table names {path} as a file of {scheme}://{authority}: it may be the same file",
                 reason="authority",
             )
 
-    def _settled(self, scheme: str, authority: str) -> tuple[str, str]:
-        ground = self._ground
-        return ground.same_schemes.get(scheme, scheme), ground.same_authorities.get(authority, authority)
+    def _settled(self, place: tuple[str, str]) -> tuple[str, str]:
+        scheme, authority = place
+        return self._ground.same_schemes.get(scheme, scheme), self._ground.same_authorities.get(authority, authority)
 
 
 def is_in_flight(file: StoredFile, now: datetime) -> bool:

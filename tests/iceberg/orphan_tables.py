@@ -285,7 +285,7 @@ def file_of(table: Table, path: str) -> DataFile:
     """A data file of the table at that path, of three bytes."""
     file = DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=f"file:{path}",
+        file_path=path if ":" in path else f"file:{path}",
         file_format=FileFormat.PARQUET,
         partition=Record("a é") if table.spec().fields else Record(),
         record_count=1,

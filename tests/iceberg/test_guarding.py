@@ -309,4 +309,4 @@ def test_partition_statistics_are_reached_and_named(table: Table) -> None:
     found.metadata = found.metadata.model_copy(update=changed)
     path = "/x/partition-stats-1.parquet"
     assert Guard(lambda: found, found).reachable([path]) == {path: "partition statistics of the table"}
-    assert named(found).are_named([path, path + "x"]) == [True, False]
+    assert named(found).places_of([path, path + "x"]) == [{("file", "")}, set()]
