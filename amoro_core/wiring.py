@@ -161,7 +161,9 @@ class Services:
         self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
         self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing)
         self.history = HistoryService(store, clock, settings.history_keep)
-        self.metering = MeteringService(store, clock, version("amoro"), self.actions.names)
+        self.metering = MeteringService(
+            store, clock, version("amoro"), self.actions.names, lambda: self.sweeping.guard_hits
+        )
         self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)
 
     def operations(self, pool: Executor) -> Operations:

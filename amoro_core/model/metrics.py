@@ -57,6 +57,16 @@ FILES_ADDED = _counter("data_files_added", "Data files that commits put in their
 DELETES_REMOVED = _counter("delete_files_removed", "Delete files that commits took out of tables.")
 BYTES_READ = _counter("rewritten_bytes", "Bytes of the files that were rewritten.")
 ROWS = _counter("verified_rows", "Rows whose number was found equal before and after, before they were committed.")
+MAINTAINED = _counter("maintenance_processes", "Processes of maintenance that ended, by result.", "action", "result")
+CONDEMNED = _counter("files_condemned", "Files that maintenance condemned, by kind.", "kind")
+DELETED = _counter("files_deleted", "Condemned files that were deleted, by kind.", "kind")
+DELETED_BYTES = _counter("deleted_bytes", "Bytes of condemned files that were deleted, where they are known.")
+DELETE_FAILURES = _counter("delete_failures", "Deletes of condemned files that failed, each try counted.")
+TRASH = _gauge("trash_bytes", "Bytes of files that are condemned and not deleted yet, where they are known.")
+HELD = _gauge("maintenance_held", "Processes that a breaker or the guard holds until a person confirms them.", "action")
+LEASES = _gauge("leases", "Leases of snapshots that hold now.")
+GUARD_HITS = _counter("guard_hits", "Condemned files that were needed after all, found right before their deletion.")
+LOST_REFS = _counter("lost_refs", "Branches and tags that an expiry beside their making removed, brought back since.")
 
 #: In the order in which they are told.
 METRICS = (
@@ -75,4 +85,14 @@ METRICS = (
     DELETES_REMOVED,
     BYTES_READ,
     ROWS,
+    MAINTAINED,
+    CONDEMNED,
+    DELETED,
+    DELETED_BYTES,
+    DELETE_FAILURES,
+    TRASH,
+    HELD,
+    LEASES,
+    GUARD_HITS,
+    LOST_REFS,
 )

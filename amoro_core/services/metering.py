@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 from itertools import product
 
 from amoro_core.model import metrics
+from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import Metric, Sample
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.model.refusals import REFUSALS
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import groups, optimizers, processes, tables, tasks
+from amoro_core.store import condemned, groups, optimizers, processes, snapshot_leases, tables, tasks
 from amoro_core.store.database import Connection, Store
 
 #: What one value is told for: a metric and the values of its labels.
@@ -27,9 +28,15 @@ class MeteringService:
     """Values of all metrics. Counters grow from the start on, whoever asks and however often."""
 
     def __init__(
-        self, store: Store, clock: Callable[[], datetime], version: str, types: Sequence[str] = OPTIMIZING_TYPES
+        self,
+        store: Store,
+        clock: Callable[[], datetime],
+        version: str,
+        types: Sequence[str] = OPTIMIZING_TYPES,
+        guard_hits: Callable[[], int] = int,
     ) -> None:
-        """`types` are what processes may be called."""
+        """`types` are what processes may be called; `guard_hits` counts files that the guard has kept so far."""
+        self._guard_hits = guard_hits
         self._store = store
         self._types = tuple(types)
         self._clock = clock
@@ -52,10 +59,12 @@ class MeteringService:
             for process in ended:
                 if process.process_id not in self._counted:
                     self._count(process)
+                    self._count_maintenance(process)
             self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
             totals = dict(self._totals)
         own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        told = {**own, **_counters(self._types), **found, **totals}
+        own[metrics.GUARD_HITS, ()] = float(self._guard_hits())
+        told = {**_counters(self._types), **found, **totals, **own}
         order = {metric: number for number, metric in enumerate(metrics.METRICS)}
         return [
             Sample(metric.name, value, labels)
@@ -72,7 +81,27 @@ class MeteringService:
             self._totals[metrics.BYTES_READ, ()] += done.bytes_before
             self._totals[metrics.ROWS, ()] += done.rows_after
 
+    def _count_maintenance(self, process: OptimizingProcess) -> None:
+        if process.is_optimizing:
+            return
+        self._totals[metrics.MAINTAINED, (process.action, str(process.status))] += 1
+        for kind, files in self._store.read(lambda db: condemned.count_kinds(db, process.process_id)).items():
+            self._totals[metrics.CONDEMNED, (kind.value,)] += files
+        for figure in process.receipt.figures if process.receipt else ():
+            kind_word = figure.name.removesuffix("_files_deleted").replace("_", "-")
+            if figure.name.endswith("_files_deleted") and kind_word in _KINDS:
+                self._totals[metrics.DELETED, (kind_word,)] += figure.value
+            elif (total := _TOTALS.get(figure.name)) is not None:
+                self._totals[total, ()] += figure.value
 
+
+#: Figures of receipts that are counted as they are.
+_TOTALS = {
+    "bytes_deleted": metrics.DELETED_BYTES,
+    "files_failed": metrics.DELETE_FAILURES,
+    "mended": metrics.LOST_REFS,
+}
+_KINDS = tuple(kind.value for kind in FileKind)
 _RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIVE_PROCESS_STATUSES)
 
 
@@ -80,7 +109,14 @@ def _counters(types: Sequence[str]) -> dict[Series, float]:
     """Counters as they start: a series that came with its first event would hide that event from `increase`."""
     plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
     ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
-    return dict.fromkeys((*((metric, ()) for metric in plain), *ended), 0.0)
+    maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
+    kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
+    return dict.fromkeys((*((metric, ()) for metric in plain), *ended, *maintained, *kinds), 0.0)
+
+
+def _actions(types: Sequence[str]) -> list[str]:
+    """The types that are no optimizing: each is the name of its action."""
+    return [name for name in types if name not in OPTIMIZING_TYPES]
 
 
 def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
@@ -93,6 +129,7 @@ def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
         (metrics.TASKS, product(known, (status.value for status in _OPEN))),
         (metrics.OPTIMIZERS, product(known, _STATES)),
         (metrics.THREADS, product(known)),
+        (metrics.HELD, product(_actions(types))),
     )
     return {(metric, values): 0.0 for metric, all_values in labels for values in all_values}
 
@@ -113,6 +150,10 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
             oldest[metrics.OLDEST_PENDING, (use.group,)] = max(0.0, (now - use.oldest_since).total_seconds())
     for process in processes.list_active(db):
         found[metrics.ACTIVE, (process.type, str(process.status))] += 1
+        if process.status == ProcessStatus.HELD:
+            found[metrics.HELD, (process.action,)] += 1
+    found[metrics.TRASH, ()] = sum(batch.bytes for batch in condemned.list_facts(db))
+    found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
     for (group, status), number in tasks.count_open(db).items():
         found[metrics.TASKS, (group, status.value)] += number
     for optimizer in optimizers.list_optimizers(db):

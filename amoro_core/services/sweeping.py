@@ -1,6 +1,7 @@
 """Deleting what was condemned and is due: batch after batch, each looked at once more right before."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -49,7 +50,7 @@ class SweepingService:
         self._monotonic = monotonic
         self._wait = wait
         self._rates: dict[str, float] = {}  # by catalog, where the storage has asked for less
-        self.counts: dict[str, int] = {}  # since the start, by name
+        self.guard_hits = 0  # files that the guard has kept, since the start
 
     def sweep(self, case: Case) -> Receipt:
         """Delete what is due of the process's table until nothing is, or until the process was closed.
@@ -60,7 +61,7 @@ class SweepingService:
         """
         table = with_roles(open_planned(self._tables, case), (Role.SWEEP,), case.process.type)
         guard = table.guard(case.process.sequence_number)
-        done = dict.fromkeys(("files_deleted", "files_absent", "files_changed", "files_failed", "bytes_deleted"), 0)
+        done = Counter(dict.fromkeys(("bytes_deleted", "files_absent", "files_changed", "files_failed"), 0))
         left = list(self._store.read(lambda db: condemned.list_due(db, case.process.table_id, self._clock())))
         for batch_id in left:
             if self._store.read(lambda db: processes.get(db, case.process.process_id)).status != ProcessStatus.CLEARING:
@@ -70,8 +71,10 @@ class SweepingService:
                 began = self._monotonic()
                 removals = self._sweep_batch(batch, table, guard, done)
                 self._pause(case.runtime.identifier.catalog, removals, self._monotonic() - began)
-        words = f"deleted {done['files_deleted']} files"
-        figures = tuple(Figure(name, value, name.partition("_")[0]) for name, value in done.items())
+        words = f"deleted {sum(number for name, number in done.items() if name.endswith('_files_deleted'))} files"
+        figures = tuple(
+            Figure(name, value, "bytes" if name == "bytes_deleted" else "files") for name, value in done.items()
+        )
         return Receipt.told(words, case.process.snapshot_id, figures)
 
     def _pause(self, catalog: str, removals: Mapping[str, Removal], took_s: float) -> None:
@@ -82,7 +85,7 @@ class SweepingService:
         if (left_s := len(removals) / rate - took_s) > 0:
             self._wait(left_s)
 
-    def _sweep_batch(self, batch: Batch, table: Sweepable, guard: Guard, done: dict[str, int]) -> Mapping[str, Removal]:
+    def _sweep_batch(self, batch: Batch, table: Sweepable, guard: Guard, done: Counter[str]) -> Mapping[str, Removal]:
         paths = [one.path for one in batch.files]
         failpoint("sweep.before_guard")
         needed = guard.reachable(paths)
@@ -100,7 +103,7 @@ class SweepingService:
         failpoint("sweep.after_delete")
         gone = {path for path, removal in removals.items() if removal.ended is not Ended.FAILED}
         left = condemned.without(begun, gone)
-        done["files_deleted"] += len(gone)
+        done[f"{batch.kind.value.replace('-', '_')}_files_deleted"] += len(gone)
         done["files_failed"] += len(left.files)
         done["bytes_deleted"] += sum(one.size_bytes or 0 for one in same if one.path in gone)
         self._store.write(lambda db: condemned.settle(db, left, TRIES))
@@ -116,12 +119,9 @@ class SweepingService:
         self._store.write(
             lambda db: condemned.save(db, spared) if spared.files else condemned.remove(db, batch.batch_id)
         )
-        self.counts["guard_hits"] = self.counts.get("guard_hits", 0) + len(needed)
+        self.guard_hits += len(needed)
 
     def _tell(self, batch: Batch, removals: Mapping[str, Removal], left: Batch) -> None:
-        key = f"deleted {batch.kind}"
-        self.counts[key] = self.counts.get(key, 0) + len(removals) - len(left.files)
-        self.counts["delete_failures"] = self.counts.get("delete_failures", 0) + len(left.files)
         log.info(
             "files.swept", process=batch.process_id, kind=batch.kind.value, files=len(removals), left=len(left.files)
         )

@@ -202,6 +202,15 @@ def list_facts(
     ]
 
 
+def count_kinds(db: Connection, process_id: str) -> dict[FileKind, int]:
+    """How many files of each kind the process has condemned, of those that are not gone yet."""
+    rows = db.select(
+        "SELECT kind, sum(files) AS files FROM condemned_batch WHERE process_id = :process_id GROUP BY kind",
+        {"process_id": process_id},
+    )
+    return {FileKind(row["kind"]): row["files"] for row in rows}
+
+
 def paths(db: Connection, table_id: int, own: str = "") -> frozenset[str]:
     """Every file of the table that is condemned and not restored, or about to be by another process than `own`."""
     rows = db.select(

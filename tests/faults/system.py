@@ -28,6 +28,7 @@ from amoro_core.services.committing import CommittingService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, OptimizingService, ScheduledTask, Signals
 from amoro_core.services.planning import PlanningService
+from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.store import commits, groups, processes, tables, tasks
 from amoro_core.store.database import Store
@@ -60,7 +61,9 @@ class System:
         )
         self.optimizing = OptimizingService(self.store, tables_of, now, signals)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
-        self.clearing = ClearingService(self.store, tables_of, Actions().of, now, nothing)
+        self.clearing = ClearingService(
+            self.store, tables_of, Actions().of, now, nothing, SweepingService(self.store, tables_of, now)
+        )
         self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, self.clearing)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)

@@ -8,6 +8,7 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from amoro_core.actions.known import Actions
 from amoro_core.rpc.scraping import MetricsServer
 from amoro_core.services.metering import MeteringService
 from tests.acceptance.processes import free_port
@@ -33,7 +34,9 @@ class Prometheus:
 
     def _start(self) -> None:
         self._port = free_port()
-        metering = MeteringService(self.world.store, lambda: self.world.now, "7")
+        metering = MeteringService(
+            self.world.store, lambda: self.world.now, "7", Actions().names, lambda: self.world.sweeping.guard_hits
+        )
         self._server = MetricsServer(self._port, metering.read, lambda token: token == "amo_prometheus")
         self._server.start()
         self._runs = True

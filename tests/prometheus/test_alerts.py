@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,10 @@ import yaml
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.processes import ProcessStatus, ResourceGroup
+from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services.optimizing import Failure
+from amoro_core.store import processes
 from tests.docs.meanings import QUERIES
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -24,6 +26,7 @@ from tests.prometheus import promtool
 from tests.prometheus.promtool import ALERTS, ROOT
 from tests.prometheus.scraping import Prometheus
 from tests.services.world import World
+from tests.unit.test_process_machine import RUNNING
 
 FULL = OptimizingType.FULL
 IMPATIENT = {"self-optimizing.enabled": "true", "self-optimizing.minor.trigger.file-count": "2"}
@@ -125,6 +128,45 @@ def restarts(seen: Prometheus) -> None:
     seen.watch(1)
 
 
+def a_guard_that_spoke(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    seen.watch(5)
+    seen.world.sweeping.guard_hits += 2
+    seen.watch(2)
+
+
+def a_lost_ref(seen: Prometheus) -> None:
+    """An expiry had to bring a tag back."""
+    seen.world.optimizer()
+    make_table(seen.world)
+    seen.watch(5)
+    receipt = Receipt.told("expired", more=(Figure("mended", 1, ""),))
+    _store(seen.world, ProcessStatus.SUCCESS, finished_at=seen.world.now, receipt=receipt)
+    seen.watch(2)
+
+
+def a_held_process(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    make_table(seen.world)
+    _store(seen.world, ProcessStatus.HELD)
+    seen.watch(62)
+
+
+def _store(world: World, status: ProcessStatus, **more: object) -> None:
+    """A process of expiry, as an earlier coordinator has left it."""
+    process = replace(
+        RUNNING,
+        table_id=world.table().table_id,
+        type="expire-snapshots",
+        action="expire-snapshots",
+        lane="metadata",
+        status=status,
+        created_at=world.now,
+        **more,
+    )
+    world.store.write(lambda db: processes.add(db, process))
+
+
 def nobody_answers(seen: Prometheus) -> None:
     seen.watch(2)
     seen.stop()
@@ -145,6 +187,9 @@ STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     failures: {"AmoroProcessesFail": {}},
     refusals: {"AmoroTablesRefused": {"reason": "configuration", "instance": "127.0.0.1:1630", "job": "amoro"}},
     restarts: {"AmoroRestarts": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    a_guard_that_spoke: {"AmoroGuardSpoke": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    a_lost_ref: {"AmoroLostRefs": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    a_held_process: {"AmoroMaintenanceHeld": {"action": "expire-snapshots"}},
     nobody_answers: {"AmoroDown": {"instance": "127.0.0.1:1630", "job": "amoro"}},
 }
 

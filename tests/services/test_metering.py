@@ -2,15 +2,19 @@
 
 from datetime import timedelta
 from itertools import product
+from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import METRICS
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.refusals import REFUSALS
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services.metering import MeteringService
 from amoro_core.store import processes
+from tests.condemning import Condemn
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
@@ -58,11 +62,13 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
         "tables": set(product(groups, (*statuses, "refused"))),
         "refused_tables": {(word,) for word in REFUSALS},
         "oldest_pending_table_seconds": set(product(groups)),
-        "active_processes": set(product(types, ("running", "committing", "commit_unknown", "clearing"))),
+        "active_processes": set(product(types, ("running", "committing", "commit_unknown", "clearing", "held"))),
         "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
         "optimizers": set(product(groups, ("active", "draining"))),
         "optimizer_threads": set(product(groups)),
         "processes_total": set(product(types, ("success", "partial", "failed", "closed"))),
+        "files_condemned_total": {(kind.value,) for kind in FileKind},
+        "files_deleted_total": {(kind.value,) for kind in FileKind},
     }
     assert len(samples) == sum(len(labels) for labels in found.values())
 
@@ -109,6 +115,33 @@ def test_counters_grow_with_each_process_and_with_nothing_else(world: World, met
     world.later(3600)
     world.store.write(lambda db: processes.remove_ended(db, world.now, 100))  # as the history forgets
     assert told(metering)["processes_total.full.success"] == 3
+
+
+def test_maintenance_is_counted_by_action_kind_and_result(tmp_path: Path, catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    strays = [Path(table.location().removeprefix("file://")) / f"data/stray-{one}.parquet" for one in range(3)]
+    for path in strays:
+        path.write_bytes(b"x" * 10)
+    action = Condemn(lambda: [(path.as_uri(), FileKind.DATA) for path in strays], most=2)
+    action.sizes = {path.as_uri(): 10 for path in strays}
+    (tmp_path / "home").mkdir()
+    world = World(tmp_path / "home", catalog, (action,))
+    metering = MeteringService(world.store, lambda: world.now, "7", ("minor", "condemn", "empty-trash"), lambda: 4)
+    assert [told(metering)[name] for name in ("guard_hits_total",)] == [4]
+    world.maintaining.begin(world.table().table_id, "condemn", trigger="request")
+    assert told(metering)["maintenance_held.condemn"] == 1
+    world.confirm("condemn")
+    world.leasing.take(world.table(), world.table_head(), "bob")
+    found = told(metering)
+    assert "maintenance_held.condemn" not in found
+    assert (found["maintenance_processes_total.condemn.success"], found["files_condemned_total.data"]) == (1, 3)
+    assert (found["trash_bytes"], found["leases"]) == (30, 1)
+    world.later(86400)
+    world.run("empty-trash")
+    found = told(metering)
+    assert (found["files_deleted_total.data"], found["deleted_bytes_total"]) == (3, 30)
+    assert "trash_bytes" not in found
 
 
 def test_a_process_whose_end_is_stored_a_little_late_counts_too(world: World, metering: MeteringService) -> None:

@@ -93,7 +93,7 @@ def test_what_is_condemned_stays_for_its_time_and_goes_then(place: Place) -> Non
     place.world.later(DAY_S)
     swept = place.run("empty-trash")
     assert (swept.status, place.left(), place.batches()) == (ProcessStatus.SUCCESS, [], [])
-    assert figures(swept)["files_deleted"] == 3
+    assert figures(swept)["data_files_deleted"] == 3
 
 
 def test_the_clock_empties_the_trash_of_a_table_when_something_is_due(place: Place) -> None:
@@ -151,7 +151,7 @@ def test_the_guard_keeps_a_live_file_alarms_and_holds_the_process(place: Place) 
     assert f"the table needs {min(live)}" in held.failure
     assert len(place.left()) == 2  # nothing of the batch went
     assert all(Path(path.removeprefix("file://")).exists() for path in live)
-    assert place.world.sweeping.counts["guard_hits"] == len(live)
+    assert place.world.sweeping.guard_hits == len(live)
     place.world.confirm("empty-trash")
     assert place.left() == []
     assert all(Path(path.removeprefix("file://")).exists() for path in live)

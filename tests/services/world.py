@@ -100,7 +100,8 @@ class World:
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
         self.clearing, self.discovery = made.clearing, made.discovery
-        self.sweeping, self.history = made.sweeping, made.history
+        self.sweeping, self.history, self.leasing = made.sweeping, made.history, made.leasing
+        self.trash = made.trash
 
     def close(self) -> None:
         self.store.close()
@@ -120,6 +121,18 @@ class World:
     def table(self, name: str = "cat.db.t") -> TableRuntime:
         """The table as it is kept now."""
         return self.tables.ensure(parse_table(name))
+
+    def table_head(self, name: str = "cat.db.t") -> int:
+        """The snapshot that is the table's head now."""
+        head = self.catalog.load_table(name.removeprefix("cat.")).metadata.current_snapshot_id
+        assert head is not None
+        return head
+
+    def run(self, action: str, name: str = "cat.db.t") -> str:
+        """A process of the action, as if somebody asked for it, to its end; where it stands then."""
+        begun = self.maintaining.begin(self.table(name).table_id, action, trigger="request")
+        assert begun.process_id, begun.reason
+        return self.committing.commit(begun.process_id)
 
     def confirm(self, action: str, name: str = "cat.db.t") -> str:
         """Let a held process of the action go on, to its end; where it stands then."""
