@@ -18,8 +18,12 @@ def aged(table: Table, days: Mapping[int, float] | float) -> Table:
     table.refresh()
     path = Path(local_path(table.metadata_location))
     metadata = json.loads(path.read_text(encoding="utf-8"))
-    for one in (*metadata["snapshots"], *metadata.get("snapshot-log", ())):
+    for one in metadata["snapshots"]:
         more = days if isinstance(days, int | float) else days.get(one["snapshot-id"], 0)
         one["timestamp-ms"] -= round(more * DAY_MS)
+    times, latest = {one["snapshot-id"]: one["timestamp-ms"] for one in metadata["snapshots"]}, 0
+    for one in metadata.get("snapshot-log", ()):  # in order, also after a rollback
+        latest = one["timestamp-ms"] = max(latest, times.get(one["snapshot-id"], latest))
     path.write_text(json.dumps(metadata), encoding="utf-8")
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's
     return table.refresh()

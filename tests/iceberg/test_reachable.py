@@ -80,7 +80,7 @@ def are_named(table: Table, paths: set[str]) -> list[bool]:
 def test_the_random_tables_have_all_that_matters(catalog: SqlCatalog) -> None:
     kinds: set[FileKind] = set()
     refs = named_twice = 0
-    for seed in range(12):
+    for seed in range(25):
         table = random_history(catalog, f"db.t{seed}", random.Random(seed))
         found = selected(table)
         refs += len(found.refs)

@@ -1,0 +1,177 @@
+"""Expiry beside Iceberg's Java runtime: the same snapshots go and the same files, and what is left is read alike."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.iceberg import commit
+from amoro_core.iceberg.expiry import stage_expiry
+from amoro_core.iceberg.metadata import history_of
+from amoro_core.iceberg.reachable import would_release
+from amoro_core.iceberg.restoring import stage_restored
+from amoro_core.maintaining.retention import RetentionConfig
+from amoro_core.maintaining.snapshots import Selection, Target, select
+from amoro_core.model.maintenance import FileKind
+from amoro_core.model.properties import parse_into
+from tests.engine import oracle
+from tests.engine.aging import aged
+from tests.engine.histories import random_history
+from tests.engine.parquet_rows import local_path
+
+from .catalogs import SharedCatalog
+from .java_writer import load_java_table
+from .rows import spark_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def ids(table: Table) -> list[int]:
+    return [one.snapshot_id for one in table.refresh().metadata.snapshots]
+
+
+def selected(table: Table, **target: object) -> Selection:
+    history = history_of(table.refresh())
+    config = parse_into(RetentionConfig, history.properties)
+    wanted = Target(**target)  # type: ignore[arg-type]  # fields by name
+    return select(history.snapshots, history.refs, config, wanted, datetime.now(UTC))
+
+
+def files_of(table: Table) -> set[str]:
+    root = Path(local_path(table.location()))
+    return {str(path) for path in root.rglob("*") if path.is_file() and not path.name.startswith(".")}
+
+
+@pytest.mark.parametrize("seeds", [range(start, start + 10) for start in (100, 110, 120, 130)], ids=str)
+def test_on_random_tables_the_same_snapshots_refs_and_files_go_as_by_java(catalog: SharedCatalog, seeds: range) -> None:
+    """Java deletes, on the same table, after we have said what we would."""
+    went = released = 0
+    for seed in seeds:
+        table = random_history(catalog.pyiceberg, f"db.t{seed}", random.Random(seed), operations=8)
+        found = selected(table)
+        ours = {local_path(one.path) for one in would_release(table, frozenset(found.go))}
+        java = load_java_table(catalog.spark, catalog.name, f"db.t{seed}").table
+        # An id that is not there makes Java compare what is reached, and not follow the history (iceberg #13568).
+        expiry = java.expireSnapshots().expireSnapshotId(1)
+        assert {int(one.snapshotId()) for one in expiry.apply()} == set(found.go), seed
+        before, refs = files_of(table), set(table.metadata.refs)
+        expiry.commit()
+        gone = before - files_of(table)
+        assert {path for path in gone if not path.endswith(".metadata.json")} == ours, seed
+        assert refs - table.refresh().metadata.refs.keys() == set(found.refs), seed
+        assert set(ids(table)) == set(found.stay), seed
+        went, released = went + len(found.go), released + len(ours)
+    assert went > 10
+    assert released > 20
+
+
+def test_our_counts_are_those_of_sparks_procedure(spark: SparkSession, catalog: SharedCatalog) -> None:
+    """Ours of a dry run, before Spark does it."""
+    for seed in (3, 17):
+        table = random_history(catalog.pyiceberg, f"db.t{seed}", random.Random(seed), operations=12)
+        older = datetime.now(UTC) - timedelta(days=1)
+        found = selected(table, max_age=timedelta(days=1), min_count=1)
+        kinds = [one.kind for one in would_release(table, frozenset(found.go))]
+        name = catalog.full_name(f"db.t{seed}")
+        (told,) = spark.sql(
+            f"CALL {catalog.name}.system.expire_snapshots(table => '{name}', "
+            f"older_than => TIMESTAMP '{older:%Y-%m-%d %H:%M:%S}', retain_last => 1)"
+        ).collect()
+        assert told.deleted_data_files_count == kinds.count(FileKind.DATA)
+        assert told.deleted_position_delete_files_count + told.deleted_equality_delete_files_count == kinds.count(
+            FileKind.DELETE
+        )
+        assert told.deleted_manifest_files_count == kinds.count(FileKind.MANIFEST)
+        assert told.deleted_manifest_lists_count == kinds.count(FileKind.MANIFEST_LIST)
+        assert told.deleted_statistics_files_count == kinds.count(FileKind.STATISTICS)
+        assert set(ids(table)) == set(found.stay)
+
+
+def made(spark: SparkSession, catalog: SharedCatalog, snapshots: int = 4) -> tuple[str, Table]:
+    name = catalog.full_name("db.made")
+    spark.sql(f"CREATE TABLE {name} (id BIGINT, note STRING)")
+    for number in range(snapshots):
+        spark.sql(f"INSERT INTO {name} VALUES ({number}, 'note {number}')")
+    table = catalog.load("db.made")
+    return name, aged(table, {one: 30.0 - at for at, one in enumerate(ids(table))})
+
+
+def expire(table: Table, *gone: int) -> None:
+    payload, _ = stage_expiry(table.refresh(), set(gone), (), clean=False, own_metadata=True)
+    commit.send(table.catalog, table, payload)
+    table.refresh()
+
+
+def test_after_our_expiry_spark_reads_what_is_left_and_walks_the_history(
+    spark: SparkSession, catalog: SharedCatalog
+) -> None:
+    """Parents that are gone stay named, and a time before the gap falls to no wrong snapshot."""
+    name, table = made(spark, catalog)
+    first, second, third, fourth = ids(table)
+    expire(table, second)
+    spark.sql(f"REFRESH TABLE {name}")
+    listed = {one.snapshot_id: one.parent_id for one in spark.sql(f"SELECT * FROM {name}.snapshots").collect()}
+    assert listed == {first: None, third: second, fourth: third}
+    assert [one.snapshot_id for one in spark.sql(f"SELECT * FROM {name}.history").collect()] == [third, fourth]
+    for snapshot_id, rows in ((first, 1), (third, 3), (fourth, 4)):
+        assert spark.sql(f"SELECT * FROM {name} VERSION AS OF {snapshot_id}").count() == rows
+    between = datetime.now(UTC) - timedelta(days=28.5)  # when the second one was current
+    with pytest.raises(Exception, match="Cannot find a snapshot older than"):
+        spark.sql(f"SELECT * FROM {name} TIMESTAMP AS OF '{between:%Y-%m-%d %H:%M:%S}'").count()
+
+
+def test_an_expired_snapshot_that_came_back_is_read_by_spark_and_left_whole_by_its_next_expiry(
+    spark: SparkSession, catalog: SharedCatalog
+) -> None:
+    name, table = made(spark, catalog)
+    first, second, *_ = ids(table)
+    lost = table.snapshot_by_id(second)
+    assert lost is not None
+    expire(table, first, second)
+    payload, ref = stage_restored(table, lost, "restored", own_metadata=True)
+    commit.send(table.catalog, table, payload)
+    spark.sql(f"REFRESH TABLE {name}")
+    assert spark.sql(f"SELECT * FROM {name} VERSION AS OF 'restored'").count() == 2
+    spark.sql(f"INSERT INTO {name} VALUES (9, 'after')")
+    later = datetime.now(UTC) + timedelta(days=1)
+    spark.sql(
+        f"CALL {catalog.name}.system.expire_snapshots(table => '{name}', "
+        f"older_than => TIMESTAMP '{later:%Y-%m-%d %H:%M:%S}')"
+    )
+    assert ref.snapshot_id in ids(table)
+    assert spark.sql(f"SELECT * FROM {name} VERSION AS OF 'restored'").count() == 2
+    assert spark_rows(spark, name).total() == 5
+    assert oracle.live_rows(table, ref.snapshot_id).total() == 2
+
+
+def test_a_cherry_picked_file_stays_with_the_snapshot_that_picked_it(
+    spark: SparkSession, catalog: SharedCatalog
+) -> None:
+    """As TestExpireSnapshotsAction's testWithCherryPickTableSnapshot and testWithExpiringStagedThenCherrypick."""
+    name, table = made(spark, catalog, 1)
+    spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.wap.enabled' = 'true')")
+    spark.conf.set("spark.wap.id", "staged")
+    spark.sql(f"INSERT INTO {name} VALUES (7, 'staged')")
+    spark.conf.unset("spark.wap.id")
+    staged = ids(table)[-1]
+    spark.sql(f"INSERT INTO {name} VALUES (8, 'between')")
+    spark.sql(f"CALL {catalog.name}.system.cherrypick_snapshot('{name}', {staged})")
+    aged(table, 30)
+    head = table.metadata.current_snapshot_id
+    found = selected(table)
+    assert staged in found.go
+    assert set(found.stay) == {head}
+    kept = {one.path for one in oracle.live_files(table)}
+    gone = {one.path for one in would_release(table, frozenset(found.go))}
+    assert not kept & gone
+    expire(table, *found.go)
+    for path in gone:
+        Path(local_path(path)).unlink()
+    spark.sql(f"REFRESH TABLE {name}")
+    assert spark_rows(spark, name).total() == 3
