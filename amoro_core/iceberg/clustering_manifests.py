@@ -194,11 +194,13 @@ def _written(draft: Draft, source: Source, files: list[ManifestFile], target: in
 
 def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
     """Read back what was written: the same live entries with all their fields, each as often, none of them new."""
-    read = [entry for one in written for entry in read_manifest(source.table.io, _as_listed(source, one)).entries]
-    is_new = any(entry.status != ManifestEntryStatus.EXISTING for entry in read)
-    if is_new or Counter(map(_said, read)) != Counter(map(_said, entries)):
+    expected, found = Counter(map(_said, entries)), Counter[bytes]()
+    for one in written:
+        read = read_manifest(source.table.io, _as_listed(source, one)).entries
+        found.update(_said(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
+    if found != expected:
         raise CheckFailed(
-            f"the {len(read)} entries of {len(written)} new manifests are not the {len(entries)} of before",
+            f"{len(written)} new manifests do not have the {len(entries)} entries of before",
             hint="Nothing was committed; the manifests stay as they are. Please report it with the table's metadata.",
         )
 

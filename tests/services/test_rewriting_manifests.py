@@ -274,7 +274,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
     before = entries(table)
     monkeypatch.setattr(clustering_manifests, "existing_entry", spoil)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "are not the 60 of before" in world.optimizing.find_process(process_id).process.failure
+    assert "do not have the 60 entries of before" in world.optimizing.find_process(process_id).process.failure
     assert entries(table) == before
     assert len(manifests(table)) == 10
 
