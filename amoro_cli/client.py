@@ -211,6 +211,14 @@ class AdminClient(Calls):
         method = self._stub.ConfirmMaintenance if wanted.confirm else self._stub.MaintainTable
         return self._call(method, wanted.request, within, late=WaitTimeout)
 
+    def preview_undo(self, process_id: str, within: timedelta) -> pb.MaintainTableResponse:
+        """What would take the process back. Raises WaitTimeout when that takes longer than `within`."""
+        return self._call(self._stub.PreviewUndo, pb.UndoRequest(process_id=process_id), within, late=WaitTimeout)
+
+    def undo_process(self, process_id: str, within: timedelta) -> pb.MaintainTableResponse:
+        """The process that takes another one back. Raises WaitTimeout when planning takes longer than `within`."""
+        return self._call(self._stub.UndoProcess, pb.UndoRequest(process_id=process_id), within, late=WaitTimeout)
+
     def list_actions(self, table: str) -> pb.ListActionsResponse:
         """Every action on the table, with what is known of it."""
         return self._call(self._stub.ListActions, pb.ListActionsRequest(table=table), TOUCHING)

@@ -23,6 +23,7 @@ from amoro_cli.commands import (
     tasks,
     tokens,
     trash,
+    undoing,
     verifying,
 )
 from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
@@ -106,6 +107,7 @@ def build(launcher: Launcher) -> typer.Typer:
     running.register(app)
     optimizing.register(app)
     verifying.register(app)
+    undoing.register(app)
     for name, register, text in _GROUPS:
         example = f"amoro {name} {_FIRST.get(name, 'list')}"
         group = _typer(name, text, example, session)

@@ -94,13 +94,42 @@ def maintain_once(
     wait: bool,
 ) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
     """As `optimize_once`, for another action. A process that a breaker holds is not waited for."""
+    client = connection.client
+
+    def ask(within: timedelta) -> "pb.MaintainTableResponse":
+        return client.maintain_table(wanted, within)
+
+    return _once(connection, wanted.table, ask, deadline, report, wait=wait)
+
+
+def undo_once(
+    connection: "Connection", process_id: str, deadline: Deadline, report: ProgressReport, *, wait: bool
+) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
+    """As `maintain_once`, for taking back what a process did."""
+    client = connection.client
+
+    def ask(within: timedelta) -> "pb.MaintainTableResponse":
+        return client.undo_process(process_id, within)
+
+    return _once(connection, client.get_process(process_id).table, ask, deadline, report, wait=wait)
+
+
+def _once(
+    connection: "Connection",
+    table: str,
+    ask: "Callable[[timedelta], pb.MaintainTableResponse]",
+    deadline: Deadline,
+    report: ProgressReport,
+    *,
+    wait: bool,
+) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
     client, process_id = connection.client, ""
     try:
-        answer = once_free(client, wanted.table, deadline, report, lambda within: client.maintain_table(wanted, within))
+        answer = once_free(client, table, deadline, report, ask)
         process_id = answer.process_id
         if not process_id or not (wait or connection.embedded or answer.held):
             return answer, None
-        report.note(f"{process_id}  planned {wanted.action} of {answer.table}: {answer.reason}")
+        report.note(f"{process_id}  planned {answer.action} of {answer.table}: {answer.reason}")
         return answer, wait_for_end(client, process_id, deadline, report)
     except KeyboardInterrupt:
         if connection.embedded:

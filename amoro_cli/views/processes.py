@@ -1,7 +1,5 @@
 """Optimizing processes: lists, details, receipts."""
 
-import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from amoro_cli.encoding import encode
@@ -12,8 +10,8 @@ from amoro_cli.quantities import format_bytes, format_count, format_duration, fo
 from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
-from amoro_core.model.tables import parse_table
 from amoro_core.model.texts import one_line
+from amoro_core.model.undoing import UNDOABLE
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -127,7 +125,7 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
             f"{format_count(receipt.rows_before)} {'=' if equal else '≠'} {format_count(receipt.rows_after)} "
             f"{'✓' if equal else '✗'}",
         ),
-        ("undo", undo(process)),
+        *_undo(process),
     )
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
     return (title, Pairs(pairs, indent=2), *note)
@@ -142,21 +140,14 @@ def _told(process: "pb.Process") -> "tuple[Block, ...]":
         ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
         for one in receipt.equations
     ]
+    pairs += _undo(process)
     title = f"{process.process_id}  {receipt.words} in {format_duration(receipt.duration_ms)}"
     return (title, Pairs(tuple(pairs), indent=2)) if pairs else (title,)
 
 
-def undo(process: "pb.Process") -> str:
-    """How the commit can be taken back, while it can."""
-    receipt = process.receipt
-    if not receipt.revertible:
-        why = "is no longer the table's head, or the catalog does not answer"
-        return f"not by a rollback: snapshot {receipt.snapshot_id} {why}"
-    table = parse_table(process.table)
-    catalog = table.catalog if re.fullmatch(r"[A-Za-z_]\w*", table.catalog) else f"`{table.catalog}`"
-    name = str(replace(table, catalog="c")).removeprefix("c.")
-    quoted = name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"in Spark: CALL {catalog}.system.rollback_to_snapshot('{quoted}', {receipt.base_snapshot_id})"
+def _undo(process: "pb.Process") -> "tuple[tuple[str, str], ...]":
+    """How it is taken back, as long as that can be right."""
+    return (("undo", f"amoro undo {process.process_id}"),) if process.type in UNDOABLE else ()
 
 
 def _optimize_blocks(plan: "pb.Plan", process_id: str, process: "pb.Process | None") -> "tuple[Block, ...]":

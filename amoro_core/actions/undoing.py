@@ -26,10 +26,11 @@ from amoro_core.model.lanes import FILES
 from amoro_core.model.paths import normalise
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Receipt
 from amoro_core.model.properties import parse_into
+from amoro_core.model.undoing import UNDOES
 from amoro_core.validating.undoing import Undone, ambiguous_since, revert
 
 #: The key of a snapshot's summary that names the process which it takes back.
-UNDOES = "amoro.undoes"
+UNDONE = "amoro.undoes"
 _PRODUCER = "UNDO"
 
 
@@ -67,11 +68,11 @@ class UndoFiles(Untasked):
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.SWEEP}
 
-    def __init__(self, name: str, undoes: tuple[str, ...], *, removes_rows: bool = False) -> None:
+    def __init__(self, name: str, *, removes_rows: bool = False) -> None:
         """`removes_rows`: such processes do, and are taken back within `maintenance.undo.keep` only."""
         self.name = name
         self.names = (name,)
-        self.undoes = undoes
+        self.undoes = UNDOES[name]
         self._removes_rows = removes_rows
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
@@ -175,7 +176,7 @@ def _change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Ch
     detail = _detail(case)
     head, content = _content(table, detail, known)
     failpoint("commit.before_intent")
-    staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDOES: detail.undone})
+    staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDONE: detail.undone})
     failpoint("commit.after_stage")
     # Its files were in the table before: only its snapshot tells that it landed.
     evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)

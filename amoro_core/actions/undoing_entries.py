@@ -17,7 +17,7 @@ from amoro_core.model.commits import Evidence, RefAt, SnapshotsGone, StatisticsG
 from amoro_core.model.lanes import METADATA, STATISTICS, STORAGE
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.processes import Figure, Receipt
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.undoing import UNDOES
 
 #: Readers may still open a file that is named no more.
 _KEPT = timedelta(days=1)
@@ -78,7 +78,7 @@ class UndoTags(Untasked):
 
     name = "undo-auto-create-tags"
     names = (name,)
-    undoes = ("auto-create-tags",)
+    undoes = UNDOES[name]
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
 
@@ -121,7 +121,7 @@ class UndoStatistics(Untasked):
 
     name = "undo-compute-statistics"
     names = (name,)
-    undoes = ("compute-statistics",)
+    undoes = UNDOES[name]
     lane = STATISTICS
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
 
@@ -167,7 +167,7 @@ class UndoExpiry(Untasked):
 
     name = "undo-expire-snapshots"
     names = (name,)
-    undoes = ("expire-snapshots",)
+    undoes = UNDOES[name]
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE, Role.SWEEP})
 
@@ -229,7 +229,7 @@ class UndoOrphans(Untasked):
 
     name = "undo-clean-orphan-files"
     names = (name,)
-    undoes = ("clean-orphan-files",)
+    undoes = UNDOES[name]
     lane = STORAGE
     roles = frozenset({Role.READ})
 
@@ -262,8 +262,8 @@ class UndoOrphans(Untasked):
 
 def undoing() -> Iterator[Undoing]:
     """Every action that takes something back."""
-    yield UndoFiles("undo-optimizing", tuple(kind.value for kind in OptimizingType))
-    yield UndoFiles("undo-expire-data", ("expire-data",), removes_rows=True)
+    yield UndoFiles("undo-optimizing")
+    yield UndoFiles("undo-expire-data", removes_rows=True)
     yield UndoTags()
     yield UndoStatistics()
     yield UndoExpiry()

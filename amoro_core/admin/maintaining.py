@@ -5,12 +5,16 @@ from dataclasses import replace
 
 from amoro_core.admin.arguments import duration
 from amoro_core.admin.messages.values import milliseconds
+from amoro_core.admin.processes import process_summary
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.maintenance import Options
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.maintaining import KnownAction, Maintained
 from amoro_core.services.trash import require_confirmed
+
+#: What an answer calls the action that takes something back, whatever it is.
+UNDO = "undo"
 
 
 def preview_maintenance(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
@@ -29,6 +33,18 @@ def confirm_maintenance(services: Services, request: pb.MaintainTableRequest, ca
     """The same, whatever breakers say; or let a process go on that one holds."""
     require_confirmed(services.catalogs.resolve(request.table), request.confirm)
     return _begin(services, request, replace(_options(request), confirmed=True))
+
+
+def preview_undo(services: Services, request: pb.UndoRequest, call: Call) -> pb.MaintainTableResponse:
+    """What would take back what the process did."""
+    undone = process_summary(services, request.process_id)
+    return _answer(undone.table, UNDO, services.maintaining.preview_undo(undone.process.process_id))
+
+
+def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.MaintainTableResponse:
+    """Begin a process that takes back what another one did."""
+    undone = process_summary(services, request.process_id)
+    return _answer(undone.table, UNDO, services.maintaining.undo(undone.process.process_id))
 
 
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:

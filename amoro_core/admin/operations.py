@@ -68,6 +68,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "PreviewMaintenance": Operation(maintaining.preview_maintenance, _VIEWER, LASTING),
     "MaintainTable": Operation(maintaining.maintain_table, _OPERATOR, LASTING, changes=True),
     "ConfirmMaintenance": Operation(maintaining.confirm_maintenance, _ADMIN, LASTING, changes=True),
+    "PreviewUndo": Operation(maintaining.preview_undo, _VIEWER, LASTING),
+    "UndoProcess": Operation(maintaining.undo_process, _OPERATOR, LASTING, changes=True),
     "ListActions": Operation(maintaining.list_actions, _VIEWER, TOUCHING),
     "ListTrash": Operation(trash.list_trash, _VIEWER, TOUCHING),
     "ShowTrash": Operation(trash.show_trash, _VIEWER, TOUCHING),

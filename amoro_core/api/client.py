@@ -22,7 +22,7 @@ from amoro_cli.views.processes import optimize_document, process_detail, receipt
 from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
 from amoro_cli.views.verification import verification_document
-from amoro_cli.waiting import Deadline, failure_of, maintain_once, optimize_once, wait_for_end
+from amoro_cli.waiting import Deadline, failure_of, maintain_once, optimize_once, undo_once, wait_for_end
 from amoro_core.api.reading import read
 from amoro_core.api.results import Catalog, Maintenance, Optimizer, Optimizing, Plan, Process, Table, Verification
 from amoro_core.api.shown import Shown
@@ -159,6 +159,31 @@ class Client:
             answer, process = maintain_once(self._connection, wanted, deadline, report or Silent(), wait=wait)
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
+        return self._maintained(answer, process)
+
+    def undo(
+        self,
+        process: str,
+        *,
+        dry_run: bool = False,
+        wait: bool = True,
+        timeout: Duration = "10m",
+        report: ProgressReport | None = None,
+    ) -> Maintenance:
+        """Take back what a process did, by one more commit; a dry run only says whether it can be, and what comes back.
+
+        Raises CannotUndo with the reason where it can't be right, ProcessNotFound, and as `optimize`.
+        """
+        deadline = Deadline(duration(timeout))
+        if dry_run:
+            answer, done = self._admin.preview_undo(process, deadline.left), None
+        else:
+            answer, done = undo_once(self._connection, process, deadline, report or Silent(), wait=wait)
+        if done is not None and (failure := failure_of(done, self._connection.embedded)) is not None:
+            raise failure
+        return self._maintained(answer, done)
+
+    def _maintained(self, answer: pb.MaintainTableResponse, process: pb.Process | None) -> Maintenance:
         document = maintain_document(answer, process)
         return Maintenance(
             table=answer.table,

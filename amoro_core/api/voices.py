@@ -31,6 +31,7 @@ OPTIONS: Mapping[str, str] = {
     "--explain": "explain()",
     "--force": "force=True",
     "--confirm": "confirm=",
+    "--dry-run": "dry_run=True",
     "--home": "home=",
     "--key-file": "AMORO_KEY_FILE",
     "--limit": "limit=",
@@ -130,6 +131,7 @@ CLIENT = Voice(
         "table maintain TABLE": "client.maintain({})",
         "table show TABLE": "client.table({})",
         "task list PROCESS": "client.process({}).tasks",
+        "undo PROCESS": "client.undo({})",
         "verify TABLE": "client.verify({})",
     }
 )

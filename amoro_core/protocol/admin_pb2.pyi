@@ -1904,6 +1904,26 @@ class MaintainTableResponse(_message.Message):
 Global___MaintainTableResponse: _TypeAlias = MaintainTableResponse  # noqa: Y015
 
 @_typing.final
+class UndoRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROCESS_ID_FIELD_NUMBER: _builtins.int
+    process_id: _builtins.str
+    """whose work is taken back"""
+    def __init__(
+        self,
+        *,
+        process_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["process_id", b"process_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoRequest: _TypeAlias = UndoRequest  # noqa: Y015
+
+@_typing.final
 class ListActionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

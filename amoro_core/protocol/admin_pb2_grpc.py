@@ -184,6 +184,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListActionsRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListActionsResponse.FromString,
                 _registered_method=True)
+        self.PreviewUndo = channel.unary_unary(
+                '/amoro.v1.AdminService/PreviewUndo',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.UndoRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
+        self.UndoProcess = channel.unary_unary(
+                '/amoro.v1.AdminService/UndoProcess',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.UndoRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
         self.ListTrash = channel.unary_unary(
                 '/amoro.v1.AdminService/ListTrash',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListTrashRequest.SerializeToString,
@@ -496,6 +506,20 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PreviewUndo(self, request, context):
+        """changes nothing
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndoProcess(self, request, context):
+        """by a process of its own
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTrash(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -799,6 +823,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListActions,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListActionsRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListActionsResponse.SerializeToString,
+            ),
+            'PreviewUndo': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewUndo,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.UndoRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
+            ),
+            'UndoProcess': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoProcess,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.UndoRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
             ),
             'ListTrash': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTrash,
@@ -1736,6 +1770,60 @@ class AdminService:
             '/amoro.v1.AdminService/ListActions',
             amoro_dot_v1_dot_admin__pb2.ListActionsRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListActionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewUndo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/PreviewUndo',
+            amoro_dot_v1_dot_admin__pb2.UndoRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndoProcess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/UndoProcess',
+            amoro_dot_v1_dot_admin__pb2.UndoRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
             options,
             channel_credentials,
             insecure,

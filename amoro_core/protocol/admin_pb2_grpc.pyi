@@ -68,6 +68,10 @@ class AdminServiceStub:
     ConfirmMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
     """what a breaker holds, too"""
     ListActions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListActionsRequest, _admin_pb2.ListActionsResponse]
+    PreviewUndo: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UndoRequest, _admin_pb2.MaintainTableResponse]
+    """changes nothing"""
+    UndoProcess: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UndoRequest, _admin_pb2.MaintainTableResponse]
+    """by a process of its own"""
     ListTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTrashRequest, _admin_pb2.ListTrashResponse]
     ShowTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ShowTrashRequest, _admin_pb2.ShowTrashResponse]
     RestoreTrash: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestoreTrashRequest, _admin_pb2.Trash]
@@ -130,6 +134,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ConfirmMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
     """what a breaker holds, too"""
     ListActions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListActionsRequest, _admin_pb2.ListActionsResponse]  # type: ignore[assignment]
+    PreviewUndo: _aio.UnaryUnaryMultiCallable[_admin_pb2.UndoRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
+    """changes nothing"""
+    UndoProcess: _aio.UnaryUnaryMultiCallable[_admin_pb2.UndoRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
+    """by a process of its own"""
     ListTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTrashRequest, _admin_pb2.ListTrashResponse]  # type: ignore[assignment]
     ShowTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.ShowTrashRequest, _admin_pb2.ShowTrashResponse]  # type: ignore[assignment]
     RestoreTrash: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestoreTrashRequest, _admin_pb2.Trash]  # type: ignore[assignment]
@@ -369,6 +377,22 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListActionsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListActionsResponse, _abc.Awaitable[_admin_pb2.ListActionsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def PreviewUndo(
+        self,
+        request: _admin_pb2.UndoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]:
+        """changes nothing"""
+
+    @_abc_1.abstractmethod
+    def UndoProcess(
+        self,
+        request: _admin_pb2.UndoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MaintainTableResponse, _abc.Awaitable[_admin_pb2.MaintainTableResponse]]:
+        """by a process of its own"""
 
     @_abc_1.abstractmethod
     def ListTrash(

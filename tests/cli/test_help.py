@@ -18,6 +18,7 @@ COMMANDS = [
     ("plan",),
     ("optimize",),
     ("verify",),
+    ("undo",),
     ("table", "list"),
     ("table", "show"),
     ("table", "enable"),

@@ -16,7 +16,7 @@ RECEIPT = (
     "  deletes  14 → 0\n"
     "  bytes    310 MB → 298 MB\n"
     "  rows     9,812,004 = 9,812,004 ✓\n"
-    "  undo     in Spark: CALL sales.system.rollback_to_snapshot('db.orders', 5120000000000000881)\n"
+    f"  undo     amoro undo {PROCESS}\n"
 )
 
 
@@ -141,21 +141,9 @@ def test_a_receipt_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin
 
 
 @pytest.mark.usefixtures("_planned")
-def test_a_commit_that_is_not_the_head_any_more_says_that_it_cannot_be_taken_back(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process(receipt=receipt(revertible=False)))
-    last = cli("optimize", "sales.db.orders", "--wait").out.splitlines()[-1]
-    assert last == (
-        "  undo     not by a rollback: snapshot 5120000000000000902 is no longer the table's head, or the catalog does "
-        "not answer"
-    )
-
-
-@pytest.mark.usefixtures("_planned")
-def test_the_rollback_quotes_what_spark_would_misread(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("GetProcess", process(table="`my.cat`.`a.b`.c.it's"))
-    last = cli("optimize", "sales.db.orders", "--wait").out.splitlines()[-1]
-    call = "CALL `my.cat`.system.rollback_to_snapshot('`a.b`.c.it\\'s', 5120000000000000881)"
-    assert last == f"  undo     in Spark: {call}"
+def test_an_undo_is_not_undone(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("GetProcess", process(type="undo-optimizing"))
+    assert "undo  " not in cli("optimize", "sales.db.orders", "--wait").out
 
 
 @pytest.mark.usefixtures("_planned")
