@@ -123,21 +123,33 @@ class _Keys:
     """Under which a path is looked up: numbers of 8 bytes; two paths with one in common only keep a file."""
 
     def __init__(self) -> None:
-        self._real: dict[str, str] = {}  # local directories without links, by their names
+        self._directories: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, path: str) -> list[int]:
-        keys = list(map(hash, looser_spellings(path)))
-        if is_local(path) and (real := self._without_links(normalise(path))):
-            keys.append(hash(real))
-        return keys
+        directory, _, name = path.rpartition("/")
+        if _ORDINARY.fullmatch(name) is None:  # it may be spelled in other ways
+            return [hash(one) for one in (*looser_spellings(path), *_without_links(path))]
+        if directory not in self._directories:
+            if len(self._directories) > _MOST_DIRECTORIES:
+                self._directories.clear()
+            # What holds for one file of a directory holds for all with such names; links are followed once for each.
+            like = f"{directory}/x"
+            self._directories[directory] = tuple(one[:-1] for one in (*looser_spellings(like), *_without_links(like)))
+        return [hash(one + name) for one in self._directories[directory]]
 
-    def _without_links(self, place: str) -> str:
-        """The place as links lead to it; "" where there are none."""
-        directory, _, name = place.rpartition("/")
-        real = self._real.get(directory)
-        if real is None:
-            real = self._real[directory] = os.path.realpath(directory)
-        return "" if real == directory else f"{real}/{name}"
+
+_ORDINARY = re.compile(r"[A-Za-z0-9_=-][A-Za-z0-9_.=-]*")
+_MOST_DIRECTORIES = 10_000
+
+
+def _without_links(path: str) -> list[str]:
+    """The local place to which links lead, where there are any."""
+    if not is_local(path):
+        return []
+    place = normalise(path)
+    directory, _, name = place.rpartition("/")
+    real = os.path.realpath(directory)
+    return [] if real == directory else [f"{real.rstrip('/')}/{name}"]
 
 
 def _require_later(now: Table, seen: Table) -> None:
