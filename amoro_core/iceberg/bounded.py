@@ -6,6 +6,7 @@ file. Neither is asked here.
 """
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Self, TypeVar
 
@@ -33,9 +34,14 @@ class BoundedDecoder(BinaryDecoder):
 
     __slots__ = ("_at", "_data")
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
-        self._at = 0
+        self._at = at
+
+    @property
+    def data(self) -> bytes:
+        """All that there is to read."""
+        return self._data
 
     @property
     def is_at_end(self) -> bool:
@@ -62,7 +68,7 @@ class BoundedDecoder(BinaryDecoder):
         if at < len(data) and (byte := data[at]) < _MORE:  # nearly all are small
             self._at = at + 1
             return (byte >> 1) ^ -(byte & 1)
-        value, self._at = _number(data, at)
+        value, self._at = number_at(data, at)
         return value
 
     def skip_int(self) -> None:
@@ -73,7 +79,7 @@ class BoundedDecoder(BinaryDecoder):
         data, at = self._data, self._at
         found = []
         for _ in range(n):
-            value, at = _number(data, at)
+            value, at = number_at(data, at)
             found.append(value)
         self._at = at
         return tuple(found)
@@ -82,8 +88,8 @@ class BoundedDecoder(BinaryDecoder):
         # Bounds of columns are most of a manifest.
         data, at = self._data, self._at
         for _ in range(n):
-            key, at = _number(data, at)
-            size, at = _number(data, at)
+            key, at = number_at(data, at)
+            size, at = number_at(data, at)
             end = at + size
             if not at <= end <= len(data):
                 raise _too_many(size, at)
@@ -98,17 +104,17 @@ class BoundedDecoder(BinaryDecoder):
         """The bytes of a map of numbers or bytes by numbers, which are there and end."""
         data, at = self._data, self._at
         while True:
-            count, at = _number(data, at)
+            count, at = number_at(data, at)
             if count == 0:
                 start, self._at = self._at, at
                 return data[start:at]
             if count < 0:  # then the size of the block follows
                 count = -count
-                _, at = _number(data, at)
+                _, at = number_at(data, at)
             at = _end_of_numbers(data, at, 2 * count) if of_numbers else _end_of_pairs(data, at, count)
 
 
-def _number(data: bytes, start: int) -> tuple[int, int]:
+def number_at(data: bytes, start: int) -> tuple[int, int]:
     """The number that begins there, and where it ends. Raises ValueError."""
     byte = data[start] if start < len(data) else _MORE
     if byte < _MORE:  # nearly all are small
@@ -142,8 +148,8 @@ def _end_of_pairs(data: bytes, at: int, count: int) -> int:
         if at < last and data[at] < _MORE and data[at + 1] < _MORE and not data[at + 1] & 1:  # nearly all are small
             at += 2 + (data[at + 1] >> 1)
             continue
-        _, at = _number(data, at)
-        size, at = _number(data, at)
+        _, at = number_at(data, at)
+        size, at = number_at(data, at)
         if size < 0:
             raise _too_many(size, at)
         at += size
@@ -181,6 +187,12 @@ class BoundedAvroFile(AvroFile[D]):
                 raise StopIteration
             self._read_block()
         return next(self.block)
+
+    def blocks(self) -> Iterator[tuple[int, bytes]]:
+        """How many records each block has, and their bytes."""
+        while not self._blocks.is_at_end:
+            records = self._read_block()
+            yield records, self._records.data
 
     def _read_block(self) -> int:
         records, content = self._blocks.read_int(), self._blocks.read_bytes()

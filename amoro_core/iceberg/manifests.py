@@ -1,6 +1,7 @@
 """Manifests and manifest lists as they are read, whole or not at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from io import BytesIO
@@ -27,6 +28,9 @@ from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.saying import said
 
+#: The places of fields in entries, and in their files.
+IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
+FILE_FIELDS = {field.name: at for at, field in enumerate(data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]))}
 _READ_TYPES: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, DATA_FILE: EntryFile}
 _READ_ENUMS: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: EntryFormat, 134: DataFileContent}
 
@@ -70,13 +74,26 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, deleted ones too. Raises as `read_list`."""
+    with reading_manifest(manifest), open_manifest(io, manifest) as reader:
+        header = _header_of(reader, manifest)
+        return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
+
+
+@contextmanager
+def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFile[ManifestEntry]]:
+    """The manifest as an Avro file with the metrics of its entries packed. Raises whatever a decoder does."""
+    source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
+    schema = MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
+    with BoundedAvroFile[ManifestEntry](source, schema, _READ_TYPES, _READ_ENUMS) as reader:
+        reader.reader = with_packed_metrics(reader.reader)
+        yield reader
+
+
+@contextmanager
+def reading_manifest(manifest: ManifestFile) -> Iterator[None]:
+    """Turn whatever a decoder raises about the manifest into our errors, as `read_list` raises them."""
     try:
-        source = _WholeFile(io.new_input(manifest.manifest_path), manifest.manifest_length)
-        schema = MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]
-        with BoundedAvroFile[ManifestEntry](source, schema, _READ_TYPES, _READ_ENUMS) as reader:
-            reader.reader = with_packed_metrics(reader.reader)
-            header = _header_of(reader, manifest)
-            return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
+        yield
     except Exception as error:
         raise _translated(error, "manifest", manifest.manifest_path) from error
 

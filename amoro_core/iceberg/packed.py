@@ -8,23 +8,28 @@ from amoro_core.iceberg.bounded import BoundedDecoder
 from amoro_core.live.packing import PackedMap, read_bytes, read_number
 
 
-class _PackedReader(Reader):
+class PackedReader(Reader):
     """Reads a map of numbers or bytes by field id without looking into it."""
 
     def __init__(self, plain: MapReader, *, is_optional: bool) -> None:
         self._plain = plain
-        self._is_optional = is_optional
+        self.is_optional = is_optional
         self._of_numbers = isinstance(plain.value, IntegerReader)
 
     def read(self, decoder: BinaryDecoder) -> PackedMap | None:
         if not isinstance(decoder, BoundedDecoder):
             raise TypeError("metrics are packed as the bounded decoder finds them")
-        if self._is_optional and decoder.read_int() <= 0:
+        if self.is_optional and decoder.read_int() <= 0:
             return None
         return PackedMap(decoder.read_map(of_numbers=self._of_numbers), read_number if self._of_numbers else read_bytes)
 
     def skip(self, decoder: BinaryDecoder) -> None:
         self.read(decoder)
+
+    @property
+    def required(self) -> "PackedReader":
+        """The same for a map that is there."""
+        return PackedReader(self._plain, is_optional=False)
 
 
 def with_packed_metrics(reader: Reader) -> Reader:
@@ -42,4 +47,4 @@ def _packed(reader: Reader) -> Reader:
         return reader
     if not isinstance(plain.value, IntegerReader | BinaryReader):
         return reader
-    return _PackedReader(plain, is_optional=plain is not reader)
+    return PackedReader(plain, is_optional=plain is not reader)

@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator, Set
 
 import numpy as np
 from pyiceberg.io import FileIO
-from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntryStatus, ManifestFile
+from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.iceberg.entry_paths import read_paths
 from amoro_core.iceberg.keys import NO_KEYS, Keys, Place, key_of, keys_of, merged, seeking, seeking_places
-from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.manifests import read_list
 from amoro_core.maintaining.orphans import Named
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import looser_spellings, split_place
@@ -145,14 +146,12 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
 def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released]:
     """The files of a manifest's entries. Raises UnreadableFile when there are fewer than its list counts."""
     found = 0
-    for entry in read_manifest(io, file).entries:
+    for entry in read_paths(io, file):
         found += 1
-        if live and entry.status == ManifestEntryStatus.DELETED:
+        if live and not entry.is_live:
             continue
-        data = entry.data_file
-        kind = FileKind.DATA if data.content == DataFileContent.DATA else FileKind.DELETE
-        is_equality = data.content == DataFileContent.EQUALITY_DELETES
-        yield Released(data.file_path, kind, data.file_size_in_bytes, is_equality)
+        kind = FileKind.DATA if entry.content == DataFileContent.DATA else FileKind.DELETE
+        yield Released(entry.path, kind, entry.size_bytes, entry.content == DataFileContent.EQUALITY_DELETES)
     counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
     if None not in counts and found != sum(one for one in counts if one is not None):
         raise UnreadableFile(f"the manifest {file.manifest_path} has {found} entries, and its list counts {counts}")
