@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from tests.prove.kinds import faults, interleavings, kills, live, schedules, simulation, spark_cluster
+from tests.prove.kinds import faults, interleavings, kills, live, maintenance, schedules, simulation, spark_cluster
 
 
 class Kind(Protocol):
@@ -24,6 +24,7 @@ class Kind(Protocol):
 KINDS: Mapping[str, Kind] = {
     kind.NAME: kind
     for kind in (
-        cast(Kind, module) for module in (schedules, interleavings, faults, kills, live, simulation, spark_cluster)
+        cast(Kind, module)
+        for module in (schedules, interleavings, faults, maintenance, kills, live, simulation, spark_cluster)
     )
 }
