@@ -10,10 +10,12 @@ from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
 from amoro_core.formats.tables import Tables
+from amoro_core.maintaining.timing import MaintenanceConfig
 from amoro_core.model.actions import Case
 from amoro_core.model.config import decide_enabled, effective_properties, parse_config
 from amoro_core.model.maintenance import NO_OPTIONS, Options
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
+from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state import processes as process_machine
@@ -314,11 +316,11 @@ class MaintenanceService:
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
         situation = Situation(config, properties, {}, capacity, now)
         if runtime is not None:
-            table_id = runtime.table_id
+            table_id, keep = runtime.table_id, parse_into(MaintenanceConfig, properties).undo_keep
             situation = replace(
                 situation,
                 last_commit=self._store.read(lambda db: data_commits.find(db, table_id, table.facts.uuid)),
-                around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own)),
+                around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own, keep)),
             )
         return _Looked(table, situation)
 

@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 from amoro_core.errors import CannotUndo
 from amoro_core.model.processes import ProcessStatus
 from tests.engine import oracle, writer
+from tests.engine.aging import aged
 from tests.services.test_expiring_data import expire, fill, ids, make, record
 from tests.services.world import World
 
@@ -62,3 +63,26 @@ def test_after_its_time_it_is_refused(world: World, table: Table) -> None:
         change.set_properties({"maintenance.undo.keep": "8d"})
     undo(world, process_id)
     assert ids(table.refresh()) == [1, 2, 3, 4, 6]
+
+
+def test_what_it_was_based_on_outlives_an_expiry_of_snapshots_until_then(world: World, table: Table) -> None:
+    with table.transaction() as change:
+        change.set_properties({"snapshot.keep.duration": "1d", "maintenance.expire-snapshots.trash-keep": "0"})
+    process_id = expire(world)
+    receipt = world.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    fill(table, ((9, "2022-01-03T12:00"),))
+    aged(table, 3000)  # the clock of these tests stands in 2022
+
+    def expire_snapshots(seconds: float) -> dict[str, object]:
+        world.later(seconds)
+        begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request")
+        assert begun.plan is not None
+        world.committing.commit(begun.process_id)
+        return dict(begun.plan.document)
+
+    kept = expire_snapshots(KEEP_S)["kept_snapshots"]
+    assert receipt.base_snapshot_id in {one.snapshot_id for one in table.refresh().metadata.snapshots}
+    assert f"undo of {process_id}" in str(kept)
+    expire_snapshots(1)
+    assert receipt.base_snapshot_id not in {one.snapshot_id for one in table.refresh().metadata.snapshots}
