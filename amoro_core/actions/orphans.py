@@ -10,20 +10,8 @@ from amoro_core.actions.untasked import Untasked
 from amoro_core.errors import IllegalState, InvalidArgument
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.formats.upkeep import Upkept
-from amoro_core.maintaining.orphans import (
-    LEAST_AGE,
-    SWITCH,
-    Found,
-    Ground,
-    OrphanConfig,
-    Search,
-    Terms,
-    breaker,
-    is_below,
-    is_in_flight,
-    outermost,
-    refuse_shared,
-)
+from amoro_core.maintaining.orphans import LEAST_AGE, SWITCH, Found, OrphanConfig, Search, Terms, breaker, is_in_flight
+from amoro_core.maintaining.places import Ground, is_below, outermost, refuse_shared
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.maintenance import Condemned, Options

@@ -9,7 +9,7 @@ from amoro_core.iceberg.guarding import Guard
 from amoro_core.iceberg.in_flight import uncommitted
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.iceberg.reachable import named
-from amoro_core.maintaining.orphans import Ground, Named
+from amoro_core.maintaining.places import Ground, Named
 from amoro_core.model.stored import Removal, StoredFile
 
 

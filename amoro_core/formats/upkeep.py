@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from typing import Protocol
 
 from amoro_core.formats.opening import OpenTable
-from amoro_core.maintaining.orphans import Ground, Named
+from amoro_core.maintaining.places import Ground, Named
 from amoro_core.model.commits import SnapshotAdded, SnapshotsGone
 from amoro_core.model.maintenance import Released
 from amoro_core.model.manifests import ManifestCluster, ManifestsStaged

@@ -13,7 +13,7 @@ from amoro_core.errors import DataFileMissing, TableRefused
 from amoro_core.files.io import FileAccess, translated
 from amoro_core.files.storage import each_at_once
 from amoro_core.iceberg.metadata import data_location, metadata_location
-from amoro_core.maintaining.orphans import Ground, is_below, outermost, settled_names
+from amoro_core.maintaining.places import Ground, is_below, outermost, settled_names
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import parse_value
 

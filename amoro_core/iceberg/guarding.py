@@ -4,23 +4,19 @@ It shares nothing with the planner's reachability but the spelling of paths, so 
 Avro reader, entry by entry, no cache of the planner's. Whatever is doubtful raises, and then nothing may be deleted.
 """
 
-import io
-import json
 import os.path
 import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
 
-import fastavro
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
-from amoro_core.iceberg.saying import said
+from amoro_core.errors import CatalogUnavailable, CommitConflict, UnreadableFile
+from amoro_core.iceberg.guard_reading import records
 from amoro_core.model.paths import is_local, looser_spellings, normalise
 
 #: Ids of the fields that are read, as the specification numbers them.
@@ -108,7 +104,7 @@ class Guard:
         """The keys of the live files of a manifest of that length, with so many entries."""
         live = array("q")
         count = 0
-        for one in _records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
+        for one in records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
             count += 1
             if one[_STATUS] in (_EXISTING, _ADDED):
                 live.extend(self._keys(one[_FILE_PATH]))
@@ -201,55 +197,7 @@ def _of_directory(table: Table, path: str) -> str:
 
 def _manifests_in(file_io: FileIO, path: str) -> Iterator[tuple[str, tuple[int, int | None]]]:
     """The manifests of a list, each with its bytes and how many entries it has, if the list says so."""
-    for one in _records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
+    for one in records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
         counts = [one.get(count) for count in _COUNTS]
         entries = None if None in counts else sum(count for count in counts if count is not None)
         yield one[_MANIFEST_PATH], (one[_MANIFEST_LENGTH], entries)
-
-
-def _records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
-    """The records of an Avro file, of each the wanted fields by their ids, inner ones beside outer ones."""
-    try:
-        with file_io.new_input(path).open() as stream:
-            data = stream.read()
-        if length is not None and len(data) != length:
-            raise ValueError(f"it has {len(data)} bytes, and its list says {length}")
-        source = io.BytesIO(data)
-        written = json.loads(fastavro.block_reader(source).metadata["avro.schema"])
-        chosen, read = _chosen(written, wanted)
-        source.seek(0)
-        yield from map(read, fastavro.reader(source, reader_schema=chosen))
-    except AmoroError:
-        raise
-    except FileNotFoundError as error:
-        raise DataFileMissing(f"the {what} {path} does not exist") from error
-    except OSError as error:
-        raise CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}") from error
-    except Exception as error:  # whatever a decoder raises: the file is broken
-        raise UnreadableFile(f"the {what} {path} can't be read: {said(error)}") from error
-
-
-def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[int, Any]]]:
-    """The schema with the wanted fields alone, and what makes values by field id of its records."""
-    fields: list[Any] = []
-    plain: list[tuple[str, int]] = []
-    inner: list[tuple[str, Callable[[Any], dict[int, Any]]]] = []
-    for field in written["fields"]:
-        if field.get("field-id") not in wanted:
-            continue
-        kind = field["type"]
-        if isinstance(kind, dict) and kind.get("type") == "record":
-            narrowed, read = _chosen(kind, wanted)
-            fields.append({"name": field["name"], "type": narrowed})
-            inner.append((field["name"], read))
-        else:
-            fields.append({"name": field["name"], "type": kind})
-            plain.append((field["name"], field["field-id"]))
-
-    def values(record: Any) -> dict[int, Any]:
-        made = {number: record[name] for name, number in plain}
-        for name, read in inner:
-            made |= read(record[name])
-        return made
-
-    return {**written, "fields": fields}, values

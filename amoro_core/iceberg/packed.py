@@ -17,6 +17,7 @@ class PackedReader(Reader):
         self._of_numbers = isinstance(plain.value, IntegerReader)
 
     def read(self, decoder: BinaryDecoder) -> PackedMap | None:
+        """The map as it lies; None where it is not there. Raises ValueError, and TypeError for another decoder."""
         if not isinstance(decoder, BoundedDecoder):
             raise TypeError("metrics are packed as the bounded decoder finds them")
         if self.is_optional and decoder.read_int() <= 0:
@@ -24,6 +25,7 @@ class PackedReader(Reader):
         return PackedMap(decoder.read_map(of_numbers=self._of_numbers), read_number if self._of_numbers else read_bytes)
 
     def skip(self, decoder: BinaryDecoder) -> None:
+        """As `read`."""
         self.read(decoder)
 
     @property

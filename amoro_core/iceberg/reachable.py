@@ -18,7 +18,7 @@ from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFil
 from amoro_core.iceberg.entry_paths import read_paths
 from amoro_core.iceberg.keys import NO_KEYS, Keys, Place, key_of, keys_of, merged, seeking, seeking_places
 from amoro_core.iceberg.manifests import read_list
-from amoro_core.maintaining.orphans import Named
+from amoro_core.maintaining.places import Named
 from amoro_core.model.maintenance import FileKind, Released
 from amoro_core.model.paths import looser_spellings, split_place
 

@@ -13,18 +13,14 @@ from amoro_core.maintaining.orphans import (
     LEAST_AGE,
     MOST_AHEAD,
     Found,
-    Ground,
-    Named,
     OrphanConfig,
     Search,
     Terms,
     breaker,
     is_in_flight,
     kind_of,
-    outermost,
-    refuse_shared,
-    settled_names,
 )
+from amoro_core.maintaining.places import Ground, Named, outermost, refuse_shared, settled_names
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
 from amoro_core.model.properties import parse_into
 from amoro_core.model.stored import StoredFile

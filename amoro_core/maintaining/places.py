@@ -1,0 +1,85 @@
+"""Where files of a table lie, whose places they are, and what the table names in them."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amoro_core.errors import TableRefused
+from amoro_core.model.paths import is_within, normalise
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where files of a table lie, as its metadata says."""
+
+    location: str
+    places: tuple[str, ...]  # that are listed, none within another
+    metadata_place: str
+    flink_place: str  # where Flink keeps manifests that it has not committed yet
+    writable: tuple[str, ...]  # what is deleted lies below one of these
+    partition_fields: tuple[str, ...] = ()  # names of all specs' fields
+    must_be_listed: tuple[str, ...] = ()  # files that are there for certain
+    same_schemes: Mapping[str, str] = field(default_factory=dict)  # by which others go, where names differ
+    same_authorities: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def context(self) -> str:
+        """What paths of the table's own files hold in a place that tables may share: its namespace and name."""
+        return "/".join(normalise(self.location).split("/")[-2:])
+
+    def is_own(self, place: str) -> bool:
+        """Whether a place is the table's alone, by its metadata: within its location, or named for it."""
+        return is_within(place, self.location) or f"/{self.context}/" in f"{normalise(place)}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the table names, as far as the search asks."""
+
+    #: The schemes and authorities with which the table names each path, in any of its spellings; none: it does not.
+    places_of: Callable[[Sequence[str]], Sequence[Collection[tuple[str, str]]]]
+
+    def are_named(self, paths: Sequence[str]) -> list[bool]:
+        """Whether the table names each path, whatever its scheme and authority."""
+        return [bool(places) for places in self.places_of(paths)]
+
+
+def is_below(path: str, place: str) -> bool:
+    """Whether a normalised path lies below a normalised place."""
+    return path.startswith(f"{place.rstrip('/')}/")
+
+
+def outermost(places: Iterable[str]) -> tuple[str, ...]:
+    """The places in their order without those within another, each once."""
+    wanted = list(dict.fromkeys(normalise(one) for one in places if one))
+    return tuple(one for one in wanted if not any(is_below(one, other) for other in wanted))
+
+
+def refuse_shared(name: str, ground: Ground, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
+    """Raise TableRefused("shared-location") when another known table lies at, above or below one of the places, or has
+    the same names in a place that is not this table's alone."""
+    listed = (ground.location, *places)
+    for other, location in sorted(neighbours.items()):
+        shared = next((one for one in listed if is_within(one, location) or is_within(location, one)), None)
+        if shared is None and any(not is_within(one, ground.location) for one in places):
+            is_namesake = "/".join(normalise(location).split("/")[-2:]) == ground.context
+            shared = location if is_namesake else None
+        if shared is not None:
+            raise TableRefused(
+                f"{name} and {other} share a place: {shared} and {location}; files of one would be taken for orphans "
+                "of the other",
+                reason="shared-location",
+            )
+
+
+def settled_names(text: str) -> dict[str, str]:
+    """What `equal-schemes` and `equal-authorities` say: `a,b=c; d=e` takes a and b for c, and d for e.
+
+    Raises ValueError.
+    """
+    found: dict[str, str] = {}
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        names, equals, one = (side.strip() for side in part.partition("="))
+        if not (names and equals and one):
+            raise ValueError("expected names that are equal to one, such as s3a,s3n=s3")
+        found |= {name.strip(): one for name in names.split(",")}
+    return found
