@@ -116,11 +116,7 @@ def maintain(
 
 def _due(client: "AdminClient", table: str) -> list[str]:
     """The actions that are on and due on the table, in order."""
-    import time
-
-    now_ms = round(time.time() * 1000)
-    known = client.list_actions(table).actions
-    due = [one.action for one in known if one.is_on and 0 < one.next_ms <= now_ms]
+    due = [one.action for one in client.list_actions(table).actions if one.is_due]
     return sorted(due, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 

@@ -101,7 +101,7 @@ ACTIONS: "Listing[pb.TableAction]" = Listing(
         Column("LAST", lambda item: format_time(item.last_ms), lambda item: item.last_ms),
         Column("NEXT", lambda item: format_time(item.next_ms) if item.is_on else "-", lambda item: item.next_ms),
         Column("STATE", lambda item: _state(item)),
-        Column("REASON", lambda item: item.reason or "-"),
+        Column("REASON", lambda item: (item.is_on and item.reason) or "-"),
     ),
     spare=("BY", "STATE"),
     elastic="REASON",

@@ -92,10 +92,11 @@ def _action(known: KnownAction) -> pb.TableAction:
         is_on=known.consent.is_given,
         by=known.consent.reason,
         last_ms=milliseconds(record.last_at),
-        next_ms=milliseconds(record.next_at),
+        next_ms=milliseconds(known.due_at),
         reason=record.reason,
         failures=record.failures,
         retry_ms=milliseconds(record.retry_at),
         process_id=known.process.process_id if known.process else "",
+        is_due=known.is_due,
         process_status=str(known.process.status) if known.process else "",
     )

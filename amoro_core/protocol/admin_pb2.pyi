@@ -1981,6 +1981,7 @@ class TableAction(_message.Message):
     RETRY_MS_FIELD_NUMBER: _builtins.int
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     PROCESS_STATUS_FIELD_NUMBER: _builtins.int
+    IS_DUE_FIELD_NUMBER: _builtins.int
     action: _builtins.str
     is_on: _builtins.bool
     """the clock begins it"""
@@ -1996,6 +1997,8 @@ class TableAction(_message.Message):
     process_id: _builtins.str
     """that has not ended"""
     process_status: _builtins.str
+    is_due: _builtins.bool
+    """now"""
     def __init__(
         self,
         *,
@@ -2009,10 +2012,11 @@ class TableAction(_message.Message):
         retry_ms: _builtins.int = ...,
         process_id: _builtins.str = ...,
         process_status: _builtins.str = ...,
+        is_due: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "failures", b"failures", "is_on", b"is_on", "last_ms", b"last_ms", "next_ms", b"next_ms", "process_id", b"process_id", "process_status", b"process_status", "reason", b"reason", "retry_ms", b"retry_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "by", b"by", "failures", b"failures", "is_due", b"is_due", "is_on", b"is_on", "last_ms", b"last_ms", "next_ms", b"next_ms", "process_id", b"process_id", "process_status", b"process_status", "reason", b"reason", "retry_ms", b"retry_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

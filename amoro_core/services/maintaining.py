@@ -63,6 +63,8 @@ class KnownAction:
     record: ActionRecord
     consent: Consent
     process: OptimizingProcess | None  # that has not ended
+    due_at: datetime | None  # None: at no known time
+    is_due: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +129,17 @@ class MaintenanceService:
         looks = self._clockwork.ask(table, defaults, looks, self._clock())
         unasked = Consent(False, "it begins only when somebody asks")
 
+        def known(db: Connection, name: str, process: OptimizingProcess | None) -> KnownAction:
+            record = actions.get(db, runtime.table_id, name)
+            if name not in looks:
+                return KnownAction(record, unasked, process, None)
+            now = self._clock()
+            at = due_at(db, runtime.table_id, looks[name], record, now)
+            return KnownAction(record, looks[name].consent, process, at, at is not None and at <= now)
+
         def read(db: Connection) -> list[KnownAction]:
             active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
-            return [
-                KnownAction(
-                    actions.get(db, runtime.table_id, name),
-                    looks[name].consent if name in looks else unasked,
-                    active.get(name),
-                )
-                for name in self._known
-            ]
+            return [known(db, name, active.get(name)) for name in self._known]
 
         return self._store.read(read)
 
@@ -220,7 +223,7 @@ class MaintenanceService:
             return later
         verdict, made = self._plan(looked, action, asked.request)
         if made is None:
-            self._note(table_id, action.name, verdict.reason, verdict.due_at, ran=asked.trigger == EVALUATION)
+            self._note(table_id, action.name, verdict.reason, verdict.due_at, ran=not asked.request.options.given)
             return Maintained("", verdict.reason, verdict.due_at, None)
         now = self._clock()
         process, works = planned(runtime, looked.table, action, made, asked, looked.situation.config, now)
