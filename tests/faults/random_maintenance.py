@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import LongType, NestedField, TimestampType
 
+from amoro_core import failpoints
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.iceberg import limits
 from amoro_core.iceberg.catalogs import close_catalogs
@@ -41,6 +44,19 @@ PROPERTIES = {
 ACTIONS = ("expire-data", "clean-dangling-delete-files", "rewrite-manifests", "auto-create-tags")
 #: After so many tries the faults end, and the commit must come to its end.
 FAULTY_TRIES, TRIES = 4, 10
+
+
+#: Where the coordinator dies while it commits.
+POINTS = ("commit.before_intent", "commit.after_stage", "commit.after_intent", "commit.after_send", "commit.after_loss",
+    "commit.before_resend", "commit.after_done", "commit.after_failure")  # fmt: skip
+
+
+class Killed(BaseException):
+    """A death of the coordinator: nobody cleans up."""
+
+
+def _die(pid: int, signal: int) -> None:
+    raise Killed
 
 
 class Ledger:
@@ -109,6 +125,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
             patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+            patch.setattr(failpoints, "os", SimpleNamespace(kill=_die, getpid=os.getpid))
             seed_ids(patch, random.Random(seed))
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())
             world = World(directory / "home", catalog, config=CatalogConfig("cat", rest))
@@ -176,10 +193,16 @@ def _committed(
                 ledger.add(2)
             else:
                 proxy.before_commit = lambda: ledger.add(2)
+        if tried < FAULTY_TRIES and chance.random() < 0.4:
+            failpoints.arm(f"{chance.choice(POINTS)}=kill")
         try:
             world.committing.commit(process_id)
         except CatalogUnavailable as error:
             print(f"  {error.message}")
+        except Killed:
+            print("  died")
+            world.restart()
+        failpoints.arm("")
         assert ledger.landed(process_id) <= 1
         held = set(ledger.ids)
         assert held in (ledger.young | ledger.old, ledger.young if name == "expire-data" else held | ledger.young)
