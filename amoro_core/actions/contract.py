@@ -222,6 +222,14 @@ class Sweeping(Action, Protocol):
 
 
 @runtime_checkable
+class Interruptible(Action, Protocol):
+    """An action that reads for long, in the coordinator, before it has something to commit."""
+
+    def interrupt(self) -> None:
+        """End it soon, with AttemptAbandoned, as all that is begun later: the coordinator stops, the next goes on."""
+
+
+@runtime_checkable
 class Undoing(Action, Protocol):
     """An action that takes back what one process did: `Request.undone`, of which a commit has landed."""
 

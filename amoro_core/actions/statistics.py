@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from threading import Event
 from typing import Any
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation
@@ -31,12 +32,14 @@ READING_BYTES = 256 * 1024 * 1024
 #: Readers may still open a file that was replaced.
 _KEPT = timedelta(days=1)
 
-#: Counts the different values of columns in the live rows of a task's rewritten files.
-Sketch = Callable[[RewriteInput, FileAccess, frozenset[int]], Mapping[int, ThetaSketch]]
+#: Counts the different values of columns in the live rows of a task's rewritten files, until it is told to stop.
+Sketch = Callable[[RewriteInput, FileAccess, frozenset[int], Callable[[], bool]], Mapping[int, ThetaSketch]]
 
 
-def _sketch(work: RewriteInput, access: FileAccess, columns: frozenset[int]) -> Mapping[int, ThetaSketch]:
-    return sketch_rows(work, access, columns, memory_limit_bytes=READING_BYTES, is_cancelled=lambda: False)
+def _sketch(
+    work: RewriteInput, access: FileAccess, columns: frozenset[int], is_cancelled: Callable[[], bool]
+) -> Mapping[int, ThetaSketch]:
+    return sketch_rows(work, access, columns, memory_limit_bytes=READING_BYTES, is_cancelled=is_cancelled)
 
 
 class ComputeStatistics:
@@ -52,6 +55,11 @@ class ComputeStatistics:
 
     def __init__(self, sketch: Sketch = _sketch) -> None:
         self._sketch = sketch
+        self._interrupted = Event()
+
+    def interrupt(self) -> None:
+        """End reading soon, with AttemptAbandoned."""
+        self._interrupted.set()
 
     def enabled(self, properties: Mapping[str, str]) -> bool:
         """Whether those properties switch it on. Raises TableRefused("configuration")."""
@@ -123,7 +131,7 @@ class ComputeStatistics:
         sketches = dict.fromkeys(sorted(columns), ThetaSketch())
         for place, files in by_partition(scan.files).items():
             for work in reading_works(table.reading(place.spec_id, [scan]), files):
-                for field_id, part in self._sketch(work, table.access(), columns).items():
+                for field_id, part in self._sketch(work, table.access(), columns, self._interrupted.is_set).items():
                     sketches[field_id] = sketches[field_id].union(part)
         return tuple(ColumnSketch(key, int(one.estimate), one.serialized()) for key, one in sketches.items())
 

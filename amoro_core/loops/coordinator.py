@@ -10,6 +10,7 @@ from amoro_core.events import get_logger
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
 from amoro_core.model.blockers import BlockedOperation
+from amoro_core.model.lanes import STATISTICS
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
 from amoro_core.services.blockers import BlockerService
@@ -36,6 +37,8 @@ TRIM_INTERVAL_S = 3600.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
+#: Of each catalog, for processes of the lane `statistics`.
+READ_THREADS = 1
 SCALE_INTERVAL_S = 1.0
 SCALE_THREADS = 4
 
@@ -97,6 +100,8 @@ class CoordinatorLoops:
             "maintain", limits.maintenance_threads, self._maintain_one, workers=workers
         )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
+        # What reads for hours before it commits holds up no other commit.
+        self._readers: LanedPool[str, str] = LanedPool("read", READ_THREADS, self._commit_one, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.clearing.clean_up, workers=workers)
         # A container that is slow, such as spark-submit, holds up its group only.
         self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, services.containers.keep, workers=workers)
@@ -119,12 +124,14 @@ class CoordinatorLoops:
         """Stop asking for more, then finish what has begun; a commit is never cut."""
         for loop in self._loops:
             loop.stop()
+        self._services.maintaining.interrupt()
         for pool in (
             self._exploring,
             self._refreshing,
             self._planning,
             self._maintaining,
             self._committers,
+            self._readers,
             self._cleaners,
             self._scaling,
         ):
@@ -136,7 +143,9 @@ class CoordinatorLoops:
 
     def commit_due(self, process_id: str, catalog: str) -> None:
         """A process on a table of the catalog is COMMITTING."""
-        self._committers.submit(process_id, catalog)
+        process = self._services.optimizing.find_process(process_id).process
+        pool = self._readers if process.lane == STATISTICS else self._committers
+        pool.submit(process_id, catalog)
 
     def left_over(self, process_id: str, catalog: str) -> None:
         """A process on a table of the catalog ended without commit."""

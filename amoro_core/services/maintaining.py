@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Action, Periodic, Plan, Request, Situation, Undoing, Verdict
-from amoro_core.errors import CannotUndo, CommitConflict, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
+from amoro_core.actions.contract import Action, Interruptible, Periodic, Plan, Request, Situation, Undoing, Verdict
+from amoro_core.errors import CommitConflict, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.maintaining.timing import MaintenanceConfig
-from amoro_core.model.actions import Case
 from amoro_core.model.config import decide_enabled, effective_properties, parse_config
 from amoro_core.model.maintenance import NO_OPTIONS, Options
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
@@ -20,9 +19,8 @@ from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
 from amoro_core.state import processes as process_machine
 from amoro_core.state.backoff import backed_off
-from amoro_core.store import actions, condemned, data_commits, groups, process_plans, processes, tables
+from amoro_core.store import actions, data_commits, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.cases import read_case
 from amoro_core.transactions.clockwork import Clockwork, Consent, due_at, refuse_forbidden
 from amoro_core.transactions.closing import Ending
 from amoro_core.transactions.closing import close as close_process
@@ -38,6 +36,7 @@ from amoro_core.transactions.planned import (
 )
 from amoro_core.transactions.settling import Effects, settle
 from amoro_core.transactions.surroundings import surroundings
+from amoro_core.transactions.undone import undone
 
 log = get_logger("amoro.maintaining")
 
@@ -184,9 +183,9 @@ class MaintenanceService:
 
         Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
         """
-        case, action = self._undone(process_id)
+        case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
         looked = self._look(case.runtime.identifier, action, case.runtime)
-        verdict, plan = self._plan(looked, action, self._undo_request(case, action))
+        verdict, plan = self._plan(looked, action, request)
         return Maintained("", verdict.reason, verdict.due_at, plan)
 
     def undo(self, process_id: str) -> Maintained:
@@ -194,9 +193,14 @@ class MaintenanceService:
 
         Raises as `preview_undo`, TableBusy and TableBlocked.
         """
-        case, action = self._undone(process_id)
-        asked = Asked("request", self._undo_request(case, action))
-        return self._begin(case.runtime.table_id, action, asked)
+        case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
+        return self._begin(case.runtime.table_id, action, Asked("request", request))
+
+    def interrupt(self) -> None:
+        """End soon what actions read in the coordinator: it is about to stop."""
+        for action in self._every.values():
+            if isinstance(action, Interruptible):
+                action.interrupt()
 
     def close_held(self) -> list[str]:
         """Close what nobody has confirmed for too long; the ids of the processes."""
@@ -348,25 +352,6 @@ class MaintenanceService:
         return action.plan(looked.table, looked.situation, request)
 
     # Reading and keeping
-
-    def _undo_request(self, case: Case, action: Undoing) -> Request:
-        process_id = case.process.process_id
-        restorable = self._store.read(lambda db: condemned.restorable(db, process_id))
-        return Request(action.name, undone=case, restorable=restorable)
-
-    def _undone(self, process_id: str) -> tuple[Case, Undoing]:
-        """The process that is to be taken back, and the action that does it."""
-        case = self._store.read(lambda db: read_case(db, process_id))
-        process = case.process
-        found = next((action for action in self._undoing if process.type in action.undoes), None)
-        if found is None:
-            raise CannotUndo(f"process {process_id} can't be undone: {process.type} has no undo")
-        if process.is_active:
-            raise CannotUndo(
-                f"process {process_id} ({process.type}, {process.status}) has not ended",
-                hint=f"Cancel it: amoro process cancel {process_id}",
-            )
-        return case, found
 
     def _of_action(self, name: str) -> Action:
         return self._every[name]

@@ -18,6 +18,7 @@ from amoro_core.api import Client, Optimizing, Plan, Verification
 from amoro_core.api.shown import Shown
 from amoro_core.app import Coordinator, optimizer_beside
 from amoro_core.errors import (
+    CannotUndo,
     CatalogNotFound,
     CoordinatorUnavailable,
     InvalidArgument,
@@ -133,6 +134,27 @@ def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coo
         assert client.table("cat.db.t").table_uuid == str(table.metadata.table_uuid)
         assert [(one.name, one.commits) for one in client.catalogs()] == [("cat", True)]
         assert client.process(process.process_id[:13]).process_id == process.process_id
+
+
+def test_what_was_optimized_is_taken_back(table: Table, coordinator: Coordinator) -> None:
+    rows = oracle.live_rows(table)
+    with connect(coordinator.address, coordinator.admin_token.reveal()) as client:
+        with optimizer_beside(coordinator, 1, 2**28):
+            done = client.optimize("cat.db.t", type="full")
+        assert done.process is not None
+        process_id = done.process.process_id
+        planned = client.undo(process_id[:13], dry_run=True)
+        assert (planned.outcome, planned.plan["data_files_restored"]) == ("due", 3)
+        assert str(done.receipt).splitlines()[-1] == f"  undo     amoro undo {process_id}"
+        undone = client.undo(process_id)
+        assert undone.outcome == "success"
+        assert undone.process is not None
+        assert undone.process.type == "undo-optimizing"
+        with pytest.raises(CannotUndo, match="is no longer live") as refused:
+            client.undo(process_id)
+        assert (refused.value.code, refused.value.exit_status) == ("AMORO-6004", 6)
+    assert len(table.refresh().inspect.files()) == 3
+    oracle.assert_same_rows(rows, oracle.live_rows(table))
 
 
 def test_errors_are_classes_that_mirror_the_exit_statuses(

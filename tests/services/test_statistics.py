@@ -18,7 +18,14 @@ from pyiceberg.types import IntegerType, StringType
 
 from amoro_core.actions.contract import Request, Situation
 from amoro_core.actions.known import Actions
-from amoro_core.errors import CommitConflict, CommitUnknown, InvalidArgument, StorageFull, TableRefused
+from amoro_core.errors import (
+    AttemptAbandoned,
+    CommitConflict,
+    CommitUnknown,
+    InvalidArgument,
+    StorageFull,
+    TableRefused,
+)
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.config import parse_config
 from amoro_core.model.groups import Capacity
@@ -181,7 +188,8 @@ def test_they_are_due_when_enough_rows_have_changed(world: World, table: Table) 
 
     def plan(**properties: str) -> tuple[bool, str]:
         with table.transaction() as change:
-            change.set_properties(properties)
+            change.set_properties({"maintenance.compute-statistics.enabled": "true", **properties})
+        world.later(timedelta(days=2).total_seconds())
         begun = world.maintaining.begin(world.table().table_id, NAME, trigger="evaluation")
         if begun.process_id:
             world.optimizing.cancel(begun.process_id, "by hand")
@@ -323,6 +331,18 @@ def test_what_was_written_is_deleted_when_staging_fails(
     monkeypatch.undo()
     world.later(3600)
     assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+
+
+def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, table: Table) -> None:
+    process_id = begin(world)
+    world.maintaining.interrupt()
+    with pytest.raises(AttemptAbandoned):
+        world.committing.commit(process_id)
+    assert world.optimizing.find_process(process_id).process.status is ProcessStatus.COMMITTING
+    assert stored_files(table) == []
+    world.restart()
+    assert world.committing.commit(process_id) in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    assert ndv(table) == {1: 9, 2: 2, 3: 4}
 
 
 def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table) -> None:
