@@ -203,7 +203,7 @@ class Search:
         )
 
     def _require_same_place(self, path: str, here: tuple[str, str], named_in: Collection[tuple[str, str]]) -> None:
-        if here not in named_in and here not in map(self._settled, named_in):
+        if here not in named_in and not any(_are_one(here, self._settled(one)) for one in named_in):
             scheme, authority = min(named_in)
             raise TableRefused(
                 f"the table names {path} as a file of {scheme}://{authority}: it may be the same file",
@@ -213,6 +213,11 @@ class Search:
     def _settled(self, place: tuple[str, str]) -> tuple[str, str]:
         scheme, authority = place
         return self._ground.same_schemes.get(scheme, scheme), self._ground.same_authorities.get(authority, authority)
+
+
+def _are_one(here: tuple[str, str], named: tuple[str, str]) -> bool:
+    """Whether scheme and authority are the same; one without authority is of the default one."""
+    return here[0] == named[0] and (here[1] == named[1] or not here[1] or not named[1])
 
 
 def is_in_flight(file: StoredFile, now: datetime) -> bool:
