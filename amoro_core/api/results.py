@@ -197,7 +197,7 @@ class Verification(Shown):
     """Rewrites compared row by row; `sound`: every comparison is equal, and there is no problem."""
 
     table: str
-    snapshot_id: int | None  # whose files were looked at
+    snapshot_id: int | None  # whose files were checked
     sound: bool
     comparisons: tuple[Comparison, ...]
     other_snapshots: tuple[int, ...]  # of other writers in between, which changed rows by intent

@@ -71,7 +71,7 @@ class ConfinedFileIO(FileIO):
         """Raise TableRefused for what may not be read, ("file") for a local file that is there and no regular one."""
         place = self.require(location, "read")
         if is_local(location):
-            with suppress(OSError):  # what can't be looked at is told by whoever opens it
+            with suppress(OSError):  # what can't be inspected is told by whoever opens it
                 require_regular(place, Path(place).stat().st_mode)
 
     def new_input(self, location: str) -> InputFile:
@@ -106,7 +106,7 @@ class _RegularInput(InputFile):
         with _opened(self._place) as descriptor:
             if _OPEN_FILES is None or not isinstance(self._source, PyArrowFile):
                 return self._source.open(seekable)
-            # By the descriptor: by its name another file might be opened than the one that was looked at.
+            # By the descriptor: by its name another file might be opened than the one that was inspected.
             open_file = f"{_OPEN_FILES}/{descriptor}"
             if os.path.islink(open_file):
                 require_real(open_file, self._readable, "read", shown=self.location)

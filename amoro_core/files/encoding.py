@@ -20,7 +20,7 @@ def dictionary_columns(rows: pa.Table, most_bytes: int) -> list[str] | bool:
     """The leaf columns by path that are worth a dictionary of at most so many bytes, or whether all are.
 
     Where nearly every value of a sample is a new one the dictionary would overflow: the work of making it is lost,
-    and its pages are not smaller. Columns within others are not looked at.
+    and its pages are not smaller. Columns within others are not considered.
     """
     if rows.num_rows < _SAMPLE_ROWS:
         return True

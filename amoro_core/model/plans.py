@@ -55,7 +55,7 @@ class Evaluation:
     partitions: tuple[PartitionVerdict, ...]
     summary: FileSummary
     due_at: datetime | None = None
-    health: HealthParts | None = None  # None: as known, since files were not looked at
+    health: HealthParts | None = None  # None: as known, since files were not evaluated
     basis: HealthBasis | None = field(default=None, compare=False)
 
 

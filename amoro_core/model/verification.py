@@ -38,7 +38,7 @@ class Span:
 class Selection:
     """What can be compared. `note` says why there is nothing."""
 
-    snapshot_id: int  # whose files are looked at
+    snapshot_id: int  # whose files are checked
     spans: tuple[Span, ...]
     others: tuple[int, ...] = ()  # snapshots of other writers in between, which changed rows by intent
     note: str = ""
@@ -78,7 +78,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Every comparison, and what is wrong with the files of the snapshot looked at."""
+    """Every comparison, and what is wrong with the files of the snapshot that was checked."""
 
     selection: Selection
     comparisons: tuple[Comparison, ...]

@@ -5,7 +5,7 @@ from pathlib import Path
 from amoro_core.model.secrets import Secret
 
 _LONGEST = 1024
-_AT_MOST = 64 * 1024  # bytes of a file that are looked at: it may be a device without end
+_AT_MOST = 64 * 1024  # bytes of a file that are read: it may be a device without end
 
 
 def parse_token(text: str) -> Secret:

@@ -1,4 +1,4 @@
-"""Deleting what was condemned and is due: batch after batch, each looked at once more right before."""
+"""Deleting what was condemned and is due: batch after batch, each guarded once more right before."""
 
 import time
 from collections import Counter

@@ -68,7 +68,7 @@ class TableService:
         clockwork: Clockwork | None = None,
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
-        `clockwork` has the actions that are looked at with each refresh."""
+        `clockwork` has the actions that are evaluated with each refresh."""
         self._store = store
         self._clockwork = clockwork or Clockwork((), {})
         self._joining = joining

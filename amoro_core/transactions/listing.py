@@ -66,7 +66,7 @@ def new_table(identifier: TableIdentifier, now: datetime) -> TableRuntime:
         group="default",
         status=OptimizingStatus.IDLE,
         status_since=now,
-        status_reason="not looked at yet",
+        status_reason="not refreshed yet",
     )
 
 

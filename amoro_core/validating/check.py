@@ -150,7 +150,7 @@ def _files_are_as_reported(task: _Task) -> Iterator[str]:
     for file in task.outputs:
         facts = task.facts.get(file.path)
         if facts is None:
-            yield f"{file.path} was not looked at"
+            yield f"{file.path} was not checked"
         elif (facts.size_bytes, facts.record_count) != (file.size_bytes, file.record_count):
             yield (
                 f"{file.path} has {facts.size_bytes} bytes and {facts.record_count} rows, "
@@ -232,7 +232,7 @@ def _positions_balance(task: _Task) -> Iterator[str]:
         yield f"{task.group.output.positions_written} positions reported, {counted} in files"
 
 
-#: In this order: the later ones rely on inputs that are in the table and on outputs that were looked at.
+#: In this order: the later ones rely on inputs that are in the table and on outputs that were checked.
 _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("inputs", _inputs_are_the_tables),
     ("deletes", _planned_deletes_are_the_matching_ones),

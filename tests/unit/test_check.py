@@ -340,7 +340,7 @@ def _by_position(record: PlanRecord) -> bool:
 
 
 def test_a_file_that_nobody_looked_at_is_refused() -> None:
-    with pytest.raises(CheckFailed, match=r"check files: .*u1.parquet was not looked at"):
+    with pytest.raises(CheckFailed, match=r"check files: .*u1.parquet was not checked"):
         check(RECORD, SCANNED, {path: facts for path, facts in FACTS.items() if path != OUT.path})
 
 
