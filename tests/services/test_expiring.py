@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import StatisticsFile
 
+from amoro_core.actions import expiring
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.expiring import NAME, ExpireSnapshots
 from amoro_core.errors import CommitUnknown, InvalidArgument, TableRefused
@@ -233,6 +234,23 @@ def test_what_gc_forbids_is_refused_also_when_it_was_set_after_planning(world: W
     with pytest.raises(TableRefused, match="gc"):
         begin(world)
     assert len(ids(table)) == 4
+
+
+def test_of_too_many_files_the_oldest_snapshots_go_first_and_the_rest_next_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made(world, 8)
+    every = ids(table)
+    writer.create_tag(table, "late", every[5], max_ref_age_ms=86_400_000)
+    aged(table, {one: 8.0 - at for at, one in enumerate(every)})
+    monkeypatch.setattr(expiring, "MOST_FILES", 3)
+    first = expire(world)
+    assert first.reason.endswith("; 4 more are left to the next time")
+    assert (ids(table), set(table.metadata.refs)) == (every[3:], {"main", "late"})  # the tag's snapshot is left, too
+    monkeypatch.setattr(expiring, "MOST_FILES", 4)
+    expire(world)
+    assert (ids(table), set(table.metadata.refs)) == (every[7:], {"main"})
+    whole(table)
 
 
 # What happens meanwhile
