@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation
+from amoro_core.actions.untasked import Untasked, refuse_options
 from amoro_core.errors import IllegalState
 from amoro_core.formats.opening import OpenTable, Role
-from amoro_core.model.actions import Case
 from amoro_core.model.lanes import STORAGE
-from amoro_core.model.plans import PartitionKey
 
 NAME = "empty-trash"
 
@@ -22,7 +21,7 @@ class TrashVerdict:
     due_at: datetime | None = None
 
 
-class EmptyTrash:
+class EmptyTrash(Untasked):
     """Deletes condemned files; `services.sweeping` does it, batch after batch."""
 
     name = NAME
@@ -40,6 +39,7 @@ class EmptyTrash:
 
     def plan(self, table: OpenTable, situation: Situation, request: Request) -> tuple[TrashVerdict, Plan | None]:
         """What is due; the process deletes what is due by then."""
+        refuse_options(NAME, request)
         due = situation.around().due
         if not due.batches:
             return TrashVerdict("nothing that was condemned is due"), None
@@ -52,22 +52,3 @@ class EmptyTrash:
     def preparing(self) -> Prepare:
         """Raises IllegalState: it commits nothing."""
         raise IllegalState(f"{NAME} commits nothing")
-
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """None."""
-        return frozenset()
-
-    def inputs(self, case: Case) -> tuple[str, ...]:
-        """None: it reads no files."""
-        return ()
-
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """None: it writes no files."""
-        return ()
-
-    def removals(self, case: Case) -> tuple[str, ...]:
-        """None beside what was condemned."""
-        return ()
-
-    def receipt(self, case: Case) -> None:
-        """None yet: it is told when all that was due is deleted."""

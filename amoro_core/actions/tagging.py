@@ -6,13 +6,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.untasked import Untasked, refuse_options
 from amoro_core.formats.port import Maintainable, Readable, Role
 from amoro_core.maintaining.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.maintaining.timing import MaintenanceConfig
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import RefAt
 from amoro_core.model.lanes import METADATA
-from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.tables import SnapshotFacts
@@ -20,7 +20,7 @@ from amoro_core.model.tables import SnapshotFacts
 NAME = "auto-create-tags"
 
 
-class AutoCreateTags:
+class AutoCreateTags(Untasked):
     """The action of Amoro's automatic tags."""
 
     name = NAME
@@ -38,6 +38,7 @@ class AutoCreateTags:
 
     def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
         """The tag that is missing; asked for, it is made whether or not the table's properties switch the action on."""
+        refuse_options(NAME, request)
         config = _config(situation.properties)
         verdict = _verdict(table, config, situation.now)
         if verdict.snapshot_id is None or not (config.enabled or request.name):
@@ -50,25 +51,6 @@ class AutoCreateTags:
     def preparing(self) -> Prepare:
         """What stages the tag as it was planned, on whatever the table is by then."""
         return _change
-
-    def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """None: files stay as they are."""
-        return frozenset()
-
-    def inputs(self, case: Case) -> tuple[str, ...]:
-        """None: it reads no files."""
-        return ()
-
-    def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """None: it writes no files."""
-        return ()
-
-    def removals(self, case: Case) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    def receipt(self, case: Case) -> None:
-        """None: every process of it commits."""
 
 
 def main_history(table: Readable) -> list[SnapshotFacts]:
