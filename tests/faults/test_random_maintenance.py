@@ -13,7 +13,7 @@ import pytest
 
 from tests.faults import random_maintenance
 
-FIRST, COUNT = (int(part) for part in os.environ.get("AMORO_MAINTENANCE_SEEDS", "0:4").split(":"))
+FIRST, COUNT = (int(part) for part in os.environ.get("AMORO_MAINTENANCE_SEEDS", "0:3").split(":"))
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))

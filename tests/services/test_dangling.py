@@ -106,7 +106,7 @@ def test_the_preview_names_what_would_go_and_changes_nothing(world: World, table
 
 
 def test_a_delete_that_a_commit_beside_it_needs_again_stays(world: World, table: Table) -> None:
-    """Somebody sets the table back to where the file still was: what dangled at the plan applies again."""
+    """Amoro #3348, two scans: the table is set back to where the file still was, and what dangled applies again."""
     process_id = begin(world)
     writer.rollback(table, table.refresh().metadata.snapshots[2].snapshot_id)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED

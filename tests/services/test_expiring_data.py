@@ -153,6 +153,10 @@ def test_base_on_rule(world: World) -> None:
     assert seen.plan is not None
     until = datetime.fromtimestamp(head.timestamp_ms / 1000, UTC) - timedelta(days=1)
     assert seen.plan.document["older_than"] == until.isoformat()
+    world.now = datetime(2022, 1, 20, tzinfo=UTC)  # the writer's clock is ahead of ours: rows go no sooner for that
+    seen = world.maintaining.preview(world.table().identifier, NAME)
+    assert seen.plan is not None
+    assert seen.plan.document["older_than"] == datetime(2022, 1, 19, tzinfo=UTC).isoformat()
 
 
 def test_base_on_rule_is_not_moved_by_our_own_commits_and_survives_the_snapshots_expiry(world: World) -> None:
@@ -335,6 +339,14 @@ def test_what_is_missing_or_malformed_is_refused_by_name_and_nothing_is_done(
     with pytest.raises(TableRefused, match=why) as caught:
         world.maintaining.begin(world.table().table_id, NAME, trigger="request")
     assert (caught.value.reason, bool(caught.value.hint)) == ("configuration", True)
+    assert ids(table) == [1, 2, 3, 4]
+
+
+def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
+    table = make(world, **{"write.wap.enabled": "true"})
+    fill(table)
+    writer.create_branch(table, "audit")
+    assert expire(world) == ""
     assert ids(table) == [1, 2, 3, 4]
 
 

@@ -51,7 +51,7 @@ TRANSFORMS: Mapping[str, tuple[Transform[Any, Any], ...]] = {
 
 #: In Java's letters and in Python's.
 PATTERNS = (("yyyy-MM-dd", "%Y-%m-%d"), ("dd.MM.yyyy", "%d.%m.%Y"), ("yyyy-MM-dd HH", "%Y-%m-%d %H"))
-FIRST, COUNT = (int(part) for part in os.environ.get("AMORO_EXPIRY_SEEDS", "0:8").split(":"))
+FIRST, COUNT = (int(part) for part in os.environ.get("AMORO_EXPIRY_SEEDS", "0:6").split(":"))
 
 
 def value_of(kind: str, moment: datetime, pattern: str) -> Any:

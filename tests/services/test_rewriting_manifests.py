@@ -317,6 +317,14 @@ def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.Mon
     assert {path.as_uri() for path in folder.rglob("*.avro")} == named
 
 
+def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
+    table = filled(world, 3, **{"write.wap.enabled": "true"})
+    writer.create_branch(table, "audit")
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
+    assert begun.process_id == ""
+    assert "audit" in begun.reason
+
+
 def test_the_preview_counts_and_changes_nothing(world: World) -> None:
     table = with_deletes(world)
     seen = world.maintaining.preview(world.table().identifier, NAME)
