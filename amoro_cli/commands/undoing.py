@@ -1,5 +1,6 @@
 """amoro undo."""
 
+import json
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from amoro_cli.session import OutputOption, Session, command, default, duration_
 from amoro_cli.streams import tell
 from amoro_cli.views.maintaining import maintain_document
 from amoro_cli.waiting import Deadline, failure_of, undo_once
+from amoro_core.model.tables import OptimizingType
 
 _TIMEOUT = default("10m")
 
@@ -54,6 +56,8 @@ def undo(
         with progress_report() as report:
             answer, done = undo_once(connection, process, deadline, report, wait=wait)
         write(maintain_document(answer, done), output)
+        if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
+            tell(f"Optimizing may do the same again by itself. Switch it off: amoro table disable {answer.table}")
         if done is None:
             if answer.process_id:
                 tell(f"Follow it with: amoro process show {answer.process_id}")

@@ -42,7 +42,10 @@ def test_it_is_planned_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmi
     assert result.out == f"sales.db.orders  undo: planned as {NEWER}, takes back process {PROCESS} (minor)\n" + (
         f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
     )
-    assert f"Follow it with: amoro process show {NEWER}" in result.err
+    assert result.err.splitlines() == [
+        "Optimizing may do the same again by itself. Switch it off: amoro table disable sales.db.orders",
+        f"Follow it with: amoro process show {NEWER}",
+    ]
 
 
 def test_waiting_ends_with_the_receipt(cli: Cli, admin: FakeAdmin) -> None:

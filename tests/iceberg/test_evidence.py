@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
 
 from amoro_core.iceberg.evidence import trace_of
-from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone, Trace
+from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed, Trace
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.engine.parquet_rows import local_path
@@ -82,3 +83,41 @@ def test_an_earlier_state_that_is_gone_says_nothing(table: Table) -> None:
     table.manage_snapshots().remove_tag("t").commit()
     state.unlink()
     assert trace_of(table.refresh(), RefAt("t", first)) is Trace.OPEN
+
+
+def named(table: Table, snapshot_id: int, path: str) -> None:
+    file = StatisticsFile(
+        snapshot_id=snapshot_id,
+        statistics_path=path,
+        file_size_in_bytes=1,
+        file_footer_size_in_bytes=1,
+        blob_metadata=[],
+    )
+    with table.update_statistics() as change:
+        change.set_statistics(file)
+    table.refresh()
+
+
+def test_statistics_have_landed_while_or_after_they_were_named(table: Table) -> None:
+    first, second, _ = ids(table)
+    wanted = StatisticsNamed(first, ("file:/a.stats",))
+    assert trace_of(table, wanted) is Trace.OPEN
+    named(table, first, "file:/a.stats")
+    assert trace_of(table, wanted) is Trace.LANDED
+    assert trace_of(table, StatisticsNamed(first, ("file:/a.stats", "file:/b.parquet"))) is Trace.OPEN
+    named(table, first, "file:/others.stats")
+    assert trace_of(table, wanted) is Trace.LANDED, "somebody has replaced them since"
+    never = StatisticsNamed(second, ("file:/c.stats",))
+    assert trace_of(table, never) is Trace.OPEN
+    table.maintenance.expire_snapshots().by_id(second).commit()
+    assert trace_of(table.refresh(), never) is Trace.REFUTED
+
+
+def test_statistics_are_gone_once_none_is_named(table: Table) -> None:
+    first, *_ = ids(table)
+    gone = StatisticsGone(first, ("file:/a.stats",))
+    named(table, first, "file:/a.stats")
+    assert trace_of(table, gone) is Trace.OPEN
+    with table.update_statistics() as change:
+        change.remove_statistics(first)
+    assert trace_of(table.refresh(), gone) is Trace.LANDED

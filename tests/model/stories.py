@@ -97,8 +97,8 @@ class Story:
         name = self.chance.choice(("clean-dangling-delete-files", "rewrite-manifests", "compute-statistics"))
         begun = self.world.maintaining.begin(self.world.table(self.name).table_id, name, trigger="request")
         self._note(name, begun.reason)
-        if begun.process_id:
-            self.world.committing.commit(begun.process_id)
+        if begun.process_id and self.world.committing.commit(begun.process_id) in ENDED:
+            self.done.append(begun.process_id)
 
     def undo(self) -> None:
         if not self.done:
