@@ -346,6 +346,7 @@ def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
     table = make(world, **{"write.wap.enabled": "true"})
     fill(table)
     writer.create_branch(table, "audit")
+    writer.append(table, [record(table, 5, "2022-01-03T12:00")], branch="audit")
     assert expire(world) == ""
     assert ids(table) == [1, 2, 3, 4]
 

@@ -320,6 +320,7 @@ def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.Mon
 def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
     table = filled(world, 3, **{"write.wap.enabled": "true"})
     writer.create_branch(table, "audit")
+    writer.append(table, [row(99, "a")], branch="audit")
     begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
     assert begun.process_id == ""
     assert "audit" in begun.reason
