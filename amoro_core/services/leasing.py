@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from amoro_core.errors import InvalidArgument, LeaseNotFound, TableBusy
+from amoro_core.actions.expiring import NAME as EXPIRY
+from amoro_core.errors import AmoroError, InvalidArgument, LeaseNotFound, TableBusy
 from amoro_core.events import get_logger
-from amoro_core.formats.port import Role, with_roles
+from amoro_core.formats.port import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.ids import uuid7
+from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.store import commits, processes, snapshot_leases, tables
 from amoro_core.store.database import Connection, Store
@@ -44,19 +46,14 @@ class LeaseService:
         """Keep a snapshot, with its chain to the branch's head; with `since` all newer ones as well.
 
         Raises InvalidArgument for a snapshot that the table does not have, a holder without a name, or a time beyond
-        a week; TableBusy while it is not known whether an expiry of the snapshot was applied.
+        a week; TableBusy while snapshots are being removed, or may be; and what loading the table raises.
         """
         _checked(held_for)
         if not holder.strip() or len(holder) > _LONGEST_HOLDER:
             raise InvalidArgument(
                 f"{holder!r} is no holder", hint=f"Say who needs it, in at most {_LONGEST_HOLDER} characters."
             )
-        table = with_roles(self._tables.open(runtime.identifier), (Role.READ,), "leasing a snapshot")
-        if all(one.snapshot_id != snapshot_id for one in table.snapshots()):
-            raise InvalidArgument(
-                f"{runtime.identifier} has no snapshot {snapshot_id}",
-                hint=f"See: amoro table snapshots {runtime.identifier}",
-            )
+        table = self._having(runtime.identifier, snapshot_id)
 
         def keep(db: Connection) -> HeldLease:
             now = self._clock()
@@ -70,8 +67,22 @@ class LeaseService:
             return HeldLease(made, runtime.identifier)
 
         taken = self._store.write(keep)
+        try:
+            self._having(runtime.identifier, snapshot_id)  # it may have gone before anybody could know of the lease
+        except AmoroError:
+            self._store.write(lambda db: snapshot_leases.remove(db, taken.lease.lease_id))
+            raise
         log.info("lease.taken", lease=taken.lease.lease_id, table=str(taken.table), snapshot=snapshot_id)
         return taken
+
+    def _having(self, identifier: TableIdentifier, snapshot_id: int) -> Readable:
+        """The table as it is now, which has the snapshot. Raises InvalidArgument."""
+        table = with_roles(self._tables.open(identifier), (Role.READ,), "leasing a snapshot")
+        if all(one.snapshot_id != snapshot_id for one in table.snapshots()):
+            raise InvalidArgument(
+                f"{identifier} has no snapshot {snapshot_id}", hint=f"See: amoro table snapshots {identifier}"
+            )
+        return table
 
     def renew(self, prefix: str, held_for: timedelta = USUAL) -> HeldLease:
         """The lease, which holds so long from now on.
@@ -125,8 +136,16 @@ def _checked(held_for: timedelta) -> None:
 
 
 def _refuse_expiring(db: Connection, runtime: TableRuntime, snapshot_id: int) -> None:
-    """Raise TableBusy for a snapshot that an attempt may have removed of which nobody knows."""
+    """Raise TableBusy while snapshots are being removed: what was planned before the lease does not know of it.
+
+    Also for a snapshot that an attempt may have removed of which nobody knows.
+    """
     for process in processes.list_active_of(db, runtime.table_id, runtime.uuid):
+        if process.type == EXPIRY and process.status in (ProcessStatus.RUNNING, ProcessStatus.COMMITTING):
+            raise TableBusy(
+                f"process {process.process_id} is removing snapshots of {runtime.identifier}",
+                hint="Try again in a moment.",
+            )
         for attempt in commits.list_for_process(db, process.process_id):
             gone = attempt.evidence
             if attempt.is_open and isinstance(gone, SnapshotsGone) and snapshot_id in gone.snapshot_ids:

@@ -32,6 +32,7 @@ from amoro_core.transactions.planned import (
     keep_plan,
     planned,
     require_free,
+    require_no_lease_since,
     store_planned,
 )
 from amoro_core.transactions.settling import Effects, settle
@@ -239,6 +240,7 @@ class MaintenanceService:
         def store(db: Connection) -> None:
             uuid = looked.table.facts.uuid
             require_free(db, replace(runtime, uuid=uuid), action.lane, self._clock(), maintains=True)
+            require_no_lease_since(db, runtime, action.lane, looked.situation.now, self._clock())
             store_planned(db, runtime, process, () if held else works)
             keep_plan(db, process, made, asked.request.options, self._clock())
             actions.save(db, replace(actions.get(db, table_id, action.name), reason=made.reason, next_at=None))

@@ -10,12 +10,12 @@ from amoro_core.formats.port import OpenTable
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.ids import uuid7
-from amoro_core.model.lanes import FILES
+from amoro_core.model.lanes import FILES, METADATA
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskId, TaskStatus
 from amoro_core.model.tables import TableRuntime
 from amoro_core.state.lanes import in_the_way
-from amoro_core.store import blockers, condemned, groups, process_plans, processes, tasks
+from amoro_core.store import blockers, condemned, groups, process_plans, processes, snapshot_leases, tasks
 from amoro_core.store.database import Connection
 from amoro_core.store.process_plans import KeptPlan
 
@@ -59,6 +59,18 @@ def require_free(
             f"{runtime.identifier} is {held.words}",
             hint=f"Try again later, or release it: amoro table unblock {held.blocker_id}",
         )
+
+
+def require_no_lease_since(db: Connection, runtime: TableRuntime, lane: str, since: datetime, now: datetime) -> None:
+    """Raise TableBusy when a snapshot was leased after that moment, where the lane's processes remove snapshots.
+
+    Planning has not seen the lease then; the next time it does.
+    """
+    if lane != METADATA:
+        return
+    for lease in snapshot_leases.list_leases(db, now, runtime.table_id, runtime.uuid):
+        if lease.created_at > since:
+            raise TableBusy(f"{lease.words} was taken while this was planned", hint="Try again: it is known now.")
 
 
 def planned(

@@ -217,6 +217,17 @@ def test_without_the_state_the_tag_would_be_lost(table: Table, monkeypatch: pyte
     assert "mine" not in table.refresh().metadata.refs
 
 
+def test_also_without_the_state_we_ourselves_write_no_metadata_that_loses_a_reference(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = ids(table)
+    payload, _ = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
+    before_commit(table.catalog, monkeypatch, lambda: tag(table, "mine", first))
+    with pytest.raises((CommitConflict, CommitUnknown)):
+        commit.send(table.catalog, table, payload)
+    assert table.refresh().metadata.refs["mine"].snapshot_id == first
+
+
 def test_any_other_change_is_a_conflict_too_and_the_next_attempt_lands(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ from pyiceberg.table.statistics import StatisticsFile
 from amoro_core.actions import expiring
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.expiring import NAME, ExpireSnapshots
-from amoro_core.errors import CommitUnknown, InvalidArgument, TableRefused
+from amoro_core.errors import CommitUnknown, InvalidArgument, TableBusy, TableRefused
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg import reachable
 from amoro_core.iceberg.keys import NO_KEYS
@@ -24,8 +24,8 @@ from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options, Surroundings
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import OptimizingType
-from amoro_core.services import clearing
-from amoro_core.store import commits, condemned
+from amoro_core.services import clearing, leasing
+from amoro_core.store import commits, condemned, snapshot_leases
 from amoro_core.store.condemned import BatchStatus
 from amoro_core.transactions.planned import EVALUATION
 from tests.engine import oracle, writer
@@ -309,6 +309,47 @@ def test_a_lease_keeps_its_snapshot(world: World, table: Table, monkeypatch: pyt
     expire(world)
     assert ids(table) == [third, head]
     assert {first, second}.isdisjoint(ids(table))
+
+
+def test_no_lease_is_taken_while_snapshots_are_removed(world: World, table: Table) -> None:
+    """What was planned does not know of it."""
+    first, *_, head = ids(table)
+    process_id = begin(world)
+    with pytest.raises(TableBusy, match=f"process {process_id} is removing snapshots"):
+        world.leasing.take(world.table(), first, "bob")
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    world.leasing.take(world.table(), head, "bob")
+
+
+def test_a_lease_taken_while_it_is_planned_stops_it_once(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = ids(table)
+    plan = ExpireSnapshots.plan
+
+    def planning(self: ExpireSnapshots, *arguments: Any) -> Any:
+        made = plan(self, *arguments)
+        world.later(1)
+        world.leasing.take(world.table(), first, "bob", since=True)
+        return made
+
+    monkeypatch.setattr(ExpireSnapshots, "plan", planning)
+    with pytest.raises(TableBusy, match="of bob was taken while this was planned"):
+        begin(world)
+    monkeypatch.undo()
+    begun = world.maintaining.begin(world.table().table_id, NAME, trigger="request")
+    assert "3 lease" in begun.reason
+    assert len(ids(table)) == 4
+
+
+def test_a_lease_of_what_has_gone_meanwhile_is_refused(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, *_ = ids(table)
+    monkeypatch.setattr(leasing, "_refuse_expiring", lambda *_: writer.expire_snapshots(table, [first]))
+    with pytest.raises(InvalidArgument, match=f"no snapshot {first}"):
+        world.leasing.take(world.table(), first, "bob")
+    assert world.store.read(lambda db: snapshot_leases.list_leases(db, world.now)) == []
 
 
 # Unknown
