@@ -157,8 +157,9 @@ class MaintenanceService:
         """Plan a process of the action and store it, if there is something to do.
 
         Without tasks it is done in the coordinator. A plan that a breaker holds waits until somebody confirms it.
-        Raises InvalidArgument, TableBusy, TableBlocked, TableRefused, Held (another process of the action waits for a
-        person), and what loading the table raises; unless somebody asked, a failure counts for the action's back-off.
+        Raises InvalidArgument, TableRefused, Held (another process of the action waits for a person), and what loading
+        the table raises; unless somebody asked, a failure counts for the action's back-off. Where somebody asked also
+        TableBusy and TableBlocked; the clock tries again in a minute.
         """
         action = self.require(name)
         if trigger != EVALUATION:
@@ -169,8 +170,9 @@ class MaintenanceService:
         try:
             return self._begin(table_id, action, Asked(trigger, Request()))
         except (TableBusy, TableBlocked) as busy:
-            self._note(table_id, name, busy.message, self._clock() + REFRESH_INTERVAL)
-            raise
+            later = self._clock() + REFRESH_INTERVAL
+            self._note(table_id, name, busy.message, later)
+            return Maintained("", busy.message, later, None)
         except TableRefused as refusal:
             self._note(table_id, name, refusal.message, None)  # it is due again when the next refresh finds it so
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,18 @@ def test_a_blocker_against_maintenance_keeps_it_off(place: Place) -> None:
         place.begin()
     place.world.later(61)
     assert place.begin() != ""
+
+
+def test_the_clock_waits_a_minute_where_something_is_in_the_way(place: Place) -> None:
+    place.enable()
+    place.refresh()
+    place.world.blockers.block(place.world.table().table_id, frozenset({BlockedOperation.MAINTAIN}))
+    assert place.begin(EVALUATION) == ""
+    assert "blocked for maintain" in place.record.reason
+    assert (place.is_due, place.record.next_at) == (False, place.world.now + timedelta(minutes=1))
+    place.world.later(61)
+    assert place.is_due
+    assert place.begin(EVALUATION) != ""
 
 
 def test_one_against_optimizing_does_not(place: Place) -> None:
