@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import DayTransform, IdentityTransform
 from pyiceberg.types import (
+    DateType,
     IntegerType,
     LongType,
     NestedField,
@@ -30,6 +31,7 @@ from amoro_core.model.processes import Figure, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from amoro_core.store import data_commits
 from tests.engine import oracle, writer
+from tests.engine.files import Layout
 from tests.services.world import World
 
 SEND = IcebergTable.send
@@ -39,6 +41,7 @@ BASE = {
     "data-expire.retention-time": "1d",
     "data-expire.base-on-rule": "CURRENT_TIME",
 }
+WITHOUT_METRICS = Layout(options=(("write_statistics", False),))
 #: The time from which Amoro's cases count back a day.
 NOW = datetime(2022, 1, 3, 18, tzinfo=UTC)
 #: Amoro's records: id and time.
@@ -54,9 +57,9 @@ def make(world: World, kind: str = "timestamp", partitioned: bool = True, **prop
     schema = Schema(
         NestedField(1, "id", IntegerType(), required=False),
         NestedField(2, "ts", LongType(), required=False),
-        NestedField(3, "op_time", KINDS[kind], required=False),
+        NestedField(3, "op_time", {**KINDS, "date": DateType()}[kind], required=False),
     )
-    by = IdentityTransform() if kind == "string" else DayTransform()
+    by = IdentityTransform() if kind in ("string", "date") else DayTransform()
     spec = PartitionSpec(PartitionField(3, 1000, by, "op_day")) if partitioned else UNPARTITIONED_PARTITION_SPEC
     world.now = NOW
     return writer.make_table(world.catalog, "db.t", schema, spec, properties={**BASE, **properties})
@@ -67,6 +70,8 @@ def record(table: Table, id_: int, time: str) -> dict[str, Any]:
     own = table.schema().find_field("op_time").field_type
     if isinstance(own, StringType):
         value: Any = f"{moment:%Y-%m-%d}"
+    elif isinstance(own, DateType):
+        value = moment.date()
     else:
         value = moment if isinstance(own, TimestamptzType) else moment.replace(tzinfo=None)
     return {"id": id_, "ts": round(moment.timestamp() * 1000), "op_time": value}
@@ -131,6 +136,64 @@ def test_file_level(world: World, kind: str, partitioned: bool, field: str) -> N
     fill(table, records, each=True)
     expire(world)
     assert ids(table) == ([2] if kind == "string" and field == "op_time" else [2, 4])
+
+
+BOUNDARY = ((1, "2022-01-03T00:00:00"), (2, "2022-01-03T00:00:01"), (3, "2022-01-03T23:59:59"), (4, "2022-01-04T00:00"))
+
+
+@pytest.mark.parametrize(("partitioned", "left"), [(True, [4]), (False, [1, 2, 3, 4])])
+def test_date_type_boundary_conditions(world: World, partitioned: bool, left: list[int]) -> None:
+    """Amoro's testDateTypeBoundaryConditions."""
+    table = make(world, "date", partitioned)
+    fill(table, BOUNDARY, each=True)
+    world.now = datetime(2022, 1, 4, 12, tzinfo=UTC)
+    expire(world)
+    assert ids(table) == left
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_date_type_boundary_conditions_file_level(world: World, partitioned: bool) -> None:
+    """Amoro's testDateTypeBoundaryConditionsFileLevel."""
+    table = make(world, "date", partitioned, **{"data-expire.level": "file"})
+    fill(table, BOUNDARY, each=True)
+    world.now = datetime(2022, 1, 4, 12, tzinfo=UTC)
+    expire(world)
+    assert ids(table) == [4]
+
+
+def test_date_type_boundary_conditions_partition_level(world: World) -> None:
+    """Amoro's testDateTypeBoundaryConditionsPartitionLevel."""
+    table = make(world, "date")
+    fill(table, [*BOUNDARY[::2], BOUNDARY[3], (5, "2022-01-04T23:59:59")])
+    world.now = datetime(2022, 1, 5, 12, tzinfo=UTC)
+    expire(world)
+    assert ids(table) == []
+
+
+def test_date_type_cross_date_boundary_scenarios(world: World) -> None:
+    """Amoro's testDateTypeCrossDateBoundaryScenarios."""
+    days = ("2022-01-31T23:59:59", "2022-02-01", "2021-12-31T23:59:59", "2022-01-01", "2020-02-29T12:00", "2020-03-01")
+    table = make(world, "date")
+    fill(table, enumerate(days), each=True)
+    world.now = datetime(2022, 2, 2, 12, tzinfo=UTC)
+    expire(world)
+    assert ids(table) == []
+
+
+@pytest.mark.parametrize(("kind", "left"), [("timestamp", [2, 3, 4]), ("date", [2]), ("string", [2])])
+def test_expire_by_partition_when_metrics_mode_is_none(world: World, kind: str, left: list[int]) -> None:
+    """Amoro's test of that name: the partition tells, and where there is none nothing expires."""
+    table = make(world, kind)
+    writer.append(table, [record(table, *one) for one in RECORDS], layout=WITHOUT_METRICS)
+    expire(world)
+    assert ids(table) == left
+
+
+def test_nothing_expires_without_metrics_and_without_partitions(world: World) -> None:
+    table = make(world, partitioned=False, **{"data-expire.level": "file"})
+    writer.append(table, [record(table, 1, "2021-01-01")], layout=WITHOUT_METRICS)
+    assert expire(world) == ""
+    assert ids(table) == [1]
 
 
 def test_gc_disabled(world: World) -> None:
