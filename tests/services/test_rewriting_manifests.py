@@ -14,11 +14,12 @@ from pyiceberg.table import Table
 
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.manifests import NAME, RewriteManifests
-from amoro_core.errors import CommitUnknown
-from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.errors import CommitRefused, CommitUnknown
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
 from amoro_core.iceberg import clustering_manifests
 from amoro_core.iceberg.manifest_writing import existing_entry
 from amoro_core.model.processes import Figure, ProcessStatus
+from amoro_core.model.tables import OptimizingType
 from amoro_core.services.maintaining import Maintained
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -226,12 +227,13 @@ def test_what_others_add_while_it_is_written_stays(world: World, monkeypatch: py
     assert numbers == list(range(1, 13))
 
 
+@pytest.mark.parametrize(("content", "left"), [(DATA, (13, 1)), (DELETES, (1, 4))], ids=["data", "deletes"])
 def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, content: ManifestContent, left: tuple[int, int]
 ) -> None:
     table = with_deletes(world)
     process_id = begin(world)
-    gone = next(one.path for one in oracle.live_files(table) if one.content == oracle.DATA)
+    gone = next(one.path for one in oracle.live_files(table) if (one.content == oracle.DATA) == (content == DATA))
     written, seen = clustering_manifests._require_same, []
 
     def meanwhile(*arguments: Any) -> None:
@@ -243,11 +245,43 @@ def test_what_came_of_a_manifest_that_another_replaced_is_left_out(
     monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert gone not in {one.path for one in oracle.live_files(table)}
-    assert len(manifests(table)) == 13
-    assert len(manifests(table, DELETES)) == 1  # which nobody else had touched
+    assert (len(manifests(table)), len(manifests(table, DELETES))) == left
     receipt = world.optimizing.find_process(process_id).process.receipt
     assert receipt is not None
     assert "was replaced meanwhile" in receipt.words
+
+
+def test_two_that_rewrite_the_same_manifests_leave_the_work_of_the_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, process_id = filled(world), begin(world)
+    before = entries(table)
+    written, others = clustering_manifests._require_same, list[str]()
+
+    def meanwhile(*arguments: Any) -> None:
+        written(*arguments)
+        if not others:
+            others.append("")
+            opened = IcebergFormat().load(world.catalogs.get("cat"), world.table().identifier)
+            opened.send(opened.stage_manifests(None, {"amoro.process-id": "other"}).commit.payload)
+
+    monkeypatch.setattr(clustering_manifests, "_require_same", meanwhile)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert "was replaced meanwhile" in world.optimizing.find_process(process_id).process.failure
+    assert (entries(table), len(manifests(table))) == (before, 1)
+
+
+def test_files_are_rewritten_after_their_manifests_and_these_after_the_files(world: World) -> None:
+    table = with_deletes(world)
+    rows = oracle.live_rows(table)
+    rewrite(world)
+    assert world.optimize(OptimizingType.FULL) is ProcessStatus.SUCCESS
+    writer.append(table, [row(900, "a")])
+    writer.append(table, [row(901, "a")])
+    before = entries(table)
+    rewrite(world)
+    assert entries(table) == before
+    assert oracle.live_rows(table).total() == rows.total() + 2
 
 
 def as_new(entry: ManifestEntry) -> ManifestEntry:
@@ -309,12 +343,29 @@ def test_a_lost_race_leaves_no_file_behind(world: World, monkeypatch: pytest.Mon
     monkeypatch.setattr(IcebergTable, "send", send)
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     assert len(sent) == 2
-    folder = world.home.parent / "warehouse"
-    named = {
-        one.manifest_path for snapshot in table.refresh().metadata.snapshots for one in snapshot.manifests(table.io)
-    }
-    named |= {one.manifest_list for one in table.metadata.snapshots}
-    assert {path.as_uri() for path in folder.rglob("*.avro")} == named
+    require_tidy(world, table)
+
+
+def test_a_refused_commit_leaves_no_file_behind_and_all_manifests_as_they_were(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send(self: IcebergTable, payload: bytes) -> None:
+        raise CommitRefused("no right")
+
+    table, process_id = filled(world), begin(world)
+    before = entries(table)
+    monkeypatch.setattr(IcebergTable, "send", send)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert (entries(table), len(manifests(table))) == (before, 10)
+    require_tidy(world, table)
+
+
+def require_tidy(world: World, table: Table) -> None:
+    """No manifest and no list lies there that no snapshot names."""
+    every = table.refresh().metadata.snapshots
+    named = {one.manifest_path for snapshot in every for one in snapshot.manifests(table.io)}
+    named |= {one.manifest_list for one in every}
+    assert {path.as_uri() for path in (world.home.parent / "warehouse").rglob("*.avro")} == named
 
 
 def test_a_table_under_review_by_a_branch_is_left_alone(world: World) -> None:
