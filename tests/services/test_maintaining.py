@@ -165,7 +165,9 @@ def test_beside_an_unknown_commit_nothing_begins(world: World, table: Table, mon
     monkeypatch.setattr(IcebergTable, "send", lambda *_: (_ for _ in ()).throw(CommitUnknown("no answer")))
     assert world.committing.commit(rewrite) is ProcessStatus.COMMIT_UNKNOWN
     with pytest.raises(TableBusy, match="it is not known whether its commit was applied"):
-        begin(world, EVALUATION)
+        begin(world)
+    waiting = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
+    assert (waiting.process_id, waiting.reason.endswith("it is not known whether its commit was applied")) == ("", True)
     assert world.maintaining.list_due() == []  # not again at once
     monkeypatch.undo()
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
