@@ -104,14 +104,16 @@ def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(
     world: OverRest, table: Table, proxy: Proxy
 ) -> None:
     chance, totals = random.Random(11), Counter[str]()
-    for number in range(1, 21):
+    for number in range(1, 15):
         process_id = begin(world, table, number)
         before, rows, tags = table.refresh().metadata, oracle.live_rows(table), set[str]()
         for attempt in range(TRIES):
             proxy.script.clear()
-            if attempt < FAULTY_TRIES:
+            if number % 4 == 0 and attempt == 0:  # nothing but a tag in the window of one request
+                proxy.before_commit = partial(_tag, table, ids(table)[0], f"lost{number}", tags)
+            elif attempt < FAULTY_TRIES:
                 proxy.plan(random_fault(chance))
-            if chance.random() < 0.3:
+            if proxy.before_commit is None and chance.random() < 0.3:
                 proxy.before_commit = partial(_meddle, table, chance, number, tags)
             elif chance.random() < 0.2:
                 _meddle(table, chance, number, tags)
@@ -141,8 +143,8 @@ def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(
         assert not rows - oracle.live_rows(table)
         for name in tags & table.metadata.refs.keys():
             table.manage_snapshots().remove_tag(name).commit()
-    assert totals[ProcessStatus.SUCCESS] > 12
-    assert totals["back"] > 0
+    assert totals[ProcessStatus.SUCCESS] > 8
+    assert totals["back"] >= 2
     assert totals["attempts"] > totals[ProcessStatus.SUCCESS]
 
 
@@ -151,9 +153,12 @@ def _meddle(table: Table, chance: random.Random, number: int, tags: set[str]) ->
     if chance.random() < 0.4:
         writer.append(table, [row(1000 + number)])
         return
-    name = f"tag{number}-{chance.randrange(10**6)}"
+    _tag(table, chance.choice(ids(table)), f"tag{number}-{chance.randrange(10**6)}", tags)
+
+
+def _tag(table: Table, snapshot_id: int, name: str, tags: set[str]) -> None:
     with suppress(CommitFailedException, ValueError):
-        writer.create_tag(table, name, chance.choice(ids(table)))
+        writer.create_tag(table, name, snapshot_id)
         tags.add(name)
 
 

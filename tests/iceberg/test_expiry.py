@@ -395,6 +395,17 @@ def test_a_state_from_before_says_nothing_though_it_lacks_the_snapshots(table: T
     assert trace_of(same, evidence) is Trace.LANDED
 
 
+def test_without_numbers_a_state_is_older_by_its_time(catalog: SqlCatalog) -> None:
+    table = writer.make_table(catalog, "db.t", SCHEMA, format_version=1)
+    for number in range(2):
+        writer.append(table, [row(number)])
+    _, evidence = stage_expiry(table.refresh(), {ids(table)[0]}, (), clean=False, own_metadata=False)
+    for earlier, expected in ((3_600_000, Trace.OPEN), (1000, Trace.LANDED)):  # clocks differ a little
+        at = table.metadata.last_updated_ms - earlier
+        state = table.metadata.model_copy(update={"snapshots": [], "last_updated_ms": at})
+        assert trace_of(Table(table.name(), state, "", table.io, table.catalog), evidence) is expected
+
+
 def test_on_rest_it_may_still_land_until_a_reference_moves(table: Table) -> None:
     first, second, *_ = ids(table)
     _, evidence = stage_expiry(table, {first}, (), clean=False, own_metadata=False)
