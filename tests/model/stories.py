@@ -44,7 +44,16 @@ class Story:
         """Go on for so many steps; after each the rows are as they should be."""
         self.append()
         for _ in range(steps):
-            every = [self.append, self.optimize, self.optimize, self.undo, self.undo, self.rewrite_files, self.maintain]
+            every = [
+                self.append,
+                self.optimize,
+                self.optimize,
+                self.undo,
+                self.undo,
+                self.undo,
+                self.rewrite_files,
+                self.maintain,
+            ]
             if self.version == 2:
                 every += [self.upsert, self.upsert, self.delete]
             self.chance.choice(every)()

@@ -146,6 +146,14 @@ def test_each_rule_refuses_what_no_other_sees(case: str, now: Head, expected: li
     assert (made.content is None, bool(made.refusal)) == (bool(expected), bool(expected))
 
 
+def test_a_refusal_names_what_is_not_as_it_was() -> None:
+    assert revert(UNDONE, head([OTHER])).refusal == f"{OUT.path} is no longer live"
+    ours = position("new", S, 0, A, IN1)
+    converted = Undone(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
+    assert revert(converted, head([IN1])).refusal == "the delete new that it wrote is no longer live"
+    assert revert(converted, head([], [ours])).refusal == f"{IN1.path} is no longer live"
+
+
 def test_an_output_that_is_live_twice_is_refused() -> None:
     now = head([OUT, OTHER])
     twice = replace(
@@ -166,6 +174,11 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
     delete = replace(delete, partition=A)
     now = head([OUT, OTHER], [delete])
     assert ambiguous_since(UNDONE, now) == (delete,)
+    others = [LATE, position("named", 16, 0, A, OUT)]
+    assert ambiguous_since(UNDONE, head([OUT, OTHER], [delete, *others])) == (delete,)
+    old = position("old", 6, 0, A)
+    before = Undone(scan([IN1, IN2], [old]), scan([OUT], [], COMMIT))
+    assert ambiguous_since(before, head([OUT], others)) == (), "what was known before names rows that it was meant for"
     assert revert(UNDONE, now).refusal
     assert revert(UNDONE, now, {delete.identity: frozenset({OTHER.path})}).content is not None
     for named in (OUT, IN1):
