@@ -10,13 +10,13 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.iceberg import IcebergFormat
-from amoro_core.formats.port import AnyTable
+from amoro_core.formats.port import AnyTable, Role, with_roles
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
 from tests.engine.oracle import assert_same_rows, live_files, live_rows, live_rows_with_positions
-from tests.engine.writer import append, delete_where, make_table, upsert
+from tests.engine.writer import append, create_tag, delete_where, make_table, upsert
 from tests.iceberg.rewriting import loaded, rewritten
 
 SCHEMA = Schema(NestedField(1, "x", LongType(), required=False), NestedField(2, "region", StringType(), required=False))
@@ -86,6 +86,29 @@ def assert_conflict_changes_nothing(
 
     assert traced(found, attempt) is Trace.REFUTED
     assert sorted(one.record["x"] for one in live_rows_with_positions(table)) == [1, 2, 3, 7]
+
+
+def assert_expiry_loses_no_tag(config: CatalogConfig, table: Table) -> None:
+    """A tag that another writer makes after validation keeps its snapshot; the next attempt removes the others."""
+    found = with_roles(IcebergFormat().load(config, TABLE), (Role.EXPIRE, Role.COMMIT), "expiry")
+    first, second, third, head = (one.snapshot_id for one in table.metadata.snapshots)
+    assert len(found.history(anew=True).snapshots) == 4
+    payload, evidence = found.stage_expiry({first, second}, (), clean=False)
+    create_tag(table, "mine", second)
+
+    with pytest.raises(CommitConflict):
+        found.send(payload)
+
+    assert found.trace(evidence) is Trace.REFUTED
+    assert {ref.name for ref in found.history(anew=True).refs} == {"main", "mine"}
+    payload, evidence = found.stage_expiry({first, third}, (), clean=False)
+    found.send(payload)
+    found.send(payload)
+    assert found.trace(evidence) is Trace.LANDED
+    table.refresh()
+    parents = {one.snapshot_id: one.parent_snapshot_id for one in table.metadata.snapshots}
+    assert parents == {second: first, head: third}
+    assert sorted(one.record["x"] for one in live_rows_with_positions(table)) == [1, 2, 3]
 
 
 def _append_seven(table: Table) -> None:

@@ -341,6 +341,23 @@ def test_a_lost_tag_is_found_in_the_state_that_the_catalog_built_on_and_brought_
     assert sorted(now.scan(snapshot_id=ref.snapshot_id).to_arrow()["id"].to_pylist()) == [0]
 
 
+def test_by_rest_partition_statistics_go_by_their_own_word(rest: Catalog, table: Table) -> None:
+    """A server that is as pyiceberg leaves them behind."""
+    first, _, third, _ = ids(table)
+    parts = (
+        SetPartitionStatisticsUpdate(
+            partition_statistics=PartitionStatisticsFile(snapshot_id=one, **_statistics(f"{one}.parquet"))
+        )
+        for one in (first, third)
+    )
+    table.catalog.commit_table(table.refresh(), (), tuple(parts))
+    seen = rest.load_table("db.t")
+    payload, evidence = stage_expiry(seen, {first}, (), clean=False, own_metadata=False)
+    commit.send(rest, seen, payload)
+    assert [one.snapshot_id for one in rest.load_table("db.t").metadata.partition_statistics] == [third]
+    assert trace_of(rest.load_table("db.t"), evidence) is Trace.LANDED
+
+
 def test_tags_that_were_known_or_stand_elsewhere_are_not_lost(table: Table) -> None:
     first, second, third, _ = ids(table)
     tag(table, "old", first)

@@ -146,6 +146,10 @@ def test_a_commit_of_another_that_glue_alone_can_see_is_a_conflict(
     assert glue.updates[0] == glue.updates[1]
 
 
+def test_an_expiry_loses_no_tag(config: CatalogConfig, table: Table) -> None:
+    scenarios.assert_expiry_loses_no_tag(config, table)
+
+
 def test_a_second_sending_finds_the_first(config: CatalogConfig, table: Table) -> None:
     scenarios.assert_sent_again_applies_once(config, table)
 

@@ -50,6 +50,10 @@ def test_a_commit_of_another_between_staging_and_sending_is_a_conflict(config: C
     scenarios.assert_conflict_changes_nothing(config, table, lambda commit: commit())
 
 
+def test_an_expiry_loses_no_tag(config: CatalogConfig, table: Table) -> None:
+    scenarios.assert_expiry_loses_no_tag(config, table)
+
+
 def test_a_second_sending_finds_the_first(config: CatalogConfig, table: Table) -> None:
     scenarios.assert_sent_again_applies_once(config, table)
 
