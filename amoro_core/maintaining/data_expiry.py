@@ -2,13 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow.compute as pc
 
 from amoro_core.live.files import LiveFiles
 from amoro_core.maintaining.dates import DatePattern
@@ -125,22 +126,21 @@ class Expired:
 def expired(scan: TableScan, limit: Limit) -> Expired:
     """The files of the scan that have expired, by partition; of level partition only whole ones."""
     columns = LiveFiles.of(scan.files).columns
-    verdicts: dict[PartitionKey, list[tuple[DataFile, str]]] = {}
-    paths: Counter[str] = Counter()
+    counted = pc.value_counts(columns.paths)
+    twice = frozenset(one["values"] for one in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist())
+    # Rows are made anew below: those that were looked into hold all their metrics in memory.
+    reasons = [_reason_to_stay(columns.row(at), limit, twice) for at in range(len(columns))]
+    if limit.config.level is Level.PARTITION:
+        mixed = {int(columns.place[at]) for at, why in enumerate(reasons) if why}
+        for at, why in enumerate(reasons):
+            if not why and int(columns.place[at]) in mixed:
+                reasons[at] = "other files of its partition stay"
+    found: dict[PartitionKey, list[DataFile]] = {}
     for at in columns.order().tolist():
-        file = columns.row(at)
-        paths[file.path] += 1
-        verdicts.setdefault(PartitionKey(file.spec_id, file.partition), []).append((file, _reason_to_stay(file, limit)))
-    found: dict[PartitionKey, tuple[DataFile, ...]] = {}
-    kept: Counter[str] = Counter()
-    for key, files in verdicts.items():
-        told = [(file, "it is in the table twice" if paths[file.path] > 1 else why) for file, why in files]
-        if limit.config.level is Level.PARTITION and any(why for _, why in told):
-            told = [(file, why or "other files of its partition stay") for file, why in told]
-        kept.update(why for _, why in told if why)
-        if going := tuple(file for file, why in told if not why):
-            found[key] = going
-    return Expired(found, int(columns.records.sum()), dict(sorted(kept.items())))
+        if not reasons[at]:
+            found.setdefault(PartitionKey(*columns.places[columns.place[at]]), []).append(columns.row(at))
+    kept = dict(sorted(Counter(filter(None, reasons)).items()))
+    return Expired({key: tuple(files) for key, files in found.items()}, int(columns.records.sum()), kept)
 
 
 def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:
@@ -165,8 +165,10 @@ def _identity(file: DataFile) -> tuple[str, int, int, int]:
     return file.path, file.sequence_number, file.record_count, file.size_bytes
 
 
-def _reason_to_stay(file: DataFile, limit: Limit) -> str:
-    """Why the file stays; "" when all its rows are too old."""
+def _reason_to_stay(file: DataFile, limit: Limit, twice: Set[str]) -> str:
+    """Why the file stays; "" when all its rows are too old. `twice` are paths that the table has more than once."""
+    if file.path in twice:
+        return "it is in the table twice"
     if not limit.config.expires_nulls and not _has_no_nulls(file, limit.column):
         return "it has rows without a time, or does not say"
     latest = _latest(file, limit)
