@@ -133,7 +133,7 @@ class Services:
             left_over=around.left_over,
             changed=self.changes.fire,
         )
-        self.optimizing = OptimizingService(store, tables_of, clock, signals)
+        self.optimizing = OptimizingService(store, tables_of, clock, signals, self.actions.of)
         self.maintaining = MaintenanceService(
             store, tables_of, self.actions.by_own_name, clock, self.optimizing.announce, clockwork
         )

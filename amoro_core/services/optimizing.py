@@ -5,22 +5,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from amoro_core.errors import (
-    AmoroError,
-    IllegalState,
-    InvalidArgument,
-    StaleReport,
-    TaskNotFound,
-)
+from amoro_core.actions.contract import Action
+from amoro_core.errors import AmoroError, IllegalState, InvalidArgument, StaleReport, TaskNotFound
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.tables import Tables
-from amoro_core.model.processes import (
-    Attempt,
-    OptimizingProcess,
-    OptimizingTask,
-    ProcessStatus,
-)
+from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.state import tables as table_machine
@@ -29,6 +19,7 @@ from amoro_core.state.leases import Lease, lease_of, leases, overdue, refuse_can
 from amoro_core.store import commits, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.closing import Ending, close, unwanted
+from amoro_core.transactions.late import condemn_late
 from amoro_core.transactions.scheduling import TaskScheduler, may_schedule
 from amoro_core.transactions.settling import Effects, settle, take_back
 from amoro_core.transactions.unfinished import committing, left_over
@@ -93,9 +84,11 @@ class OptimizingService:
         tables_of: Tables,
         clock: Callable[[], datetime],
         signals: Signals,
+        find_action: Callable[[str], Action],
     ) -> None:
         self._store = store
         self._tables = tables_of
+        self._find_action = find_action
         self._clock = clock
         self._signals = signals
         self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
@@ -211,7 +204,8 @@ class OptimizingService:
                 return tasks.read_output(db, task.task_id) == (attempt.number, result.payload)
             task = task_machine.advance(task, event, self._clock())
         except (StaleReport, IllegalState, TaskNotFound) as error:
-            log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, why=error.message)
+            files = condemn_late(db, attempt, result, self._find_action, self._clock())
+            log.warning("result.absorbed", attempt=str(attempt), optimizer=optimizer_id, files=files, why=error.message)
             return False
         tasks.save(db, task)
         if isinstance(result, WorkResult):

@@ -59,7 +59,7 @@ class System:
             left_over=lambda process_id, _: self._clean_up(process_id),
             changed=nothing,
         )
-        self.optimizing = OptimizingService(self.store, tables_of, now, signals)
+        self.optimizing = OptimizingService(self.store, tables_of, now, signals, Actions().of)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
         self.clearing = ClearingService(
             self.store, tables_of, Actions().of, now, nothing, SweepingService(self.store, tables_of, now)
