@@ -129,6 +129,7 @@ CASES: list[tuple[str, Head, list[str]]] = [
     ("the same by bounds", head([OUT], [by_bounds(position("p", 16, 0, A, OUT))]), [ON_OUTPUT]),
     ("a delete that may name all", head([OUT], [position("p", 16, 0, A)]), [ON_OUTPUT, SAME]),
     ("a position of an input", head([OUT], [position("p", 16, 0, A, IN1)]), [SAME]),
+    ("one as old as the commit", head([OUT], [equality("eq-12", COMMIT, 0, A)]), [SAME]),
     ("an old equality delete of others", head([OUT], [equality("eq-7", 7, 0, A)]), [SAME]),
     ("a file that a delete would cover", head([OUT, data("low", 4, 0, A)]), [COVERS]),
     ("a file of another partition", head([OUT, data("low", 4, 0, (b"b",))]), []),
@@ -160,6 +161,15 @@ def test_an_output_that_is_live_twice_is_refused() -> None:
         now, scan=replace(now.scan, files=(*now.scan.files, ScannedFile(replace(OUT, path="file:/w/t/data/out"))))
     )
     assert "live 2 times" in revert(UNDONE, twice).refusal
+
+
+def test_a_delete_that_would_not_apply_any_more_is_refused() -> None:
+    """As one that held everywhere, should its spec be no unpartitioned one by now."""
+    undone = Undone(scan([IN1], [equality("everywhere", 5, 7)]), scan([OUT], [], COMMIT))
+    now = head([OUT])
+    assert revert(undone, now).content is not None
+    partitioned = replace(now, scan=replace(now.scan, unpartitioned_specs=frozenset()))
+    assert revert(undone, partitioned).refusal == f"the delete everywhere would no longer apply to {IN1.path}"
 
 
 def test_an_equality_delete_that_would_cover_only_inputs_is_refused() -> None:
