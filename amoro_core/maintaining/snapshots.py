@@ -104,7 +104,7 @@ def select(
     _keep_needed(needed, history, kept, config, target, now)
     named = {one for one in target.snapshot_ids if one in history.known}
     refused = {one: needed[one].reason for one in sorted(named) if one in needed}
-    for snapshot_id in named - needed.keys():
+    for snapshot_id in named:
         stay.pop(snapshot_id, None)
     for snapshot_id, why in needed.items():
         stay.setdefault(snapshot_id, why)

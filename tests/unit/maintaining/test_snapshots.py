@@ -400,6 +400,8 @@ def test_a_lease_holds_its_snapshot_and_all_newer_ones_wherever_they_are() -> No
     chain = [*history(9, 8, 7, 6), snapshot(5, 1, 6.5)]
     selected = select(chain, [main(4)], DEFAULT, Target(since={2: "lease 3 of bob"}), NOW)
     assert (set(selected.go), selected.stay[5].reason) == ({1}, "lease 3 of bob")
+    behind = [*chain, replace(snapshot(6, 1, 9.5), sequence_number=6)]  # by a clock that is behind
+    assert set(select(behind, [main(4)], DEFAULT, Target(since={2: "lease 3"}), NOW).go) == {1}
     numberless = [replace(one, sequence_number=0) for one in chain]
     assert set(select(numberless, [main(4)], DEFAULT, Target(since={2: "lease 3"}), NOW).go) == {1}
 
