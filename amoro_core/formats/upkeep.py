@@ -154,17 +154,6 @@ class Expirable(OpenTable, Protocol):
         a format in which expired snapshots can't come back.
         """
 
-    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
-        """The files that nothing of the table, loaded anew, needs any more after a removal that landed.
-
-        `metadata_location` is a state that still knew the snapshots. Where neither it nor another one can be read
-        nothing is released. Raises as `would_release`.
-        """
-
-
-class Returnable(Expirable, Protocol):
-    """A table in which snapshots that were removed can come back: as new ones, under tags of their own."""
-
     def stage_return(
         self, metadata_location: str, removed: SnapshotsGone
     ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
@@ -174,6 +163,13 @@ class Returnable(Expirable, Protocol):
         a tag is taken or a file of theirs is gone, TableRefused("format") for a format in which they can't come back.
         """
 
+    def released(self, metadata_location: str, removed: SnapshotsGone) -> Iterator[Released]:
+        """The files that nothing of the table, loaded anew, needs any more after a removal that landed.
 
-class Upkept(Dated, Clusterable, Sweepable, Returnable, Analyzable, Searchable, Protocol):
+        `metadata_location` is a state that still knew the snapshots. Where neither it nor another one can be read
+        nothing is released. Raises as `would_release`.
+        """
+
+
+class Upkept(Dated, Clusterable, Sweepable, Expirable, Analyzable, Searchable, Protocol):
     """A table with every role of maintenance."""
