@@ -93,6 +93,12 @@ def test_a_conversion_is_taken_back_by_its_deletes_alone() -> None:
     assert refusals(undone, head([OTHER], [ours])) == ["outputs_are_live"]
 
 
+def test_a_delete_that_held_everywhere_and_was_folded_into_nothing_comes_back() -> None:
+    everywhere = equality("everywhere", 5, 7)
+    undone = Undone(scan([IN1], [everywhere]), scan([IN1], [], COMMIT))
+    assert taken_back(revert(undone, head([IN1]))) == ([], [], [], ["everywhere"])
+
+
 def test_files_that_were_removed_with_their_rows_come_back_as_an_overwrite() -> None:
     undone = Undone(scan([IN1, IN2, OTHER], [OLD]), scan([OTHER], [], COMMIT))
     made = revert(undone, head([OTHER], [LATE]))
@@ -123,6 +129,7 @@ CASES: list[tuple[str, Head, list[str]]] = [
     ("a newer equality delete that went", head([OUT], removed_equality_deletes=(LATE,)), [KEPT]),
     ("nobody knows which went", head([OUT], removed_equality_deletes=None), [KEPT]),
     ("one that held everywhere went", head([OUT], removed_equality_deletes=(equality("g", 15, 7),)), [KEPT]),
+    ("one as old as the commit that went", head([OUT], removed_equality_deletes=(equality("e", COMMIT, 0, A),)), []),
     ("an older one that went", head([OUT], removed_equality_deletes=(OLD,)), []),
     ("one of another partition that went", head([OUT], removed_equality_deletes=(equality("b", 15, 0, (b"b",)),)), []),
     ("a row of an output deleted", head([OUT], [position("p", 16, 0, A, OUT)]), [ON_OUTPUT]),
