@@ -388,6 +388,17 @@ def test_a_snapshot_of_a_flink_job_without_operator_is_every_operators() -> None
     assert gone(chain, [main(3)]) == set()
 
 
+def test_a_snapshot_that_does_not_say_how_far_a_writer_came_is_not_its_state() -> None:
+    for key in ("flink.max-committed-checkpoint-id", "spark.sql.streaming.epochId"):
+        said = {**FLINK, **SPARK}
+        del said[key]
+        assert len(list(writers_of(said))) == 1
+
+
+def test_an_age_of_nothing_is_an_age() -> None:
+    assert parse_into(RetentionConfig, {"history.expire.max-snapshot-age-ms": "0"}).max_age == timedelta(0)
+
+
 def test_what_a_process_works_on_stays_with_its_chain_also_on_another_branch() -> None:
     chain = [*history(9, 8, 7, 6), snapshot(5, 2, 6)]
     selected = select(chain, [main(4), Ref("b", 5, True)], DEFAULT, Target(pinned={2: "process 01a"}), NOW)
