@@ -135,7 +135,13 @@ class Services:
         )
         self.optimizing = OptimizingService(store, tables_of, clock, signals, self.actions.of)
         self.maintaining = MaintenanceService(
-            store, tables_of, self.actions.by_own_name, clock, self.optimizing.announce, clockwork
+            store,
+            tables_of,
+            self.actions.by_own_name,
+            clock,
+            self.optimizing.announce,
+            clockwork,
+            settings.start_to_close,
         )
         self.optimizers = OptimizerService(
             store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout

@@ -34,6 +34,7 @@ class Situation:
     capacity: Capacity  # of the table's group
     now: datetime
     around: Callable[[], Surroundings] = Surroundings  # read when it is asked for
+    task_limit: timedelta = timedelta(hours=2)  # after which no task of an ended process writes any more
     last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
 
 

@@ -36,10 +36,6 @@ class CleanOrphanFiles(Untasked):
     switch = SWITCH
     needs_gc = True
 
-    def __init__(self, start_to_close: timedelta = timedelta(hours=2)) -> None:
-        """`start_to_close`: how long a task may run, after which what its process has left over belongs to nobody."""
-        self._start_to_close = start_to_close
-
     def enabled(self, properties: Mapping[str, str]) -> bool:
         """By its property, off without it."""
         return parse_into(OrphanConfig, properties).enabled
@@ -55,7 +51,7 @@ class CleanOrphanFiles(Untasked):
         name = str(table.facts.identifier)
         refuse_shared(name, ground, places, around.neighbours)
         in_flight = table.uncommitted(_in_flight(table, ground, situation.now))
-        terms = Terms(situation.now, age, self._start_to_close, around, frozenset(in_flight))
+        terms = Terms(situation.now, age, situation.task_limit, around, frozenset(in_flight))
         if options.file_list:
             ground = replace(ground, must_be_listed=())  # a list is of an earlier time
         elif options.locations:

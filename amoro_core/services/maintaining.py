@@ -86,8 +86,11 @@ class MaintenanceService:
         clock: Callable[[], datetime],
         planned: Callable[[Effects], None],
         clockwork: Clockwork,
+        task_limit: timedelta,
     ) -> None:
-        """`known` are all actions by their names; `planned` is told what a process that was stored asks for."""
+        """`known` are all actions by their names; `planned` is told what a process that was stored asks for;
+        after `task_limit` no task of an ended process writes any more."""
+        self._task_limit = task_limit
         self._store = store
         self._tables = tables_of
         self._every = known
@@ -325,7 +328,7 @@ class MaintenanceService:
         config = parse_config(properties)
         now = self._clock()
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        situation = Situation(config, properties, {}, capacity, now)
+        situation = Situation(config, properties, {}, capacity, now, task_limit=self._task_limit)
         if runtime is not None:
             table_id, keep = runtime.table_id, parse_into(MaintenanceConfig, properties).undo_keep
             situation = replace(
