@@ -31,6 +31,9 @@ STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
     errors.Conflict: grpc.StatusCode.ABORTED,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.TableRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Held: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.GuardSpoke: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.CannotUndo: grpc.StatusCode.FAILED_PRECONDITION,
     errors.CommitUnknown: grpc.StatusCode.UNKNOWN,
     errors.WaitTimeout: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
