@@ -87,7 +87,7 @@ def test_a_dumb_terminal_is_not_steered(cli: Cli, admin: FakeAdmin, monkeypatch:
     admin.script("GetProcess", process(status="running"), process(status="success"))
     cli("process", "show", PROCESS, *QUICKLY)
     assert "\x1b" not in screen.getvalue()
-    assert screen.getvalue().count(PROCESS) == 3  # twice shown, once in the receipt
+    assert screen.getvalue().count(PROCESS) == 4  # twice shown, twice in the receipt: once to undo it
 
 
 def _listed(*done: tuple[str, int]) -> pb.ListProcessesResponse:
