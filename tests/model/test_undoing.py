@@ -10,7 +10,7 @@ from tests.engine.writer import make_catalog
 from tests.model.stories import Story
 from tests.services.world import World
 
-CHUNKS, STORIES, STEPS = 4, 13, 8
+CHUNKS, STORIES, STEPS = 4, 26, 8
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
