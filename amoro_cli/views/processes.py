@@ -134,8 +134,7 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
 def _told(process: "pb.Process") -> "tuple[Block, ...]":
     """The receipt of a process that replaces no files: in words, and in figures of its own."""
     receipt = process.receipt
-    figures = {figure.name: f"{format_count(figure.value)} {figure.unit}".rstrip() for figure in receipt.figures}
-    pairs = [(name.replace("_", " "), value) for name, value in figures.items()]
+    pairs = [(figure.name.replace("_", " "), _figure(figure)) for figure in receipt.figures]
     pairs += [
         ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
         for one in receipt.equations
@@ -143,6 +142,15 @@ def _told(process: "pb.Process") -> "tuple[Block, ...]":
     pairs += _undo(process)
     title = f"{process.process_id}  {receipt.words} in {format_duration(receipt.duration_ms)}"
     return (title, Pairs(tuple(pairs), indent=2)) if pairs else (title,)
+
+
+def _figure(figure: "pb.Figure") -> str:
+    """The number, with its unit where the name does not say it."""
+    if figure.unit == "bytes":
+        return format_bytes(figure.value)
+    if not figure.unit or figure.unit in figure.name.split("_"):
+        return format_count(figure.value)
+    return many(figure.value, figure.unit.removesuffix("s"))
 
 
 def _undo(process: "pb.Process") -> "tuple[tuple[str, str], ...]":
