@@ -19,7 +19,7 @@ from amoro_core.model.processes import Figure, ProcessStatus, Receipt
 from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.store import condemned, processes
 from amoro_core.store.condemned import Batch, BatchStatus
-from amoro_core.store.database import Store
+from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import open_planned
 
 log = get_logger("amoro.sweeping")
@@ -67,7 +67,9 @@ class SweepingService:
             if self._store.read(lambda db: processes.get(db, case.process.process_id)).status != ProcessStatus.CLEARING:
                 break
             batch = self._store.read(partial(condemned.get, batch_id=batch_id))
-            if batch is not None:
+            if batch is not None and batch.table_uuid != case.process.table_uuid:
+                self._leave(batch)
+            elif batch is not None:
                 began = self._monotonic()
                 removals = self._sweep_batch(batch, table, guard, done)
                 self._pause(case.runtime.identifier.catalog, removals, self._monotonic() - began)
@@ -94,10 +96,12 @@ class SweepingService:
             raise GuardSpoke(_words(needed), hint="They were taken off; look at the rest before you confirm it.")
         found = table.stat_many(paths)
         same = [one for one in batch.files if _is_same(one, found[one.path])]
-        done["files_absent"] += sum(stored is None for stored in found.values())
-        done["files_changed"] += len(batch.files) - len(same) - sum(stored is None for stored in found.values())
         begun = replace(batch, files=tuple(same), status=BatchStatus.DELETING, tries=batch.tries + 1)
-        self._store.write(lambda db: condemned.save(db, begun))
+        if not self._store.write(lambda db: condemned.save_unless_restored(db, begun)):
+            return {}
+        absent = sum(stored is None for stored in found.values())
+        done["files_absent"] += absent
+        done["files_changed"] += len(batch.files) - len(same) - absent
         failpoint("sweep.before_delete")
         removals = table.delete_many([one.path for one in same]) if same else {}
         failpoint("sweep.after_delete")
@@ -111,14 +115,24 @@ class SweepingService:
         self._tell(batch, removals, left)
         return removals
 
+    def _leave(self, batch: Batch) -> None:
+        """Forget a batch of another table that had the name: this one's guard says nothing about its files."""
+        log.warning("batch.of_another_table", process=batch.process_id, table_uuid=batch.table_uuid)
+        self._store.write(lambda db: condemned.remove(db, batch.batch_id))
+
     def _spare(self, batch: Batch, needed: Mapping[str, str]) -> None:
         """Take off what is needed; the rest of the batch waits as before."""
         for path, why in needed.items():
             log.error("guard.spoke", process=batch.process_id, path=path, why=why)
         spared = condemned.without(replace(batch, status=BatchStatus.WAITING), needed)
-        self._store.write(
-            lambda db: condemned.save(db, spared) if spared.files else condemned.remove(db, batch.batch_id)
-        )
+
+        def keep(db: Connection) -> None:
+            if not spared.files:
+                condemned.remove(db, batch.batch_id)
+            else:
+                condemned.save_unless_restored(db, spared)
+
+        self._store.write(keep)
         self.guard_hits += len(needed)
 
     def _tell(self, batch: Batch, removals: Mapping[str, Removal], left: Batch) -> None:

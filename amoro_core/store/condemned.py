@@ -99,6 +99,15 @@ def save(db: Connection, batch: Batch) -> None:
     )
 
 
+def save_unless_restored(db: Connection, batch: Batch) -> bool:
+    """Keep the batch as it is now, unless somebody has restored it meanwhile; whether it was kept."""
+    known = get(db, batch.batch_id)
+    if known is None or known.status not in (BatchStatus.WAITING, BatchStatus.DELETING):
+        return False
+    save(db, batch)
+    return True
+
+
 _SAVED = ("status", "files", "bytes", "tries", "content", "purge_at_ms")
 
 

@@ -197,6 +197,32 @@ def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again(place
     assert waits == pytest.approx([0.1, 0.1, 0.2, 100 / 550])
 
 
+def test_what_is_restored_while_its_batch_is_being_guarded_stays(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.action.keep = timedelta()
+    place.stray(2)
+    condemning = place.run().process_id
+    reachable = Guard.reachable
+
+    def restore_meanwhile(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
+        assert place.world.trash.restore(condemning).files == 2
+        return reachable(self, paths)
+
+    monkeypatch.setattr(Guard, "reachable", restore_meanwhile)
+    assert place.run("empty-trash").status is ProcessStatus.SUCCESS
+    assert len(place.left()) == 2
+    assert [one.status for one in place.batches()] == [BatchStatus.RESTORED]
+
+
+def test_what_another_table_of_the_name_has_condemned_is_left_alone(place: Place) -> None:
+    """The guard of this table can't answer for the other, which may go on under another name."""
+    place.action.keep = timedelta()
+    place.stray(2)
+    place.run()
+    place.world.store.write(lambda db: db.execute("UPDATE condemned_batch SET table_uuid = 'another'"))
+    place.run("empty-trash")
+    assert (len(place.left()), place.batches()) == (2, [])
+
+
 def test_nothing_goes_where_the_guard_can_not_tell(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.action.keep = timedelta()
     place.stray(2)
