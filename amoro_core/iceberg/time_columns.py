@@ -1,5 +1,7 @@
 """The column by which a table's rows grow old, and the partition fields that are made of it."""
 
+from typing import Any
+
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
@@ -23,7 +25,7 @@ _KINDS: dict[type[IcebergType], TimeKind] = {
     LongType: TimeKind.LONG,
     StringType: TimeKind.STRING,
 }
-_IN_ORDER: dict[type[Transform], str] = {  # type: ignore[type-arg]  # a class with parameters for its values
+_IN_ORDER: dict[type[Transform[Any, Any]], str] = {
     IdentityTransform: "identity",
     YearTransform: "year",
     MonthTransform: "month",

@@ -135,7 +135,7 @@ def test_of_expiries_with_random_faults_each_ends_and_loses_nothing(
             totals["back"] += receipt is not None and "brought" in receipt.words
             gone = {one.snapshot_id for one in before.snapshots} - set(ids(table))
             (done,) = [one for one in attempts if one.outcome is CommitOutcome.DONE]
-            assert set(done.evidence.snapshot_ids) <= gone  # type: ignore[union-attr]  # an expiry's
+            assert set(done.evidence.snapshot_ids) <= gone
             released = reached(before) - reached(table.metadata)
             assert condemned_by(world, process_id) <= released
             # What an attempt removed that nobody knows to have landed is left to the removal of orphans.

@@ -161,8 +161,8 @@ def test_the_preview_tells_by_sparks_names_what_goes_and_why_and_changes_nothing
         "deleted_manifest_lists_count": 2,
         "deleted_statistics_files_count": 0,
     }
-    assert [one["snapshot_id"] for one in document["expired_snapshots"]] == [going[0], going[2]]  # type: ignore[index, attr-defined]  # values of JSON
-    assert {one["snapshot_id"]: one["reason"] for one in document["kept_snapshots"]} == {  # type: ignore[index, attr-defined]  # values of JSON
+    assert [one["snapshot_id"] for one in document["expired_snapshots"]] == [going[0], going[2]]
+    assert {one["snapshot_id"]: one["reason"] for one in document["kept_snapshots"]} == {
         head: "branch main",
         going[1]: "tag kept",
     }
@@ -587,7 +587,7 @@ def test_a_streaming_writer_finds_how_far_it_had_come(world: World) -> None:
     expire(world)
     known = {one.snapshot_id: one for one in table.refresh().metadata.snapshots}
     at, walked = table.metadata.current_snapshot_id, 0
-    while at is not None and "spark.sql.streaming.epochId" not in known[at].summary.additional_properties:  # type: ignore[union-attr]  # writers give one
+    while at is not None and "spark.sql.streaming.epochId" not in known[at].summary.additional_properties:
         at, walked = known[at].parent_snapshot_id, walked + 1
     assert (walked, len(known)) == (2, 3)
 

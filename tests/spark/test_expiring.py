@@ -39,7 +39,7 @@ def ids(table: Table) -> list[int]:
 def selected(table: Table, **target: object) -> Selection:
     history = history_of(table.refresh())
     config = parse_into(RetentionConfig, history.properties)
-    wanted = Target(**target)  # type: ignore[arg-type]  # fields by name
+    wanted = Target(**target)
     return select(history.snapshots, history.refs, config, wanted, datetime.now(UTC))
 
 

@@ -47,7 +47,7 @@ def gone(
     config: RetentionConfig = DEFAULT,
     **target: object,
 ) -> set[int]:
-    return set(select(snapshots, refs, config, Target(**target), NOW).go)  # type: ignore[arg-type]  # fields by name
+    return set(select(snapshots, refs, config, Target(**target), NOW).go)
 
 
 def java_expires(
