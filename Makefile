@@ -1,5 +1,5 @@
 # Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` also wants a JDK and
-# Maven, and Prometheus's promtool, which it installs with apt where it runs as root.
+# Maven, Prometheus's promtool and Chromium, which it installs with apt where it runs as root.
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,6 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 JARS := build/jars
 OLDER_SPARK := build/pyspark-3.5
 PROMETHEUS := build/prometheus
+CHROMIUM := build/chromium
+GENERATOR := build/client-generator
 PYTEST := $(BIN)/python -m pytest
 DIST := dist
 
@@ -24,24 +26,27 @@ check: lint
 
 # Spark's tests share one JVM, so they run in one process, after the others; its backend has an application of its own.
 # Those of the backend that speak most to Spark run with Spark 3.5 as well, from its own directory.
-test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked lint
+test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEUS)/.unpacked $(CHROMIUM)/.installed \
+  $(GENERATOR)/.installed lint
 	$(PYTEST) -n 2 --dist=loadfile --ignore=tests/spark --ignore=tests/spark_backend tests
 	$(PYTEST) tests/spark
 	$(PYTEST) tests/spark_backend
 	PYSPARK_SERIES=3.5 PYTHONPATH=$(CURDIR)/$(OLDER_SPARK) $(PYTEST) \
 	  tests/spark_backend/test_backend.py tests/spark_backend/test_fairness.py tests/spark_backend/test_retries.py \
-	  tests/spark_backend/test_together.py
+	  tests/spark_backend/test_together.py tests/spark_backend/test_clustering.py
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
 BUDGET ?= 60m
 prove: $(VENV)/.test
 	$(BIN)/python -m tests.prove --budget $(BUDGET)
 
-# Mutation testing of matching, validation and commit: a seeded sample within an hour; the figures go to docs/mutants.md.
+# Mutation testing of matching, validation, commit, and of what decides about deletes: a seeded sample of each within an
+# hour; the figures go to docs/mutants.md and docs/mutants-of-maintenance.md.
 SAMPLE ?= 300
 SEED ?= 1
 mutants: $(VENV)/.test
 	$(BIN)/python -m tests.mutants --sample $(SAMPLE) --seed $(SEED)
+	$(BIN)/python -m tests.mutants --part maintenance --sample $(SAMPLE) --seed $(SEED) --least 90
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
@@ -110,6 +115,13 @@ $(OLDER_SPARK)/.installed: $(VENV)/.made
 	@$(PIP) install --target $(OLDER_SPARK) 'pyspark==3.5.*'
 	@touch $@
 
+# The generator of clients wants an older typer than ours.
+$(GENERATOR)/.installed: $(VENV)/.made
+	@echo "installing the generator of clients into $(GENERATOR)"
+	@$(BIN)/python -m venv --clear $(GENERATOR)
+	@$(GENERATOR)/bin/python -m pip --disable-pip-version-check --quiet install 'openapi-python-client>=0.29,<1'
+	@touch $@
+
 # --- Java -------------------------------------------------------------------------------------------------------------
 
 # Without a JDK or Maven, and no right to install them, Spark's tests are skipped by name; with CI=true that is an error.
@@ -127,3 +139,11 @@ $(PROMETHEUS)/.unpacked: tests/prometheus/install-promtool
 	@mkdir -p $(PROMETHEUS)
 	@tests/prometheus/install-promtool $(PROMETHEUS) && touch $@ \
 	  || { [ "$(CI)" != true ] && echo "The tests of alerts will be skipped" >&2 && exit 0; exit 1; }
+
+# --- Chromium ---------------------------------------------------------------------------------------------------------
+
+# As with promtool: without Chromium the tests of pages in a browser are skipped by name, or fail with CI=true.
+$(CHROMIUM)/.installed: tests/browser/install-chromium
+	@mkdir -p $(CHROMIUM)
+	@tests/browser/install-chromium && touch $@ \
+	  || { [ "$(CI)" != true ] && echo "The tests of pages in a browser will be skipped" >&2 && exit 0; exit 1; }

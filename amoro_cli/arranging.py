@@ -1,4 +1,4 @@
-"""The options of lists: what to sort by, and which columns to show."""
+"""The options of list commands: sort keys and columns."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ from amoro_core.errors import InvalidArgument
 
 
 def sort_option(listing: Listing[Any]) -> Any:
-    """--sort-by, by the columns of the list."""
+    """The option --sort-by, checked against the columns of the list."""
     return typer.Option(
         "--sort-by",
         metavar="COLUMNS",
@@ -22,7 +22,7 @@ def sort_option(listing: Listing[Any]) -> Any:
 
 
 def columns_option(listing: Listing[Any]) -> Any:
-    """--columns, by those of the list."""
+    """The option --columns, checked against the columns of the list."""
     return typer.Option(
         "--columns",
         metavar="COLUMNS",
@@ -45,7 +45,7 @@ def _checked(listing: Listing[Any], made: Callable[[str], Arrangement]) -> Calla
 
 
 def _completed(listing: Listing[Any]) -> Callable[[str], list[str]]:
-    """Names for the last of those that are typed; the others stay before it."""
+    """Completions of the last name typed; the names before it are kept."""
 
     def complete(incomplete: str) -> list[str]:
         before, comma, last = incomplete.rpartition(",")

@@ -1,10 +1,10 @@
-"""Calls of a coordinator: a deadline on each, errors as ours, and going on elsewhere when it has ended."""
+"""Calls to a coordinator: each has a deadline, raises our errors, and fails over when the coordinator has ended."""
 
 import getpass
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -15,14 +15,17 @@ from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.tokens import parse_token
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
 Answer = TypeVar("Answer")
 
-#: How a call ends whose coordinator has ended, before it or meanwhile.
+#: Status of a call whose coordinator ended before or during it.
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _OPTIONS = [
     ("grpc.max_receive_message_length", -1),  # a long list from our own coordinator is no danger
     ("grpc.enable_http_proxy", 0),
-    ("grpc.max_reconnect_backoff_ms", 2000),  # a wait goes on soon after a coordinator's restart
+    ("grpc.max_reconnect_backoff_ms", 2000),  # a wait resumes soon after a coordinator's restart
 ]
 _WHERE_TOKENS_ARE = (
     "On the coordinator's machine the token is read from STATE_DIRECTORY/admin.token (see --home); "
@@ -42,7 +45,7 @@ class Calls:
     """A connection to one coordinator; every call may raise an AmoroError."""
 
     def __init__(self, endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None] = lambda gone: None) -> None:
-        """`after` says where to go on when the coordinator there has ended; None: nowhere."""
+        """`after` returns the endpoint that replaces one whose coordinator has ended; None: there is none."""
         self._after = after
         self._open(endpoint)
 
@@ -61,6 +64,11 @@ class Calls:
     def close(self) -> None:
         """End the connection."""
         self._channel.close()
+
+    def ask(self, method: str, request: "Message", within: timedelta) -> "Message":
+        """The answer of the method of that name."""
+        found: Message = self._call(getattr(self._stub, method), request, within)
+        return found
 
     def _call(
         self,
@@ -82,7 +90,7 @@ class Calls:
     def _elsewhere(
         self, method: "grpc.UnaryUnaryMultiCallable[Any, Answer]"
     ) -> "grpc.UnaryUnaryMultiCallable[Any, Answer] | None":
-        """The same method where to go on, once the coordinator has ended; None when there is no such place."""
+        """The same method at the endpoint to continue with once the coordinator has ended; None without one."""
         endpoint = self._after(self._endpoint)
         if endpoint is None:
             return None

@@ -1,53 +1,33 @@
 """The admin service as the command line calls it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
-from amoro_cli.calling import Calls
+from amoro_cli.access import AccessCalls
+from amoro_cli.lists import ListCalls
+from amoro_cli.ordering import AS_CONFIGURED, Ordering
 from amoro_cli.paging import Part, gather
+from amoro_cli.wanted import Wanted
 from amoro_core.errors import WaitTimeout
+from amoro_core.model.learning import Told
 from amoro_core.model.paging import ALL, Window
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.protocol.deadlines import QUICK, READING, TOUCHING
+from amoro_core.protocol import monitoring_pb2 as monitoring
+from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
 
-SLACK = timedelta(seconds=15)  # the answer's way, on top of the time that the server may wait
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """An action that is asked for on a table, with what is said beside the table's properties."""
-
-    table: str
-    action: str
-    older_than: timedelta | None = None
-    retain_last: int | None = None
-    snapshot_ids: tuple[int, ...] = ()
-    locations: tuple[str, ...] = ()
-    file_list: str = ""
-    confirm: str = ""  # the table's name, where the plan was seen
-
-    @property
-    def request(self) -> pb.MaintainTableRequest:
-        """The same as a message."""
-        return pb.MaintainTableRequest(
-            table=self.table,
-            action=self.action,
-            older_than_ms=_ms(self.older_than),
-            retain_last=self.retain_last or 0,
-            snapshot_ids=self.snapshot_ids,
-            locations=self.locations,
-            file_list=self.file_list,
-            confirm=self.confirm,
-        )
+SLACK = timedelta(seconds=15)  # for the answer to arrive, on top of the time that the server may wait
 
 
-class AdminClient(Calls):
+class AdminClient(AccessCalls, ListCalls):
     """The methods of the AdminService; every one may raise an AmoroError."""
 
     def get_status(self) -> pb.GetStatusResponse:
-        """What runs, since when, and how much it knows."""
+        """The coordinator's version, start time and counts."""
         return self._call(self._stub.GetStatus, pb.GetStatusRequest(), QUICK)
+
+    def list_conditions(self) -> Sequence[monitoring.Condition]:
+        """The conditions that hold, the worst first."""
+        return self._call(self._stub.ListConditions, monitoring.ListConditionsRequest(), QUICK).conditions
 
     def add_catalog(
         self,
@@ -89,7 +69,7 @@ class AdminClient(Calls):
         return self._call(self._stub.UpdateCatalog, request, TOUCHING)
 
     def remove_catalog(self, name: str) -> pb.RemoveCatalogResponse:
-        """What was forgotten with the catalog."""
+        """What was removed with the catalog."""
         return self._call(self._stub.RemoveCatalog, pb.RemoveCatalogRequest(name=name), TOUCHING)
 
     def list_catalogs(self, window: Window = ALL) -> Part[pb.Catalog]:
@@ -100,17 +80,8 @@ class AdminClient(Calls):
 
         return gather(window, ask, lambda answer: answer.catalogs)[1]
 
-    def list_tables(self, catalog: str = "", status: str = "", group: str = "", window: Window = ALL) -> Part[pb.Table]:
-        """Tables by name."""
-
-        def ask(limit: int, after: str) -> pb.ListTablesResponse:
-            request = pb.ListTablesRequest(catalog=catalog, status=status, group=group, limit=limit, after=after)
-            return self._call(self._stub.ListTables, request, QUICK)
-
-        return gather(window, ask, lambda answer: answer.tables)[1]
-
     def select_tables(self, names: Sequence[str]) -> pb.SelectTablesResponse:
-        """The tables that names and patterns mean; without names those of all catalogs."""
+        """The tables that match the names and patterns; without names, those of all catalogs."""
         return self._call(self._stub.SelectTables, pb.SelectTablesRequest(names=names), TOUCHING)
 
     def get_table(self, table: str, within: timedelta = TOUCHING) -> pb.Table:
@@ -130,7 +101,7 @@ class AdminClient(Calls):
         return self._call(self._stub.GetTableHealth, pb.GetTableHealthRequest(table=table), READING)
 
     def list_table_files(self, table: str, window: Window) -> tuple[int, Part[pb.TableFile]]:
-        """The snapshot, 0 without one, and live files of it."""
+        """The snapshot's id (0 without one) and its live files."""
         snapshot_id = 0
 
         def ask(limit: int, after: str) -> pb.ListTableFilesResponse:
@@ -157,11 +128,11 @@ class AdminClient(Calls):
         return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), READING)
 
     def check_state(self) -> Sequence[str]:
-        """What is wrong with the state database."""
+        """The problems of the state database; empty when it is sound."""
         return self._call(self._stub.CheckState, pb.CheckStateRequest(), READING).problems
 
     def set_table_enabled(self, table: str, enabled: bool) -> pb.Table:
-        """The table after it was switched on or off."""
+        """The table after optimizing was switched on or off."""
         request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
         return self._call(self._stub.SetTableEnabled, request, TOUCHING)
 
@@ -180,7 +151,7 @@ class AdminClient(Calls):
         return self._call(self._stub.ReleaseBlocker, pb.ReleaseBlockerRequest(blocker_id=blocker_id), QUICK)
 
     def list_blockers(self, table: str = "", window: Window = ALL) -> Part[pb.Blocker]:
-        """Blockers that hold now, the oldest first."""
+        """Active blockers, oldest first."""
 
         def ask(limit: int, after: str) -> pb.ListBlockersResponse:
             request = pb.ListBlockersRequest(table=table, limit=limit, after=after)
@@ -189,77 +160,115 @@ class AdminClient(Calls):
         return gather(window, ask, lambda answer: answer.blockers)[1]
 
     def plan_table(
-        self, table: str, type_: str = "", force: bool = False, where: str = "", within: timedelta | None = None
+        self,
+        table: str,
+        type_: str = "",
+        force: bool = False,
+        where: str = "",
+        within: timedelta | None = None,
+        ordering: Ordering = AS_CONFIGURED,
     ) -> pb.Plan:
         """Raises WaitTimeout when reading the table takes longer than `within`."""
-        request = pb.PlanTableRequest(table=table, type=type_, force=force, where=where)
+        request = pb.PlanTableRequest(table=table, type=type_, force=force, where=where, cluster=ordering.message)
         return self._call(self._stub.PlanTable, request, READING if within is None else within, late=WaitTimeout)
 
     def optimize_table(
-        self, table: str, type_: str, force: bool, within: timedelta, where: str = ""
+        self,
+        table: str,
+        type_: str,
+        force: bool,
+        within: timedelta,
+        where: str = "",
+        ordering: Ordering = AS_CONFIGURED,
     ) -> pb.OptimizeTableResponse:
         """The process that was planned. Raises WaitTimeout when planning takes longer than `within`."""
-        request = pb.OptimizeTableRequest(table=table, type=type_, force=force, where=where)
+        request = pb.OptimizeTableRequest(table=table, type=type_, force=force, where=where, cluster=ordering.message)
         return self._call(self._stub.OptimizeTable, request, within, late=WaitTimeout)
+
+    def show_clustering(self, table: str) -> pb.Clustering:
+        """How well the table is clustered, and what would be done next."""
+        return self._call(self._stub.ShowClustering, pb.ShowClusteringRequest(table=table), LASTING)
+
+    def suggest_columns(self, table: str) -> pb.SuggestedColumns:
+        """Columns that the table may be clustered by."""
+        return self._call(self._stub.SuggestColumns, pb.SuggestColumnsRequest(table=table), LASTING)
+
+    def learn_scans(self, table: str, told: Sequence[Told]) -> pb.LearnedScans:
+        """What was kept of a report of how the table is read."""
+        scans = [
+            pb.ToldScan(
+                day=one.day.isoformat() if one.day else "",
+                filters=[pb.ScanFilter(column=item.column, operator=item.operator.value) for item in one.filters],
+                scans=one.scans,
+                place=one.place,
+            )
+            for one in told
+        ]
+        return self._call(self._stub.LearnScans, pb.LearnScansRequest(table=table, scans=scans), TOUCHING)
+
+    def start_process(self, process_id: str) -> pb.Process:
+        """The process that a stored plan is from now on, without its tasks."""
+        return self._call(self._stub.StartProcess, pb.StartProcessRequest(process_id=process_id), LASTING)
 
     def preview_maintenance(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
         """What the action would do on the table. Raises WaitTimeout when that takes longer than `within`."""
         return self._call(self._stub.PreviewMaintenance, wanted.request, within, late=WaitTimeout)
 
     def maintain_table(self, wanted: Wanted, within: timedelta) -> pb.MaintainTableResponse:
-        """The process that was planned, or goes on. Raises WaitTimeout when planning takes longer than `within`."""
+        """The process that was planned, or resumed. Raises WaitTimeout when planning takes longer than `within`."""
         method = self._stub.ConfirmMaintenance if wanted.confirm else self._stub.MaintainTable
         return self._call(method, wanted.request, within, late=WaitTimeout)
 
     def preview_undo(self, process_id: str, within: timedelta) -> pb.MaintainTableResponse:
-        """What would take the process back. Raises WaitTimeout when that takes longer than `within`."""
+        """The plan that would undo the process. Raises WaitTimeout when that takes longer than `within`."""
         return self._call(self._stub.PreviewUndo, pb.UndoRequest(process_id=process_id), within, late=WaitTimeout)
 
     def undo_process(self, process_id: str, within: timedelta) -> pb.MaintainTableResponse:
-        """The process that takes another one back. Raises WaitTimeout when planning takes longer than `within`."""
+        """The process that undoes another one. Raises WaitTimeout when planning takes longer than `within`."""
         return self._call(self._stub.UndoProcess, pb.UndoRequest(process_id=process_id), within, late=WaitTimeout)
 
     def list_actions(self, table: str) -> pb.ListActionsResponse:
-        """Every action on the table, with what is known of it."""
+        """Every action available on the table, with its state."""
         return self._call(self._stub.ListActions, pb.ListActionsRequest(table=table), TOUCHING)
-
-    def list_trash(self, table: str = "") -> pb.ListTrashResponse:
-        """Condemned files that wait, by process."""
-        return self._call(self._stub.ListTrash, pb.ListTrashRequest(table=table), TOUCHING)
 
     def show_trash(self, process_id: str, limit: int) -> pb.ShowTrashResponse:
         """The files that a process has condemned."""
         return self._call(self._stub.ShowTrash, pb.ShowTrashRequest(process_id=process_id, limit=limit), TOUCHING)
 
     def restore_trash(self, process_id: str) -> pb.Trash:
-        """What was taken back of what a process had condemned."""
+        """The condemned files of a process that were restored."""
         return self._call(self._stub.RestoreTrash, pb.RestoreTrashRequest(process_id=process_id), TOUCHING)
 
     def hurry_trash(self, table: str, confirm: str) -> pb.HurryTrashResponse:
-        """What is due of the table now that nothing waits for its time any more."""
+        """The table's condemned files, all due now: their waiting time is waived."""
         return self._call(self._stub.HurryTrash, pb.HurryTrashRequest(table=table, confirm=confirm), TOUCHING)
 
-    def take_lease(self, table: str, snapshot_id: int, since: bool, hold: timedelta | None, holder: str) -> pb.Lease:
+    def take_lease(
+        self,
+        table: str,
+        snapshot_id: int,
+        since: bool,
+        hold: timedelta | None,
+        holder: str,
+        *,
+        as_tag: bool = False,
+    ) -> pb.Lease:
         """The lease that was taken; `hold` None: for a day."""
         request = pb.TakeLeaseRequest(
-            table=table, snapshot_id=snapshot_id, since=since, hold_ms=_ms(hold), holder=holder
+            table=table, snapshot_id=snapshot_id, since=since, hold_ms=_ms(hold), holder=holder, as_tag=as_tag
         )
         return self._call(self._stub.TakeLease, request, TOUCHING)
 
     def renew_lease(self, lease_id: str, hold: timedelta | None) -> pb.Lease:
         """The lease with its new end; `hold` None: in a day."""
-        return self._call(self._stub.RenewLease, pb.RenewLeaseRequest(lease_id=lease_id, hold_ms=_ms(hold)), QUICK)
+        return self._call(self._stub.RenewLease, pb.RenewLeaseRequest(lease_id=lease_id, hold_ms=_ms(hold)), TOUCHING)
 
     def release_lease(self, lease_id: str) -> pb.Lease:
         """The lease that was ended."""
-        return self._call(self._stub.ReleaseLease, pb.ReleaseLeaseRequest(lease_id=lease_id), QUICK)
-
-    def list_leases(self, table: str = "") -> pb.ListLeasesResponse:
-        """Leases that hold now, the next to end first."""
-        return self._call(self._stub.ListLeases, pb.ListLeasesRequest(table=table), TOUCHING)
+        return self._call(self._stub.ReleaseLease, pb.ReleaseLeaseRequest(lease_id=lease_id), TOUCHING)
 
     def verify_table(self, table: str, before: int, after: int, within: timedelta) -> pb.Verification:
-        """Raises WaitTimeout when reading the table takes longer than `within`; it is given up then."""
+        """Raises WaitTimeout when reading the table takes longer than `within`; the verification is then abandoned."""
         request = pb.VerifyTableRequest(table=table, before=before, after=after)
         try:
             return self._call(self._stub.VerifyTable, request, within, late=WaitTimeout)
@@ -291,7 +300,7 @@ class AdminClient(Calls):
         return first.process, part
 
     def get_process(self, process_id: str, wait: timedelta = timedelta(0)) -> pb.Process:
-        """The process without its tasks, at its end or after `wait`, whichever is first."""
+        """The process without its tasks, when it ends or after `wait`, whichever comes first."""
         request = pb.GetProcessRequest(process_id=process_id, wait_ms=round(wait.total_seconds() * 1000))
         return self._call(self._stub.GetProcess, request, wait + SLACK)
 
@@ -316,11 +325,11 @@ class AdminClient(Calls):
         return gather(window, ask, lambda answer: answer.optimizers)[1]
 
     def drain_optimizer(self, optimizer_id: str) -> pb.Optimizer:
-        """The optimizer, which leaves when its tasks are done."""
+        """The draining optimizer, which leaves when its tasks are done."""
         return self._call(self._stub.DrainOptimizer, pb.DrainOptimizerRequest(optimizer_id=optimizer_id), QUICK)
 
     def release_optimizer(self, optimizer_id: str) -> pb.ReleaseOptimizerResponse:
-        """The optimizer that was forgotten, and how many tasks were taken back."""
+        """The optimizer that was unregistered, and how many of its tasks are planned again."""
         return self._call(self._stub.ReleaseOptimizer, pb.ReleaseOptimizerRequest(optimizer_id=optimizer_id), QUICK)
 
     def get_instance(self, id_: str) -> pb.InstanceStatus:
@@ -332,7 +341,7 @@ class AdminClient(Calls):
         return self._call(self._stub.GetInstanceLogs, pb.GetInstanceLogsRequest(id=id_, lines=lines), TOUCHING)
 
     def kill_instance(self, id_: str) -> pb.InstanceStatus:
-        """The instance that is ended by force."""
+        """The instance that was killed."""
         return self._call(self._stub.KillInstance, pb.KillInstanceRequest(id=id_), TOUCHING)
 
     def create_group(self, name: str, policy: str, properties: Mapping[str, str], container: str) -> pb.Group:
@@ -373,9 +382,10 @@ class AdminClient(Calls):
         """The group that was removed."""
         return self._call(self._stub.RemoveGroup, pb.RemoveGroupRequest(name=name), QUICK)
 
-    def create_token(self, name: str, kind: str) -> pb.Token:
-        """The token, which is told only here."""
-        return self._call(self._stub.CreateToken, pb.CreateTokenRequest(name=name, kind=kind), QUICK)
+    def create_token(self, name: str, kind: str, pattern: str = "", lasts: timedelta | None = None) -> pb.Token:
+        """The new token with its secret, which is returned only here."""
+        request = pb.CreateTokenRequest(name=name, kind=kind, pattern=pattern, lasts_ms=_ms(lasts))
+        return self._call(self._stub.CreateToken, request, QUICK)
 
     def list_tokens(self, window: Window = ALL) -> Part[pb.Token]:
         """Tokens by name."""

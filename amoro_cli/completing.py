@@ -1,4 +1,4 @@
-"""Names that the shell offers while a command is typed."""
+"""Shell completion of names."""
 
 import os
 from collections.abc import Callable
@@ -15,9 +15,9 @@ _MOST = 500
 
 
 def names_of(kind: Kind) -> Complete:
-    """A completion by the names of that kind that the state directory knows, without asking anybody.
+    """A completion of names of that kind from the state directory.
 
-    The shell waits for it at each key: no coordinator is asked, and nothing heavy is loaded.
+    The shell waits for it at each Tab: no coordinator is called, and nothing heavy is imported.
     """
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:

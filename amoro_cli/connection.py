@@ -29,7 +29,7 @@ _PROBE = timedelta(seconds=2)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What options and environment say about where to talk."""
+    """Which coordinator to use, from options and environment."""
 
     home: Path
     config: Path | None = None
@@ -41,9 +41,9 @@ class Place:
 
 @dataclass(slots=True)
 class Connection:
-    """A client, and whether what it asks lives only for this command: a coordinator, or what reads its state.
+    """A client, and whether its server (a coordinator, or a reader of its state) lives only for this command.
 
-    A coordinator that served another command, and ended with it, may be followed by one of our own.
+    When a coordinator that served another command ends with it, one in this process may take over.
     """
 
     client: "AdminClient"
@@ -58,7 +58,7 @@ def resolve_place(
     environment: Mapping[str, str],
     trust: Trust = PLAIN,
 ) -> Place:
-    """Options first, then the environment's `AMORO_…` of the same name, then ~/.amoro. Raises InvalidArgument."""
+    """The place: options first, then `AMORO_…` variables of the same name, then ~/.amoro. Raises InvalidArgument."""
     chosen = address or environment.get("AMORO_ADDRESS")
     return Place(
         home=(home or Path(environment.get("AMORO_HOME") or "~/.amoro")).expanduser().absolute(),
@@ -79,7 +79,7 @@ def _path(environment: Mapping[str, str], name: str) -> Path | None:
 
 
 def parse_address(text: str) -> str:
-    """The address as it is, if it is host:port or grpcs://host:port. Raises InvalidArgument."""
+    """The address unchanged when it is host:port or grpcs://host:port. Raises InvalidArgument otherwise."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or not is_text(text) or not 0 < int(match[2]) < 65536:
         raise InvalidArgument(f"{text!r} is not an address", hint=f"Write host:port, such as {DEFAULT_ADDRESS}.")
@@ -96,11 +96,11 @@ def connect(
     lasting: bool = False,
     reading: bool = False,
 ) -> Iterator[Connection]:
-    """The named coordinator, else the one of the state directory, else one in this process, which `note` is told.
+    """The named coordinator, else that of the state directory, else one in this process, which is reported to `note`.
 
-    A `lasting` one is wanted for work that takes its time: not that of another command, which ends with it. Who only
-    reads (`reading`) gets no coordinator in this process: its state is read, and no lock is waited for.
-    Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
+    `lasting`: for long work; the coordinator of another command is not used, since it ends with that command.
+    `reading`: no coordinator is started in this process; the state is read directly, without waiting for the lock.
+        Raises NotAllowed without a usable token, StateDirectoryLocked when the lock is not free after `lock_wait`.
     """
     with ExitStack() as stack:
 
@@ -116,7 +116,7 @@ def connect(
                 return stack.enter_context(launcher.embedded(place.home, place.config, lock_wait))
 
         def after(gone: Endpoint) -> Endpoint | None:
-            """Where to go on once a coordinator that served another command does not answer any more."""
+            """The endpoint to continue with once the coordinator of another command no longer answers."""
             found = running_endpoint(place, lasting=lasting) if gone.passing else None
             if not gone.passing or (found is not None and found.address == gone.address):
                 return None
@@ -130,9 +130,9 @@ def connect(
 
 
 def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
-    """Where a coordinator answers that runs already; None when the state directory has none, or no `lasting` one.
+    """The endpoint of a running coordinator; None when the state directory has none, or no `lasting` one.
 
-    Raises InvalidArgument and NotAllowed about the token.
+    Raises InvalidArgument and NotAllowed for a bad token.
     """
     if place.address is not None:
         return Endpoint(place.address, _remote_token(place, place.address), place.trust)
@@ -144,9 +144,9 @@ def running_endpoint(place: Place, *, lasting: bool = False) -> Endpoint | None:
 
 
 def recorded_address(home: Path, *, lasting: bool = False) -> str | None:
-    """The local address in coordinator.json; None without a file that says one, and when its process is gone.
+    """The local address in coordinator.json; None without a valid file, and when its process is gone.
 
-    None, too, when a `lasting` one is wanted and it only serves another command.
+    Also None when a `lasting` one is needed and this one only serves another command.
     """
     recorded = _recorded(home, lasting=lasting)
     return None if recorded is None else recorded[0]
@@ -161,11 +161,11 @@ def _recorded(home: Path, *, lasting: bool) -> tuple[str, bool] | None:
             return None
         return parse_address(record.get("local_address") or record["address"]), passing
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, InvalidArgument):
-        return None  # a file that a crash left half-written says as little as none
+        return None  # left half-written by a crash: as good as missing
 
 
 def _is_alive(pid: int) -> bool:
-    """Whether the process exists: its port may be a stranger's by now, who must not get the token."""
+    """Whether the process exists; if not, another program may own the port by now and must not get the token."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -197,7 +197,7 @@ def _given_token(place: Place) -> Secret | None:
 
 
 def _remote_token(place: Place, address: str) -> Secret:
-    """The given token; on this machine's own coordinator the state directory's will do."""
+    """The given token; for the coordinator of this machine's state directory, that directory's token."""
     given = _given_token(place)
     if given:
         return given
@@ -223,7 +223,7 @@ def _home_token(home: Path) -> Secret:
 
 
 def _client(endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None]) -> "AdminClient":
-    # Loaded here so that --help and wrong usage do not pay for gRPC, whose own log says less than the errors do.
+    # Imported here so that --help and wrong usage don't load gRPC. Its own log adds nothing to the errors.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     client: AdminClient = importlib.import_module("amoro_cli.client").AdminClient(endpoint, after)
     return client

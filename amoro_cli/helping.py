@@ -1,4 +1,4 @@
-"""How the help of commands is laid out: arguments, options, commands, and at the end how to find the coordinator."""
+"""Layout of the help of commands: arguments, options, commands, and connection options at the end."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,11 +9,11 @@ from typer.core import TyperCommand, TyperGroup
 
 CONNECTION = "Connection options"
 
-#: -h is --help everywhere; what a context says holds for those below it.
+#: -h means --help everywhere: sub-commands inherit the settings of a context.
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-#: What typer calls values whose option has no word of its own for them.
+#: Typer's default metavars, and ours.
 _VALUES = {"<int>": "N", "<int range>": "N", "<float>": "N", "<str>": "TEXT"}
 _TYPE = re.compile(r" ?<(?!\w+\|)[^>]*>")
 
@@ -54,7 +54,7 @@ def _records(
 
 
 def record_of(parameter: Any, ctx: typer.Context) -> tuple[str, str] | None:
-    """How a parameter is written, and what it means; None for one that is not told. Types have the words of people."""
+    """A parameter's syntax and its help; None for a hidden one. Types are shown by readable names."""
     record = parameter.get_help_record(ctx)
     if record is None:
         return None

@@ -1,4 +1,4 @@
-"""What the command line asks of the program around it: to start things."""
+"""What the command line needs from the program around it: starting coordinators, optimizers and tools."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -27,10 +27,10 @@ class UpOptions:
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """The Spark application that an optimizer is."""
+    """The Spark application that an optimizer runs as."""
 
     master: str | None  # None: as Spark's own configuration says, else local[*]
-    settings: tuple[tuple[str, str], ...] = ()  # above Spark's own configuration
+    settings: tuple[tuple[str, str], ...] = ()  # take precedence over Spark's own configuration
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,13 @@ class OptimizerOptions:
 
     address: str
     group: str
-    threads: int | None  # None: as many as the Spark application has cores; told for every other backend
+    threads: int | None  # None: one for each core of the Spark application; always set for other backends
     memory_bytes: int  # of each thread
     token_file: Path | None  # with the enrolment token; None: the state directory's
     home: Path
     heartbeat_interval: timedelta
     resource_id: str | None
-    spark: SparkOptions | None = None  # None: it rewrites in its own threads
+    spark: SparkOptions | None = None  # None: tasks run in its own threads
     trust: Trust = PLAIN
 
 
@@ -60,7 +60,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that doctor looked at."""
+    """The result of one check of doctor."""
 
     name: str
     ok: bool
@@ -72,7 +72,7 @@ class Finding:
 class PackageOptions:
     """What is packed for Spark's executors."""
 
-    output: Path | None  # None: a name that tells where it can run, in the current directory
+    output: Path | None  # None: in the current directory, named after the platform it runs on
     include: tuple[str, ...]  # further distributions
     with_interpreter: bool
 
@@ -95,11 +95,11 @@ class Endpoint:
     address: str
     token: Secret = field(repr=False)
     trust: Trust = PLAIN
-    passing: bool = False  # it serves one command, and ends with that
+    passing: bool = False  # it serves one command, and ends with it
 
 
 class Kind(StrEnum):
-    """What has names that a shell can complete."""
+    """Kinds of names that a shell can complete."""
 
     TABLE = "table"
     CATALOG = "catalog"
@@ -109,7 +109,7 @@ class Kind(StrEnum):
 
 
 class Launcher(Protocol):
-    """Starts coordinators and optimizers for the command line; everything may raise AmoroError."""
+    """Starts coordinators and optimizers for the command line; every method may raise AmoroError."""
 
     def up(self, options: UpOptions) -> None:
         """Run a coordinator, with an optimizer unless told otherwise, until a signal ends it."""
@@ -118,25 +118,25 @@ class Launcher(Protocol):
         """Run an optimizer until a signal ends it."""
 
     def package(self, options: PackageOptions) -> Package:
-        """Pack what Spark's executors need to rewrite."""
+        """Pack what Spark's executors need to run tasks."""
 
     def demo(self, options: DemoOptions) -> None:
         """Show the main job on a warehouse made for it."""
 
     def doctor(self, home: Path, config: Path | None) -> list[Finding]:
-        """Look at everything that must be in order."""
+        """Check the installation."""
 
     def names(self, kind: Kind, home: Path) -> Sequence[str]:
-        """The names of that kind in the state directory, at once; none where they can't be read."""
+        """The names of that kind in the state directory, without delay; empty when they can't be read."""
 
     def reading(self, home: Path, config: Path | None) -> AbstractContextManager[Endpoint]:
-        """What answers the calls that change nothing, in this process, from the state directory and the catalogs.
+        """A server in this process for read-only calls, from the state directory and the catalogs.
 
-        It waits for no lock, and makes and changes nothing, the state directory included.
+        It waits for no lock, and creates and changes nothing, the state directory included.
         """
 
     def embedded(self, home: Path, config: Path | None, wait: timedelta) -> AbstractContextManager[Endpoint]:
         """A coordinator with one optimizer in this process, under the state directory's lock.
 
-        The lock is waited for that long; then StateDirectoryLocked.
+        Raises StateDirectoryLocked when the lock is not free after `wait`.
         """

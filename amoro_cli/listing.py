@@ -1,4 +1,4 @@
-"""Lists: their columns, which of these are shown, and what they are sorted by."""
+"""Lists: their columns, which of them are shown, and what they are sorted by."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """One column; what it is sorted by is `key`, else the text of its cells. Figures are flush right."""
+    """One column, sorted by `key` if given, else by the text of its cells. Numbers are right-aligned."""
 
     title: str
     cell: Callable[[Item], str]
@@ -22,15 +22,15 @@ class Column(Generic[Item]):
 
     @property
     def name(self) -> str:
-        """What the column is called where somebody names it."""
+        """The column's name in options."""
         return self.title.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """How somebody wants to see a list: names of columns, with commas between them."""
+    """The requested sort keys and columns of a list: names of columns, separated by commas."""
 
-    sort_by: str = ""  # a minus before a name turns the order round
+    sort_by: str = ""  # a minus before a name reverses its order
     columns: str = ""
 
 
@@ -39,9 +39,9 @@ AS_EVER = Arrangement()
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Item]):
-    """What a list of such items is made of.
+    """The columns of a list of items.
 
-    On a terminal that is too narrow `spare` columns are left out, the first ones first, and `elastic` is cut.
+    On a terminal that is too narrow, `spare` columns are left out, the first ones first, and `elastic` is cut.
     """
 
     columns: tuple[Column[Item], ...]
@@ -54,7 +54,7 @@ class Listing(Generic[Item]):
         return tuple(column.name for column in self.columns)
 
     def arranged(self, items: Sequence[Item], arrangement: Arrangement) -> list[Item]:
-        """The items in the order that is wanted; equal ones stay as they stand. Raises InvalidArgument."""
+        """The items in the requested order; the sort is stable. Raises InvalidArgument."""
         found = list(items)
         for name in reversed(_names(arrangement.sort_by)):
             column = self._column(name.removeprefix("-"))
@@ -62,7 +62,7 @@ class Listing(Generic[Item]):
         return found
 
     def grid(self, items: Sequence[Item], arrangement: Arrangement = AS_EVER, indent: int = 0) -> Grid:
-        """A row for each item, with the columns that are wanted, in that order. Raises InvalidArgument."""
+        """A row for each item, with the requested columns, in that order. Raises InvalidArgument."""
         wanted = [self._column(name) for name in _names(arrangement.columns)]
         shown = wanted or list(self.columns)
         return Grid(
@@ -75,7 +75,7 @@ class Listing(Generic[Item]):
         )
 
     def check(self, arrangement: Arrangement) -> None:
-        """Raise InvalidArgument for names that no column has."""
+        """Raise InvalidArgument for unknown columns."""
         for name in (*_names(arrangement.sort_by), *_names(arrangement.columns)):
             self._column(name.removeprefix("-"))
 

@@ -1,4 +1,4 @@
-"""The command line: all commands, and how errors end them."""
+"""The command line: all commands, and how errors become exit statuses."""
 
 import sys
 import traceback
@@ -8,22 +8,31 @@ from typing import Annotated, Any
 import typer
 
 from amoro_cli.commands import (
+    audit,
     blockers,
     catalogs,
+    clustering,
     config,
+    events,
     groups,
     leases,
     maintaining,
+    mcp,
+    monitoring,
     optimizers,
     optimizing,
     processes,
     running,
+    series,
+    snapshots,
     state,
+    status,
     tables,
     tasks,
     tokens,
     trash,
     undoing,
+    users,
     verifying,
 )
 from amoro_cli.helping import CONTEXT_SETTINGS, HelpfulGroup
@@ -47,7 +56,7 @@ from amoro_core.errors import AmoroError, InvalidArgument, OutputUnwritable
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import LONGEST_MESSAGE, cut, printable
 
-#: What typer raises for wrong arguments; it exports only this child of it.
+#: What typer raises for wrong arguments; it exports only this subclass.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _INTERRUPTED = 130
 
@@ -56,28 +65,41 @@ def _register_table(app: typer.Typer) -> None:
     tables.register(app)
     blockers.register(app)
     maintaining.register(app)
+    snapshots.register(app)
 
 
 _GROUPS = (
     ("table", _register_table, "Tables: their health, and whether they are optimized."),
     ("process", processes.register, "Optimizing processes: what runs and what ran."),
+    ("cluster", clustering.register, "Clustering: the order of rows in files."),
     ("task", tasks.register, "Tasks of processes: one set of files each, rewritten together."),
+    ("event", events.register, "Events: what happened to tables, processes, optimizers and groups."),
+    ("series", series.register, "Series: values over time, of the system, of groups and of tables."),
     ("trash", trash.register, "Files that maintenance has condemned and not deleted yet."),
-    ("lease", leases.register, "Leases: snapshots that somebody needs for a while."),
+    ("lease", leases.register, "Leases: snapshots that are kept for a while."),
     ("optimizer", optimizers.register, "Optimizers: the processes that rewrite files."),
     ("group", groups.register, "Optimizer groups: which optimizers work for which tables."),
     ("catalog", catalogs.register, "Catalogs: where tables come from."),
     ("config", config.register, "Settings of the coordinator."),
     ("token", tokens.register, "Tokens that let people and optimizers in."),
+    ("user", users.register, "Users, who log in to the pages."),
+    ("audit", audit.register, "The audit: who has changed what."),
+    ("monitoring", monitoring.register, "Monitoring: files for Prometheus and Grafana."),
     ("state", state.register, "The state database: copies and checks."),
 )
-#: What the help of a group shows where a plain list is not possible.
-_FIRST = {"task": "list 01997a", "config": "show --origin", "state": "check"}
+#: The example in the help of groups that have no plain `list`.
+_FIRST = {
+    "series": "show threads-busy --since 1d",
+    "task": "list 01997a",
+    "config": "show --origin",
+    "state": "check",
+    "monitoring": "export DIR",
+}
 
 
 def build(launcher: Launcher) -> typer.Typer:
-    """The command line over the launcher."""
-    session = Session(launcher)  # completion asks it before any option is known
+    """The command line on top of the launcher."""
+    session = Session(launcher)  # used by completion before any option is known
     app = _typer(
         "amoro",
         "Keep Iceberg tables healthy: find small files and deletes, rewrite them, account for every row.",
@@ -105,9 +127,12 @@ def build(launcher: Launcher) -> typer.Typer:
         )
 
     running.register(app)
+    status.register(app)
+    mcp.register(app)
     optimizing.register(app)
     verifying.register(app)
     undoing.register(app)
+    users.register_login(app)
     for name, register, text in _GROUPS:
         example = f"amoro {name} {_FIRST.get(name, 'list')}"
         group = _typer(name, text, example, session)
@@ -117,22 +142,22 @@ def build(launcher: Launcher) -> typer.Typer:
 
 
 def run(launcher: Launcher, argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status; errors are told on stderr."""
+    """Run one command and return its exit status; errors are printed on stderr."""
     streams = Streams()
     try:
         status = _ended(launcher, list(sys.argv[1:] if argv is None else argv))
     except (OutputUnwritable, BrokenPipeError):
-        status = OutputUnwritable.exit_status  # told when the streams are settled
+        status = OutputUnwritable.exit_status  # printed when the streams are settled
     return streams.settle(status)
 
 
 def _ended(launcher: Launcher, arguments: list[str]) -> int:
-    """The exit status of the command, whose error was told. Raises what writing to stdout does."""
+    """The exit status of the command, whose error has been printed. Raises what writing to stdout raises."""
     try:
         refuse_undecodable(arguments)
         refuse_empty(arguments)
         status = build(launcher)(args=arguments, prog_name="amoro", standalone_mode=False)
-        if status == _INTERRUPTED:  # typer's own way of telling of Ctrl-C
+        if status == _INTERRUPTED:  # how typer reports Ctrl-C
             raise KeyboardInterrupt
         return status if isinstance(status, int) else 0
     except SystemExit as end:
@@ -165,7 +190,7 @@ def _typer(name: str, text: str, example: str, session: Session) -> typer.Typer:
 
 
 def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:
-    """Tell what is wrong with the command's arguments; a group without command shows its help, as was meant."""
+    """Print what is wrong with the command's arguments; a group without a command shows its help."""
     message = error.format_message().replace(": Value error, ", ": ")
     if error.ctx is not None and message == error.ctx.get_help():
         sys.stdout.write(f"{message}\n")
@@ -180,7 +205,7 @@ def _refuse_usage(error: Any, arguments: Sequence[str]) -> int:
 
 
 def _value_of(options: Sequence[str], arguments: Sequence[str]) -> str:
-    """What was given for an option, "" for anything else."""
+    """The value given for an option; "" without one."""
     for at, option in enumerate(arguments):
         name, equals, value = option.partition("=")
         if name.startswith("-") and name in options:

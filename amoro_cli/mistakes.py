@@ -1,4 +1,4 @@
-"""Ordinary mistakes that libraries report as errors of their own: told as ours, with a code."""
+"""Common mistakes that libraries report by their own exceptions, translated to our errors with a code."""
 
 from collections.abc import Sequence
 from errno import errorcode
@@ -11,15 +11,14 @@ _FULL = {"ENOSPC", "EDQUOT"}
 
 
 def refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raise InvalidArgument for an argument that is no UTF-8: nothing that has a name here is."""
+    """Raise InvalidArgument for an argument that is not UTF-8: no name here is."""
     for argument in arguments:
         if not is_text(argument):
             raise InvalidArgument(f"{argument!r} is not UTF-8", hint="Write names and paths in UTF-8.")
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Raise InvalidArgument for an argument without text, as an unset variable in quotes leaves it: what is given
-    counts, and nothing would."""
+    """Raise InvalidArgument for an empty argument, as an unset variable in quotes leaves it."""
     for before, argument in zip(("", *arguments), arguments, strict=False):
         name, equals, value = argument.partition("=")
         if not argument.strip():
@@ -30,11 +29,11 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 def as_ours(error: Exception) -> AmoroError:
-    """The error as one of ours: what the system says about a file is ordinary, anything else is a fault of ours."""
+    """The exception as an AmoroError: an error of the file system is ordinary, anything else is a bug of ours."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         kind = StorageFull if errorcode.get(error.errno or 0) in _FULL else WorkFailed
-        return kind(f"{where}{error.strerror}", hint="Look at the file's rights and its disk." if where else "")
+        return kind(f"{where}{error.strerror}", hint="Check the file's permissions and its disk." if where else "")
     return AmoroError(
         without_secrets(f"This should not have happened: {type(error).__name__}: {error}"),
         hint="Run it again with --debug for the traceback, and report it.",

@@ -1,4 +1,4 @@
-"""What came of a command for each of several tables, and the one exit status that stands for all."""
+"""The outcome of a command for each of several tables, and the one exit status for all."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-#: Exit statuses, the worst first: what a person must see to, then what a later run settles, then success.
+#: Exit statuses, worst first: those that need a person, then those that a later run settles, then success.
 WORST_FIRST = (1, 4, 2, 3, 6, 7, 5, 124, 0)
 _WORDS: tuple[tuple[type[AmoroError], str], ...] = (
     (TableRefused, "refused"),
@@ -37,7 +37,7 @@ _WORDS: tuple[tuple[type[AmoroError], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[Answer]):
-    """What came of it for one table, or for a catalog that could not be listed: an answer, an error, or both."""
+    """The outcome for one table, or for a catalog that could not be listed: an answer, an error, or both."""
 
     table: str
     word: str
@@ -46,17 +46,17 @@ class Outcome(Generic[Answer]):
 
     @property
     def exit_status(self) -> int:
-        """That of the error, 0 without one."""
+        """The error's exit status; 0 without an error."""
         return self.error.exit_status if self.error else 0
 
 
 def is_one(names: Sequence[str]) -> bool:
-    """Whether exactly one table is named, and not by a pattern: what is printed then is about that table alone."""
+    """Whether exactly one table is named, not by a pattern: the output is then about that table alone."""
     return len(names) == 1 and not is_pattern(names[0])
 
 
 def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list[Outcome[Any]]]:
-    """The tables that are meant, and an outcome for each catalog that could not be listed."""
+    """The selected tables, and an outcome for each catalog that could not be listed."""
     found = client.select_tables(names)
     unlisted: list[Outcome[Any]] = [
         failed(item.catalog, remote_error(item.code, item.exit_status, item.message, item.hint))
@@ -68,13 +68,13 @@ def select(client: "AdminClient", names: Sequence[str]) -> tuple[list[str], list
 def each(
     tables: Iterable[str], act: Callable[[str], Answer], word: Callable[[Answer], str]
 ) -> Iterator[Outcome[Answer]]:
-    """Do it for one table after the other; an error ends that of its table alone."""
+    """Call `act` for one table after the other; an error ends only its own table."""
     for table in tables:
         yield tried(table, act, word)
 
 
 def tried(table: str, act: Callable[[str], Answer], word: Callable[[Answer], str]) -> Outcome[Answer]:
-    """What comes of it for the table."""
+    """The outcome of `act` for the table."""
     try:
         answer = act(table)
     except AmoroError as error:
@@ -83,19 +83,19 @@ def tried(table: str, act: Callable[[str], Answer], word: Callable[[Answer], str
 
 
 def failed(table: str, error: AmoroError, answer: Answer | None = None) -> Outcome[Answer]:
-    """The outcome that an error is."""
+    """The outcome of a table that failed with the error."""
     word = next((word for kind, word in _WORDS if isinstance(error, kind)), "failed")
     return Outcome(table, word, answer, error)
 
 
 def worst(statuses: Iterable[int]) -> int:
-    """The exit status that stands for all; 0 for none. One that is not known is worse than any other."""
+    """The worst exit status; 0 for none. An unknown status is worse than any other."""
     known = {status: rank for rank, status in enumerate(WORST_FIRST)}
     return min(statuses, key=lambda status: known.get(status, -1), default=0)
 
 
 def failure_of_all(outcomes: Sequence[Outcome[Answer]]) -> AmoroError | None:
-    """The error that the command ends with: that of the worst table, the first of these; None when all went well."""
+    """The error that the command ends with: that of the first of the worst tables; None when all succeeded."""
     status = worst(outcome.exit_status for outcome in outcomes)
     if not status:
         return None

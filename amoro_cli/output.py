@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from shutil import get_terminal_size
@@ -24,7 +24,7 @@ _STYLES = {
 
 
 _GAP = "  "
-_LEAST_CELL = 12  # of what is cut
+_LEAST_CELL = 12  # the width to which a cell may be cut
 
 
 class OutputFormat(StrEnum):
@@ -32,6 +32,7 @@ class OutputFormat(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    JSONL = "jsonl"
     YAML = "yaml"
     NAME = "name"
     WIDE = "wide"
@@ -39,7 +40,7 @@ class OutputFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Rows under a header; columns whose title is in `right` are flush right.
+    """Rows under a header; columns whose title is in `right` are right-aligned.
 
     Where a terminal is too narrow, `spare` columns are left out, the first ones first; then `elastic` is cut.
     """
@@ -50,6 +51,8 @@ class Grid:
     indent: int = 0
     spare: tuple[str, ...] = ()
     elastic: str = ""
+    widths: tuple[int, ...] = ()  # the least of each column
+    has_header: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +68,16 @@ Block = str | Grid | Pairs
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One answer. `body` is what programs get under `schema`, `names` are the ids in it, `blocks` are for people."""
+    """A command's output: `body` for programs, of the JSON schema `schema`; `names`, its ids; `blocks` for people.
+
+    `items` is the key of the body's list, of which each item is a line of JSONL; "": the body is one line.
+    """
 
     schema: str
     body: Mapping[str, Any]
     names: tuple[str, ...]
     blocks: tuple[Block, ...]
+    items: str = ""
 
 
 def write(document: Document, form: OutputFormat, stream: TextIO | None = None) -> None:
@@ -80,8 +87,11 @@ def write(document: Document, form: OutputFormat, stream: TextIO | None = None) 
         case OutputFormat.JSON:
             # ASCII only, so that neither the terminal's encoding nor control characters in names matter.
             out.write(json.dumps(_with_schema(document), indent=2) + "\n")
+        case OutputFormat.JSONL:
+            items = document.body[document.items] if document.items else [_with_schema(document)]
+            out.writelines(f"{json.dumps(item)}\n" for item in items)
         case OutputFormat.YAML:
-            import yaml  # as rich below: only who asks for it pays for it
+            import yaml  # slow to import, only needed here
 
             yaml.safe_dump(_with_schema(document), out, sort_keys=False, default_flow_style=False, width=10_000)
         case OutputFormat.NAME:
@@ -95,8 +105,54 @@ def write(document: Document, form: OutputFormat, stream: TextIO | None = None) 
     out.flush()
 
 
+def write_pages(documents: Iterable[Document], form: OutputFormat, stream: TextIO | None = None) -> None:
+    """Print the pages of one list as one document, each as it comes; columns keep the widths of the pages before.
+
+    Each document has a grid, or the words for an empty list, and then lines. Raises what making the pages raises:
+    what was printed until then stays.
+    """
+    out = stream or sys.stdout
+    match form:
+        case OutputFormat.JSON:
+            _write_json_pages(documents, out)
+        case OutputFormat.NAME | OutputFormat.JSONL:
+            for document in documents:
+                write(document, form, out)
+        case _:
+            widths: tuple[int, ...] = ()
+            for number, document in enumerate(documents):
+                grid, *rest = document.blocks
+                if isinstance(grid, Grid):
+                    grid = replace(grid, widths=widths, has_header=number == 0)
+                    widths = tuple(map(_width, _aligned(grid)[0]))
+                out.writelines(f"{line}\n" for block in (grid, *rest) for line in plain_lines(block))
+                out.flush()
+
+
+def _write_json_pages(documents: Iterable[Document], out: TextIO) -> None:
+    last: Document | None = None
+    comma = ""
+    for document in documents:
+        if last is None:
+            out.write(f'{{\n  "schema": {json.dumps(document.schema)},\n  "{document.items}": [')
+        for item in document.body[document.items]:
+            text = json.dumps(item, indent=2).replace("\n", "\n    ")
+            out.write(f"{comma}\n    {text}")
+            comma = ","
+        out.flush()
+        last = document
+    if last is None:
+        return
+    out.write("\n  ]" if comma else "]")
+    for key, value in last.body.items():
+        if key != last.items:
+            out.write(f',\n  "{key}": {json.dumps(value)}')
+    out.write("\n}\n")
+    out.flush()
+
+
 def is_live(out: TextIO) -> bool:
-    """Whether the stream is a terminal that can do more than show one line after the other."""
+    """Whether the stream is a terminal that can redraw lines."""
     return out.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -104,7 +160,8 @@ def plain_lines(block: Block) -> list[str]:
     """The block as lines of aligned columns; nothing is cut off."""
     if isinstance(block, str):
         return [printable(block)]
-    return [(" " * block.indent + _GAP.join(row)).rstrip() for row in _aligned(block)]
+    shown = _aligned(block)[0 if isinstance(block, Pairs) or block.has_header else 1 :]
+    return [(" " * block.indent + _GAP.join(row)).rstrip() for row in shown]
 
 
 def _with_schema(document: Document) -> dict[str, Any]:
@@ -112,12 +169,14 @@ def _with_schema(document: Document) -> dict[str, Any]:
 
 
 def _aligned(block: Grid | Pairs) -> list[tuple[str, ...]]:
-    """The cells of all rows, the header's first, filled up to the width of their columns."""
+    """The cells of all rows, the header first, padded to the width of their columns."""
     rows = block.pairs if isinstance(block, Pairs) else (block.header, *block.rows)
     right = frozenset[str]() if isinstance(block, Pairs) else block.right
     titles = ("", "") if isinstance(block, Pairs) else block.header
     cells = [tuple(map(printable, row)) for row in rows]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    least = () if isinstance(block, Pairs) else block.widths
+    widths = [max(pair) for pair in zip(widths, least or widths, strict=True)]
     return [
         tuple(_filled(cell, width, title in right) for cell, width, title in zip(row, widths, titles, strict=True))
         for row in cells
@@ -125,7 +184,7 @@ def _aligned(block: Grid | Pairs) -> list[tuple[str, ...]]:
 
 
 def _fitted(blocks: Sequence[Block], out: TextIO) -> tuple[Block, ...]:
-    """The blocks as a terminal has room for them, and a line that says what it has none for; elsewhere as they are."""
+    """The blocks fitted to a terminal, and a line that says what was left out; elsewhere the blocks unchanged."""
     if not out.isatty():
         return tuple(blocks)
     room = get_terminal_size().columns
@@ -143,7 +202,7 @@ def _fitted(blocks: Sequence[Block], out: TextIO) -> tuple[Block, ...]:
 
 
 def fit(grid: Grid, room: int) -> Grid:
-    """The grid in so many columns of a terminal, as far as it can be made to fit."""
+    """The grid within `room` columns of a terminal, as far as possible."""
     for title in grid.spare:
         if _overhang(grid, room) <= 0:
             return grid
@@ -183,13 +242,13 @@ def _filled(cell: str, width: int, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns that a terminal gives the text."""
+    """The width of the text in columns of a terminal."""
     return len(text) if text.isascii() else sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
 
 
 def _write_rich(blocks: Sequence[Block], out: TextIO) -> None:
     """The same lines with colours; the terminal wraps long ones, so that ids can be copied whole."""
-    from rich.console import Console  # costs more than most commands; only a terminal pays for it
+    from rich.console import Console  # slower to import than most commands are; only needed on a terminal
     from rich.text import Text
 
     console = Console(file=out, highlight=False, soft_wrap=True)

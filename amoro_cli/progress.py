@@ -1,4 +1,4 @@
-"""How a process comes along, on stderr: a live line on a terminal, plain lines elsewhere."""
+"""Progress of a process on stderr: a live line on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from amoro_cli.output import is_live
-from amoro_cli.quantities import format_bytes, format_duration, many
 from amoro_cli.streams import tell
+from amoro_core.documents.quantities import format_bytes, format_duration, many
 from amoro_core.model.texts import printable
 
 if TYPE_CHECKING:
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 _BETWEEN_LINES = 10.0  # seconds
-_OTHERS = 59  # columns that everything but the bar takes, where the sizes are left to the bar
-_WITH_SIZES = 110  # columns of a terminal from which on they are told, too
-_WITH_OPTIMIZERS = 117  # and how many optimizers are busy
+_OTHERS = 59  # columns of everything but the bar, without sizes
+_WITH_SIZES = 110  # width of a terminal from which sizes are shown too
+_WITH_OPTIMIZERS = 117  # and the number of busy optimizers
 
 
 class ProgressReport(Protocol):
-    """Shows a wait. `pace` is how often it wants to hear of the process."""
+    """Shows a wait. `pace` is how often it wants an update."""
 
     pace: timedelta
 
@@ -36,11 +36,11 @@ class ProgressReport(Protocol):
         """Show a line that stays."""
 
     def remark(self, waiting: str) -> None:
-        """Note what is waited for, unless that was the last remark; "" ends it."""
+        """Note the reason for waiting, unless it was the last remark; "" clears it."""
 
 
 class _Remarks(ABC):
-    """Keeps what was remarked last."""
+    """Keeps the last remark."""
 
     _remarked = ""
 
@@ -54,7 +54,7 @@ class _Remarks(ABC):
 
 
 class PlainProgress(_Remarks):
-    """A line at the start, at each change of status, and else every ten seconds."""
+    """A line at the start, at each change of status, and otherwise every ten seconds."""
 
     pace = timedelta(seconds=_BETWEEN_LINES)
 
@@ -77,14 +77,14 @@ class PlainProgress(_Remarks):
 
 
 class Bars:
-    """A bar for each process: its stage, tasks, bytes, how fast it goes and how long it will take."""
+    """A bar for each process: its stage, tasks, bytes, rate and time left."""
 
     def __init__(self, stream: TextIO, *, named: bool = True) -> None:
-        from rich.console import Console  # costs more than most commands; only a terminal pays for it
+        from rich.console import Console  # slower to import than most commands are; only needed on a terminal
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
         console = Console(file=stream)
-        # A narrow terminal has fewer words, so that there is room for the bar.
+        # A narrow terminal shows fewer words to leave room for the bar.
         self._width = console.width
         spare = self._width - _OTHERS
         columns = (
@@ -100,7 +100,7 @@ class Bars:
         self._tasks: dict[str, TaskID] = {}
 
     def update(self, processes: "Sequence[pb.Process]") -> None:
-        """Let there be bars of these, as far as they have come."""
+        """Show a bar for each of these processes, at its present progress."""
         for gone in self._tasks.keys() - {process.process_id for process in processes}:
             self.progress.remove_task(self._tasks.pop(gone))
         for process in processes:
@@ -112,13 +112,13 @@ class Bars:
             self.progress.update(self._tasks[key], detail=detail, completed=done, total=total or None)
 
     def draw(self, processes: "Sequence[pb.Process]") -> None:
-        """Print them once, where the cursor stands."""
+        """Print the bars once, at the cursor."""
         self.update(processes)
         if processes:
             self.progress.console.print("", self.progress.get_renderable(), sep="\n")
 
     def _name(self, process: "pb.Process") -> str:
-        """The table's, its end at least; else as much of the id as tells processes of one minute apart."""
+        """The end of the table's name; without names, enough of the id to tell processes of one minute apart."""
         if not self._named:
             return process.process_id[:13]
         name, most = printable(process.table), max(13, (self._width - _WITH_SIZES) // 2)
@@ -153,7 +153,7 @@ def progress_report(stream: TextIO | None = None) -> Iterator[ProgressReport]:
 
 
 def describe(process: "pb.Process", *, sizes: bool = True, busy: bool = True) -> str:
-    """The stage and tasks in one phrase; `sizes`: the bytes, too; `busy`: how many optimizers are busy with it."""
+    """The stage and tasks in one phrase; `sizes` adds the bytes, `busy` the number of busy optimizers."""
     words = f"{process.status.replace('_', ' ')}, {process.tasks_done}/{process.tasks_total} tasks"
     if process.input_bytes and sizes:
         words += f", {format_bytes(process.input_bytes_done)} of {format_bytes(process.input_bytes)}"

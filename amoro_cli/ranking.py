@@ -1,4 +1,4 @@
-"""What optimizing a table would gain and cost, and which table comes first."""
+"""The gain and cost of optimizing tables, and the order in which it pays."""
 
 from typing import TYPE_CHECKING
 
@@ -7,12 +7,12 @@ from amoro_cli.outcomes import Outcome
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
-#: What opening a file costs, in bytes, as Amoro's default for `read.split.open-file-cost` says.
+#: The cost of opening a file, in bytes: the default of Iceberg's `read.split.open-file-cost`.
 OPEN_FILE_COST = 4 * 1024 * 1024
 
 
 def gain_of(plan: "pb.Plan") -> int:
-    """How many files there would be less: data files, and delete files of partitions that are rewritten."""
+    """The number of files saved: data files, and delete files of partitions that are rewritten."""
     return sum(
         part.data_files - part.expected_files + part.equality_delete_files + part.position_delete_files
         for part in plan.partitions
@@ -21,7 +21,7 @@ def gain_of(plan: "pb.Plan") -> int:
 
 
 def cost_of(plan: "pb.Plan") -> int:
-    """What must be read for it, in bytes, with what opening the files costs."""
+    """The bytes to read, plus the cost of opening the files."""
     planned = [part for part in plan.partitions if part.type]
     files = sum(part.data_files + part.equality_delete_files + part.position_delete_files for part in planned)
     return sum(part.input_bytes for part in planned) + files * OPEN_FILE_COST
@@ -30,8 +30,8 @@ def cost_of(plan: "pb.Plan") -> int:
 def ranked(outcomes: "list[Outcome[pb.Plan]]") -> "list[Outcome[pb.Plan]]":
     """Tables in the order in which optimizing them pays.
 
-    First those that a coordinator optimizes by itself and that have work, then those with work that are only observed,
-    each by gain for its cost; then those with nothing to do, and at the end what could not be planned.
+    First tables with work that a coordinator optimizes automatically, then those with work that are only observed, each
+    by gain over cost; then those with nothing to do, and last those that could not be planned.
     """
     return sorted(outcomes, key=_place)
 

@@ -1,4 +1,4 @@
-"""An error that the coordinator reported, as the class that it has there."""
+"""An error reported by the coordinator, as the class it has there."""
 
 from collections.abc import Iterator
 
@@ -16,10 +16,10 @@ from amoro_core.errors import (
 
 
 def remote_error(code: str, exit_status: int, message: str, hint: str = "") -> AmoroError:
-    """The error as it was reported: of the class that has its code.
+    """The reported error, of the class that has its code.
 
-    Of a code that is not known here, and where the status differs, a child of the class that has that status, with what
-    was sent. An exit status that means success becomes 1.
+    For an unknown code, or one whose status differs here, a subclass of the class that has that status, with what was
+    sent. An exit status that means success becomes 1.
     """
     status = exit_status or AmoroError.exit_status
     known = _BY_CODE.get(code)
@@ -41,7 +41,7 @@ def _tree(kind: type[AmoroError]) -> Iterator[type[AmoroError]]:
         yield from _tree(child)
 
 
-#: The widest class of each exit status.
+#: The most general class of each exit status.
 _BY_STATUS = {
     kind.exit_status: kind
     for kind in (WorkFailed, InvalidArgument, NotFound, NotAllowed, Conflict, TableRefused, CommitUnknown, WaitTimeout)

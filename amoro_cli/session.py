@@ -28,11 +28,11 @@ Value = TypeVar("Value")
 
 MOST_THREADS = 1000  # of one optimizer
 LEAST_MEMORY = 1024 * 1024
-LOCK_WAIT = timedelta(seconds=10)  # of a command that only asks
+LOCK_WAIT = timedelta(seconds=10)  # of a command that does not wait for work
 
 
 def option_parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
-    """The parser as an option's: what it raises is wrong usage."""
+    """The parser for an option: its errors are reported as wrong usage."""
 
     def read(text: str) -> Value:
         try:
@@ -46,7 +46,7 @@ def option_parser(parse: Callable[[str], Value]) -> Callable[[str], Value]:
 
 
 def _table_name(text: str) -> str:
-    parse_table(text, default_catalog="the-only-one")  # the coordinator knows which one that is
+    parse_table(text, default_catalog="the-only-one")  # the coordinator resolves it
     return text
 
 
@@ -102,8 +102,7 @@ CaFileOption = Annotated[
     typer.Option(
         "--ca-file",
         metavar="FILE",
-        help="The certificate of the authority that vouches for the coordinator; it makes the connection encrypted "
-        "[default: $AMORO_CA_FILE].",
+        help="The certificate of the authority that signed the coordinator's; enables TLS [default: $AMORO_CA_FILE].",
         rich_help_panel=CONNECTION,
         show_default=False,
     ),
@@ -134,7 +133,7 @@ OutputOption = Annotated[
     typer.Option(
         "--output",
         "-o",
-        help="How to print it: json and yaml are stable and exact; wide has all columns, however narrow the terminal.",
+        help="The format: json and yaml are stable and exact; wide shows all columns, however narrow the terminal.",
         case_sensitive=False,
     ),
 ]
@@ -148,6 +147,11 @@ _TABLES = typer.Argument(
 )
 TablesArgument = Annotated[list[str], _TABLES]
 OptionalTablesArgument = Annotated[list[str] | None, _TABLES]
+#: All tables without it.
+AnyTableArgument = Annotated[
+    str,
+    typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
+]
 TableArgument = Annotated[
     str,
     typer.Argument(
@@ -166,7 +170,7 @@ def duration_option(*names: str, help_: str, metavar: str = "DURATION") -> Any:
 
 
 def default(text: str) -> Any:
-    """The default of an option that a parser reads, as somebody would write it."""
+    """The default of an option with a parser, as a user would write it."""
     return text
 
 
@@ -176,7 +180,7 @@ def memory_option(*names: str, help_: str) -> Any:
 
 
 def _memory(text: str) -> int:
-    """A thread's memory; who writes 512 means megabytes, and is asked to say so."""
+    """A thread's memory in bytes. Raises ValueError below 1 MB: a bare 512 was meant as megabytes."""
     size = parse_memory(text)
     if size < LEAST_MEMORY:
         raise ValueError(f"{text!r} is less than 1MB: write 512MB or 1GB")
@@ -187,7 +191,7 @@ MEMORY = default("512MB")  # of a thread
 
 
 def with_example(text: str, example: str) -> str:
-    """The help of a command; the mark keeps the example's line as it is."""
+    """The help of a command; the mark keeps the example's line unwrapped."""
     return f"{text}\n\n\b\nExample:\n  {example}"
 
 
@@ -219,17 +223,17 @@ class Session:
 
     @property
     def place(self) -> Place:
-        """Where to talk. Raises InvalidArgument."""
+        """Which coordinator to use. Raises InvalidArgument."""
         options = self.options
         trust = Trust(options.ca_file, options.certificate_file, options.key_file)
         return resolve_place(options.home, options.config, options.address, options.token_file, os.environ, trust)
 
     def connect(self, lock_wait: timedelta = LOCK_WAIT, *, lasting: bool = False) -> AbstractContextManager[Connection]:
-        """Where a command does what changes something."""
+        """The connection of a command that changes something."""
         return connect(self.launcher, self.place, lock_wait, _note, lasting=lasting)
 
     def reading(self, *, lasting: bool = False) -> AbstractContextManager[Connection]:
-        """Where a command looks, which changes nothing and waits for nobody."""
+        """The connection of a command that only reads and waits for no lock."""
         return connect(self.launcher, self.place, LOCK_WAIT, _note, lasting=lasting, reading=True)
 
 
@@ -257,12 +261,12 @@ def command(
 ) -> Callable[[Callable[..., None]], None]:
     """Register a function of a session as a command: its docstring and the example are the help.
 
-    The global options named by `options` are taken after the command too, and win over those before it.
+    The global options named by `options` are also accepted after the command, and override those before it.
     """
 
     def register(function: Callable[..., None]) -> None:
         def run(ctx: typer.Context, **given: Any) -> None:
-            # The root has what stands before the command; a group's own object is for completion.
+            # The root context holds the options before the command; a group's own object is for completion.
             session: Session = ctx.find_root().obj
             own = {option: given.pop(option) for option in options}
             function(_with_options(session, own), **given)

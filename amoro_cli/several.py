@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from amoro_cli.ordering import Ordering
 from amoro_cli.outcomes import Outcome, failed, tried
 from amoro_cli.progress import ProgressReport
 from amoro_cli.waiting import Deadline, failure_of, optimize_once, wait_for_end
@@ -19,7 +20,7 @@ _PLANNED_AT_ONCE = 4
 
 
 def plan_each(tables: Sequence[str], plan: "Callable[[str], pb.Plan]") -> "list[Outcome[pb.Plan]]":
-    """The plans of the tables, in their order, a few made at the same time."""
+    """The plans of the tables, in their order; a few are made concurrently."""
 
     def one(table: str) -> "Outcome[pb.Plan]":
         return tried(table, plan, lambda made: "planned" if made.type else "nothing_to_do")
@@ -29,12 +30,12 @@ def plan_each(tables: Sequence[str], plan: "Callable[[str], pb.Plan]") -> "list[
 
 
 class Several:
-    """Optimizes tables, and knows at any time what has come of each."""
+    """Optimizes tables, and knows the outcome of each at any time."""
 
     def __init__(
         self,
         connection: "Connection",
-        request: tuple[str, bool, str],
+        request: tuple[str, bool, str, Ordering],
         deadline: Deadline,
         report: ProgressReport,
         *,
@@ -51,8 +52,8 @@ class Several:
     def optimize(self, tables: Sequence[str]) -> None:
         """Optimize the tables.
 
-        In this process they are worked through one by one, so that what --timeout cuts off has not been begun; a
-        coordinator gets all of them first, and its optimizers share them. Tables that are busy come last.
+        In this process they run one by one, so that those cut off by --timeout have not begun; a coordinator gets all
+        at once, and its optimizers share them. Busy tables come last.
         """
         for table in tables:
             self.outcomes.append(self._begin(table, patient=False))
@@ -70,7 +71,7 @@ class Several:
             raise
 
     def _begin(self, table: str, *, patient: bool) -> "Outcome[Optimized]":
-        type_, force, where = self._request
+        type_, force, where, ordering = self._request
         if not self._deadline.left:
             return failed(table, WaitTimeout(f"{table} was not started in time", hint="Give a longer --timeout."))
         try:
@@ -84,6 +85,7 @@ class Several:
                 wait=False,
                 where=where,
                 patient=patient,
+                ordering=ordering,
             )
         except AmoroError as error:
             return failed(table, error)

@@ -1,4 +1,4 @@
-"""stdout and stderr of a command: what happens when they are closed, full, or know few characters."""
+"""stdout and stderr of a command: what happens when they are closed, full, or lack characters."""
 
 import io
 import os
@@ -10,9 +10,9 @@ from amoro_core.errors import OutputUnwritable
 
 
 class Output(io.TextIOWrapper):
-    """stdout of one command over that of the program; `failure` is why the last write failed.
+    """stdout of one command on top of the program's; `failure` is why the last write failed.
 
-    Such a write raises OutputUnwritable, or BrokenPipeError where a reader went away as behind `| head`.
+    A failed write raises OutputUnwritable, or BrokenPipeError when the reader has gone, as with `| head`.
     """
 
     failure: OSError | OutputUnwritable | None = None
@@ -36,9 +36,9 @@ class Output(io.TextIOWrapper):
 
 
 class Streams:
-    """The streams of a program, made fit for one command, whatever its caller has made of them.
+    """The standard streams of the program, made usable for one command whatever state they are in.
 
-    A stream that is closed is written to in vain; characters that a stream does not know, such as ✓, are escaped.
+    Writes to a closed stream are dropped; characters that a stream can't encode, such as ✓, are escaped.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Streams:
             )
 
     def settle(self, status: int) -> int:
-        """Write what is left and give the streams back. Returns the status, or 1 instead of 0 when stdout fails."""
+        """Flush and restore the streams. Returns the status, or 1 instead of 0 when stdout fails."""
         status = status if self._own is None else self._settle_output(self._own, status)
         try:
             sys.stderr.flush()
@@ -82,7 +82,7 @@ class Streams:
 
 
 def tell(text: str, stream: TextIO | None = None) -> None:
-    """Write a line on the stream (stderr). Where it can't be written it is dropped: no command fails for a remark."""
+    """Write a line to the stream (stderr). A line that can't be written is dropped: no command fails for a remark."""
     out = stream or sys.stderr
     with suppress(OSError, ValueError):
         out.write(f"{text}\n")
@@ -90,5 +90,5 @@ def tell(text: str, stream: TextIO | None = None) -> None:
 
 
 def _nowhere() -> TextIO:
-    """What is written there is gone: what is left in a stream that fails would be tried again as the program ends."""
+    """A null stream: data left in a failing stream would be written again as the program ends."""
     return open(os.devnull, "w")

@@ -6,25 +6,27 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 
+from amoro_cli.ordering import AS_CONFIGURED, Ordering
 from amoro_cli.progress import ProgressReport
 from amoro_cli.remote import remote_error
 from amoro_cli.views.processes import is_active, planned_line
 from amoro_core.errors import AmoroError, CommitUnknown, Conflict, CoordinatorUnavailable, Held, TableBusy, WaitTimeout
-from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.processes import IN_NO_LANE, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
-    from amoro_cli.client import AdminClient, Wanted
+    from amoro_cli.client import AdminClient
     from amoro_cli.connection import Connection
+    from amoro_cli.wanted import Wanted
     from amoro_core.protocol import admin_pb2 as pb
 
 Answer = TypeVar("Answer")
 
-_AGAIN = timedelta(milliseconds=200)  # at least between two questions, should the server not wait
-_RESTART = timedelta(seconds=30)  # a coordinator that comes back within it is not missed
+_AGAIN = timedelta(milliseconds=200)  # minimum between two requests, in case the server does not wait
+_RESTART = timedelta(seconds=30)  # a coordinator that returns within it counts as running
 _CALLING_OFF = timedelta(minutes=1)  # a commit that has begun takes seconds
 _LONGEST_POLL = timedelta(seconds=20)
-_ANSWER = timedelta(seconds=5)  # an answer's way, on top of the time that there was for the work itself
+_ANSWER = timedelta(seconds=5)  # for the answer to arrive, on top of the time for the work itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Deadline:
 
     @property
     def left(self) -> timedelta:
-        """What is left of the time; never less than nothing."""
+        """The time left; never negative."""
         passed = timedelta(seconds=time.monotonic() - self.started)
         return max(self.within - passed, timedelta(0))
 
@@ -52,20 +54,21 @@ def optimize_once(
     wait: bool,
     where: str = "",
     patient: bool = True,
+    ordering: Ordering = AS_CONFIGURED,
 ) -> "tuple[pb.OptimizeTableResponse, pb.Process | None]":
-    """Plan a process, and have its end where that is waited for, as always when it runs in this process.
+    """Plan a process and, with `wait`, await its end; a process that runs in this process is always awaited.
 
-    The process is None when there is nothing to do, and when it goes on unwatched. Ctrl-C cancels what runs in this
+    The process is None when there is nothing to do, and when it is not awaited. Ctrl-C cancels what runs in this
     process, and leaves alone what runs in another. Raises WaitTimeout when planning does not end in time, TableBusy for
-    a table that is busy still, or at all where nobody is `patient`.
+    a table that is still busy at the deadline or, unless `patient`, busy at all.
     """
     client, process_id = connection.client, ""
     try:
-        answer = plan_process(client, table, type_, force, deadline, report, where, patient=patient)
+        answer = plan_process(client, table, type_, force, deadline, report, where, patient=patient, ordering=ordering)
         process_id = answer.process_id
         if not process_id:
             return answer, None
-        if not (wait or connection.embedded):
+        if not (wait or connection.embedded) or ordering.schedule_only:
             report.remark(answer.no_optimizer)
             return answer, None
         report.note(planned_line(answer.plan, process_id))
@@ -93,7 +96,7 @@ def maintain_once(
     *,
     wait: bool,
 ) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
-    """As `optimize_once`, for another action. A process that a breaker holds is not waited for."""
+    """As `optimize_once`, for another action. A process held by a breaker is not awaited."""
     client = connection.client
 
     def ask(within: timedelta) -> "pb.MaintainTableResponse":
@@ -105,7 +108,7 @@ def maintain_once(
 def undo_once(
     connection: "Connection", process_id: str, deadline: Deadline, report: ProgressReport, *, wait: bool
 ) -> "tuple[pb.MaintainTableResponse, pb.Process | None]":
-    """As `maintain_once`, for taking back what a process did."""
+    """As `maintain_once`, for undoing a process."""
     client = connection.client
 
     def ask(within: timedelta) -> "pb.MaintainTableResponse":
@@ -140,11 +143,11 @@ def _once(
 
 
 class PlanningInterrupted(KeyboardInterrupt):
-    """Ctrl-C while the coordinator was planning what was asked for."""
+    """Ctrl-C while the coordinator was planning."""
 
 
 def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
-    """What planning that took too long has come to, as far as the coordinator says so at once."""
+    """The error for planning that took too long, with its state if the coordinator answers at once."""
     try:
         process_id = client.get_table(table, _ANSWER).process_id
         failure = failure_of(client.get_process(process_id), embedded) if process_id else None
@@ -157,7 +160,7 @@ def _unplanned(client: "AdminClient", table: str, embedded: bool) -> AmoroError:
 
 
 def _planned_meanwhile(client: "AdminClient", table: str) -> str:
-    """The process that planning the table still led to; "" when it led to none."""
+    """The process that planning created after all; "" when there is none."""
     deadline = Deadline(_CALLING_OFF)
     while (known := client.get_table(table)).status == OptimizingStatus.PLANNING and deadline.left:
         time.sleep(_AGAIN.total_seconds())
@@ -165,7 +168,7 @@ def _planned_meanwhile(client: "AdminClient", table: str) -> str:
 
 
 def _call_off(client: "AdminClient", process_id: str, report: ProgressReport) -> None:
-    """End a process that nobody waits for any more; one whose commit has begun is waited for after all."""
+    """Cancel a process that is no longer awaited; one whose commit has begun is awaited after all."""
     if not process_id:
         return
     try:
@@ -187,11 +190,12 @@ def plan_process(
     where: str = "",
     *,
     patient: bool = True,
+    ordering: Ordering = AS_CONFIGURED,
 ) -> "pb.OptimizeTableResponse":
     """The answer of OptimizeTable; raises as `once_free`."""
 
     def ask(within: timedelta) -> "pb.OptimizeTableResponse":
-        return client.optimize_table(table, type_, force, within, where)
+        return client.optimize_table(table, type_, force, within, where, ordering)
 
     return once_free(client, table, deadline, report, ask, patient=patient)
 
@@ -205,9 +209,9 @@ def once_free(
     *,
     patient: bool = True,
 ) -> Answer:
-    """The answer; a table that is busy is waited for by who is `patient`.
+    """The answer; when `patient`, waits while the table is busy.
 
-    Raises TableBusy (as the coordinator says it) when the table is still busy at the deadline.
+    Raises the coordinator's TableBusy when the table is still busy at the deadline.
     """
     noted = False
     while True:
@@ -235,7 +239,7 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
         asked = time.monotonic()
         try:
             process = client.get_process(process_id, min(report.pace, deadline.left))
-            if not is_active(process) or process.status == ProcessStatus.HELD:
+            if not is_active(process) or process.status in IN_NO_LANE:
                 return client.with_tasks(process)
         except CoordinatorUnavailable as error:
             if gone is None:
@@ -257,9 +261,9 @@ def wait_for_end(client: "AdminClient", process_id: str, deadline: Deadline, rep
 
 
 def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
-    """The error that the process ends the command with; None when it succeeded.
+    """The error with which the process ends the command; None when it succeeded.
 
-    A process that has not ended goes on with its coordinator, an `embedded` one with the next of the state directory.
+    A process that has not ended goes on in its coordinator; an `embedded` one in the next on the state directory.
     """
     show = f"amoro process show {process.process_id}"
     if process.status == ProcessStatus.COMMIT_UNKNOWN:
@@ -287,7 +291,7 @@ def failure_of(process: "pb.Process", embedded: bool) -> AmoroError | None:
 
 
 def _later(embedded: bool) -> str:
-    """Who goes on with what is not waited for any more."""
+    """What continues a process that is no longer awaited."""
     return " with the next coordinator or command on this state directory" if embedded else ""
 
 

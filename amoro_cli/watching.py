@@ -1,15 +1,16 @@
-"""Showing something again whenever it changes."""
+"""Showing a document again whenever it changes."""
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from amoro_cli.output import Document, OutputFormat, is_live, write
+from amoro_cli.output import Document, OutputFormat, is_live, write, write_pages
+from amoro_cli.paging import Part, whole
 from amoro_cli.progress import Bars
 from amoro_cli.session import Session, default, duration_option
 
@@ -17,21 +18,23 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
     from amoro_core.protocol import admin_pb2 as pb
 
+Item = TypeVar("Item")
+
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever it changes, until Ctrl-C.")]
 IntervalOption = Annotated[timedelta, duration_option("--interval", help_="How often --watch looks.")]
 INTERVAL = default("2s")
 
 _FOR_PEOPLE = (OutputFormat.TABLE, OutputFormat.WIDE)
-_CLEAR = "\x1b[H\x1b[2J"  # the screen, not what was scrolled off it
+_CLEAR = "\x1b[H\x1b[2J"  # the screen, not the scrollback
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is to be shown."""
+    """A document to show, and whether it may still change."""
 
     document: Document
-    ended: bool = False  # nothing of it will change any more
-    running: "Sequence[pb.Process]" = ()  # processes that have a bar each, on a terminal
+    ended: bool = False  # it will not change any more
+    running: "Sequence[pb.Process]" = ()  # processes shown as bars on a terminal
 
 
 def show_watched(
@@ -41,9 +44,9 @@ def show_watched(
     watch: bool,
     interval: timedelta,
 ) -> None:
-    """Print what `ask` answers; with `watch` again after each change, until it says that nothing more will change.
+    """Print what `ask` returns; with `watch`, again after each change until it has ended.
 
-    On a terminal each takes the place of the one before, and what runs has a bar. Without a running coordinator nothing
+    On a terminal each replaces the one before, and running processes have a bar. Without a running coordinator nothing
     changes: it is shown once.
     """
     with session.reading() as connection:
@@ -62,8 +65,40 @@ def show_watched(
             return
 
 
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How a list is shown."""
+
+    output: OutputFormat
+    watch: bool
+    interval: timedelta
+    is_whole: bool = False  # all of it is needed before any of it can be shown
+
+
+def show_list(
+    session: Session,
+    ask: "Callable[[AdminClient], Iterator[Part[Item]]]",
+    shown: "Callable[[Part[Item]], Document]",
+    how: Showing,
+) -> None:
+    """Print the pages of a list, each as it comes; watched as with `show_watched`.
+
+    What is watched, sorted here, or fitted to a terminal is fetched as a whole.
+    """
+    is_fitted = how.output is OutputFormat.YAML or (how.output in _FOR_PEOPLE and sys.stdout.isatty())
+    if how.watch or how.is_whole or is_fitted:
+
+        def look(client: "AdminClient") -> Look:
+            return Look(shown(whole(ask(client))))
+
+        show_watched(session, look, how.output, how.watch, how.interval)
+        return
+    with session.reading() as connection:
+        write_pages(map(shown, ask(connection.client)), how.output)
+
+
 class Screen:
-    """Where a watched document is shown: over and over on a terminal, each change beneath the last elsewhere."""
+    """Shows a watched document: redrawn on a terminal, each change below the last elsewhere."""
 
     def __init__(self, output: OutputFormat) -> None:
         self._output = output
@@ -71,7 +106,7 @@ class Screen:
         self._shown: Document | None = None
 
     def show(self, look: Look) -> None:
-        """Show what changed; bars move as long as something runs."""
+        """Show what changed; bars move while something runs."""
         if look.document == self._shown and not (self._bars and look.running):
             return
         self._shown = look.document

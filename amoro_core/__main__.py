@@ -5,14 +5,14 @@ import signal
 import sys
 import threading
 
-#: Threads that were told to end do so in less.
+#: Threads that were told to end need less than this.
 _LAST_S = 3.0
 
 
 def main() -> None:
     """Run the command and end with its exit status."""
-    # While modules are loaded, Ctrl-C ends it as a signal ends any program: there is nothing to undo or to say.
-    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not what was started by nohup
+    # While modules are imported, Ctrl-C ends the process like any signal: there is nothing to undo or to print.
+    heard = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # not under nohup
     if heard:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from amoro_core.command import amoro
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _leave(status: int) -> None:
-    """End the program, now: a thread that waits for a catalog which does not answer would be waited for."""
+    """End the program now, without waiting for threads that wait for a silent catalog."""
     # What was written to stdout and stderr was flushed as the command ended.
     last = threading.Timer(_LAST_S, os._exit, (status,))
     last.daemon = True

@@ -1,8 +1,9 @@
-"""Wiring: the one place that knows every part of the coordinator, and of an optimizer beside it."""
+"""Wiring: the only place that knows every part of the coordinator, and of an optimizer in its process."""
 
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,16 +17,21 @@ from amoro_core.iceberg.guards import allow_classes
 from amoro_core.iceberg.limits import limit_requests
 from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.loops.loop import Loop
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
 from amoro_core.model.tokens import Role, hash_token
-from amoro_core.model.trust import Certificates
+from amoro_core.model.trust import Certificates, is_loopback
+from amoro_core.revisions import Revisions
 from amoro_core.rpc.admin import admin_handler
 from amoro_core.rpc.optimizing import OptimizingServicer
 from amoro_core.rpc.server import STOP_GRACE_S, Server
+from amoro_core.rpc.timing import Timing
 from amoro_core.settings import Settings
 from amoro_core.store import groups, tokens
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.lock import StateLock
+from amoro_core.surroundings import certificate_end, free_part
 from amoro_core.tokens import ensure_token
 from amoro_core.wiring import Around, Services, installed
 from amoro_optimizer.backends.standalone import InProcess
@@ -38,11 +44,12 @@ if TYPE_CHECKING:
 log = get_logger("amoro.app")
 
 RPC_THREADS = 16
+#: Of people and their tools: however many ask, an optimizer's ack finds a thread.
+PEOPLE_THREADS = 16
 PASSING_GRACE_S = 10.0
-#: Together with what the process itself takes to end, these are less than five seconds.
+#: Together with the end of the process itself, these take less than five seconds.
 GUARD_INTERVAL_S = 0.5
 LOST_PATIENCE = timedelta(seconds=1)
-_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 
 
 class Coordinator:
@@ -64,7 +71,7 @@ class Coordinator:
         command only; `lock`: that of the state directory, where it is held already; `when_lost` is told once that the
         state directory is not this coordinator's any more: it reads, writes and commits nothing from then on."""
         certificates = settings.certificates()
-        _refuse_exposure(settings)
+        refuse_exposure(settings, "host", settings.host)
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)
         self.home = home
@@ -85,6 +92,8 @@ class Coordinator:
         self._metrics: MetricsServer | None = None
         self._store.write(self._prepare)
         self._pool = ThreadPoolExecutor(RPC_THREADS, thread_name_prefix="rpc")
+        self.people_pool = ThreadPoolExecutor(PEOPLE_THREADS, thread_name_prefix="people")
+        self.http_address = ""  # of whoever serves pages and REST
         try:
             self._wire(watch, certificates)
         except BaseException:
@@ -93,16 +102,22 @@ class Coordinator:
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address on which it listens."""
         return self._server.address
 
     @property
     def local_address(self) -> str:
-        """Where it answers in the clear on this machine."""
+        """The unencrypted address on this machine."""
         return self._server.local_address
 
+    def revisions(self) -> Revisions:
+        """Revisions of what is stored, from now on."""
+        made = Revisions(start=time.time_ns() // 1000)
+        self._store.watch(made.note)
+        return made
+
     def start(self) -> None:
-        """Recover, listen, and begin to work. Raises AddressInUse, InvalidSettings; nothing is left running then."""
+        """Recover, listen, and start working. Raises AddressInUse, InvalidSettings; nothing is left running then."""
         try:
             self.optimizing.recover()
             self._server.start()
@@ -118,17 +133,17 @@ class Coordinator:
         log.info("coordinator.started", address=self.address, home=str(self.home), pid=os.getpid())
 
     def stop(self) -> None:
-        """Stop listening, finish what has begun, and let go of the state directory."""
-        _withdraw(self.home)  # first: nobody is to come any more
+        """Stop listening, finish what has begun, and release the state directory."""
+        _withdraw(self.home)  # first, so that no client connects any more
         self._guard.stop()
-        # Who asks while a command ends is answered, and not sent away to ask again.
+        # Calls that arrive while a command ends are answered, not refused.
         self._server.stop(PASSING_GRACE_S if self._passing else STOP_GRACE_S)
         self._loops.stop()
         self._close()
         log.info("coordinator.stopped")
 
     def _look_after(self) -> None:
-        """See whether the state directory still is this coordinator's."""
+        """Check whether the state directory still belongs to this coordinator."""
         if self.lost is not None:
             return
         try:
@@ -138,10 +153,10 @@ class Coordinator:
             self.lost = error
             log.critical("coordinator.lost", home=str(self.home), code=error.code, why=error.message)
             self._store.fence(error)
-            self.services.changes.fire()  # who waits is told
+            self.services.changes.fire()  # wake waiting callers
             self._when_lost(error)
         except StoreFailed:
-            return  # whoever needs the database says so
+            return  # reported by whoever needs the database
 
     def _wire(self, watch: bool, certificates: Certificates | None) -> None:
         settings = self.settings
@@ -151,6 +166,7 @@ class Coordinator:
             explore=lambda: self._loops.explore_now(),
             address=lambda: self.address,
             local_address=lambda: self.local_address,
+            http_address=lambda: self.http_address,
         )
         own_tokens = {Role.ADMIN: self.admin_token, Role.ENROLMENT: self.enrolment_token}
         parts = installed(self.home, self._given_catalogs)
@@ -166,19 +182,29 @@ class Coordinator:
             settings.explore_queue,
             settings.maintenance_threads,
         )
+        self._tell(made.meters, certificates)
         self._loops = CoordinatorLoops(made, limits, watch=watch)
-        self._metrics = self._open_metrics() if settings.metrics_port else None
+        needs_own = settings.metrics_port and not settings.shares_metrics_port
+        self._metrics = self._open_metrics() if needs_own else None
         self._server = Server(
             settings.host,
             settings.port,
-            admin_handler(made.operations(self._pool)),
+            admin_handler(made.operations(self.people_pool)),
             self._optimizing_servicer,
             changes=(made.work, made.changes),
             certificates=certificates,
+            interceptors=(Timing(made.meters),),
         )
 
+    def _tell(self, meters: Meters, certificates: Certificates | None) -> None:
+        """What only the program itself knows of its state."""
+        meters.ask(metrics.LEADER, lambda: {(): float(self.lost is None)})
+        meters.ask(metrics.DISK_FREE, lambda: free_part(self.home))
+        if certificates is not None:
+            meters.ask(metrics.CERTIFICATE_END, lambda: certificate_end(certificates))
+
     def _open_metrics(self) -> "MetricsServer":
-        # Prometheus's client is loaded where somebody wants it.
+        # Prometheus's client is imported only if needed.
         from amoro_core.rpc.scraping import MetricsServer
 
         read = self.services.metering.read
@@ -203,10 +229,10 @@ class Coordinator:
         tokens.save(db, "enrolment", hash_token(self.enrolment_token.reveal()))
 
     def _announce(self) -> None:
-        """Say in the state directory who runs and where; written whole or not at all."""
+        """Write process and address to the state directory, atomically."""
         target = self.home / "coordinator.json"
         draft = self.home / f".coordinator.{os.getpid()}"
-        # What serves one command goes with it: others leave their work to somebody who stays.
+        # A coordinator of one command ends with it: long work needs a lasting one.
         passing = {"passing": True} if self._passing else {}
         record = {"pid": os.getpid(), "address": self.address, "local_address": self.local_address, **passing}
         try:
@@ -221,6 +247,7 @@ class Coordinator:
         if self._metrics:
             self._metrics.stop()
         self._pool.shutdown()
+        self.people_pool.shutdown()
         self._store.close()
         self._lock.release()
 
@@ -240,11 +267,11 @@ def running(
     patience: timedelta | None = None,
     when_lost: Callable[[Fenced], None] = lambda why: None,
 ) -> Iterator[Coordinator]:
-    """A coordinator with an optimizer of so many threads (0: none) in this process, for the time of the block.
+    """A coordinator with an optimizer of `threads` threads (0: none) in this process, during the block.
 
-    What has begun is finished at the end, for as long as `patience` (None: however long it takes): what takes longer
-    goes on in threads that nobody waits for, and ends with the process. The state is such that a restart resumes it.
-    Where the state directory was lost (`when_lost`, as the coordinator has it) hardly anything is waited for.
+    At the end, what has begun is finished within `patience` (None: however long it takes); what takes longer continues
+    in threads that are not awaited, and ends with the process. A restart resumes it. If the state directory was lost
+    (`when_lost`, as for the coordinator) hardly anything is awaited.
     """
     coordinator = Coordinator(
         home,
@@ -268,7 +295,7 @@ def running(
 
 
 def _end(end: Callable[[], None], home: Path, patience: timedelta | None) -> None:
-    """End what runs on the state directory; after `patience` it is left to itself, and nobody is to find it."""
+    """Stop what runs on the state directory; after `patience` it is abandoned, and its address withdrawn."""
     if patience is None:
         end()
         return
@@ -292,7 +319,7 @@ def _end(end: Callable[[], None], home: Path, patience: timedelta | None) -> Non
 
 
 def _withdraw(home: Path) -> None:
-    """Take back what `_announce` said; another coordinator's word stays."""
+    """Remove what `_announce` wrote, unless it is another coordinator's."""
     announced = home / "coordinator.json"
     try:
         if json.loads(announced.read_text(encoding="utf-8")).get("pid") == os.getpid():
@@ -310,7 +337,7 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
         threads=threads,
         memory_bytes=memory_bytes,
         enrolment_token=coordinator.enrolment_token,
-        # So that who watches sees a process move: a heartbeat within this process costs next to nothing.
+        # For timely progress: a heartbeat within this process costs next to nothing.
         heartbeat_interval_s=min(coordinator.settings.heartbeat_interval.total_seconds(), 1.0),
         labels={"pid": str(os.getpid()), "backend": "standalone", "beside": "coordinator"},
         is_beside=True,
@@ -340,7 +367,7 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
 
 
 def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> None:
-    """Run an optimizer on its own; `until` is told how to stop it. Raises what makes registering hopeless."""
+    """Run an optimizer on its own; `until` receives the runner to stop it. Raises permanent registration errors."""
     runner = Runner(config, InProcess())
     until(runner)
     # Resident memory stays below this base plus threads times the limit.
@@ -348,12 +375,15 @@ def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> N
     runner.run()
 
 
-def _refuse_exposure(settings: Settings) -> None:
-    """Raise InvalidSettings when tokens and vended credentials would leave the machine in the clear unasked."""
-    if settings.host in _LOOPBACK or settings.tls_certificate or settings.insecure:
+def refuse_exposure(settings: Settings, key: str, host: str) -> None:
+    """Raise InvalidSettings if tokens and vended credentials would leave the machine unencrypted without consent.
+
+    `key` is the setting that gives the host to listen on.
+    """
+    if is_loopback(host) or settings.tls_certificate or settings.insecure:
         return
     raise InvalidSettings(
-        f"host {settings.host} is beyond loopback, where tokens and credentials would travel unencrypted",
+        f"{key} {host} is beyond loopback, where tokens and credentials would travel unencrypted",
         hint="Name a certificate and its key with tls-certificate and tls-key in amoro.yaml, or listen on 127.0.0.1 "
         "and tunnel to it; insecure: true accepts it in a network you trust.",
     )
@@ -361,7 +391,7 @@ def _refuse_exposure(settings: Settings) -> None:
 
 def embedded_settings(settings: Settings) -> Settings:
     """Settings of a coordinator that serves one command: any port, on loopback."""
-    clear = {"metrics_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
+    clear = {"metrics_port": 0, "http_port": 0, "tls_certificate": "", "tls_key": "", "tls_client_ca": ""}
     return settings.with_values("this command", host="127.0.0.1", port=0, **clear)
 
 

@@ -1,24 +1,30 @@
 """Notification of coroutines by any thread."""
 
 import asyncio
+from contextlib import suppress
 
 
 class Changes:
-    """An event for which many coroutines wait and which any thread may fire."""
+    """An event for which many coroutines wait, in any event loop that is bound, and which any thread may fire."""
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._event = asyncio.Event()
+        self._events: dict[asyncio.AbstractEventLoop, asyncio.Event] = {}
+        self._never = asyncio.Event()
         self.are_over = False  # no change will follow: waits end at once
 
     def bind(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the event loop of the waiting coroutines; before that, firing does nothing."""
-        self._loop = loop
+        """Let coroutines of that event loop wait; before that, firing does not reach them."""
+        self._events = {**self._events, loop: asyncio.Event()}
+
+    def release(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Reach that event loop no more."""
+        self._events = {one: event for one, event in self._events.items() if one is not loop}
 
     def fire(self) -> None:
         """Wake all coroutines that wait now."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._wake)
+        for loop in self._events:
+            with suppress(RuntimeError):  # it was closed
+                loop.call_soon_threadsafe(self._wake, loop)
 
     def end(self) -> None:
         """Wake all coroutines for the last time."""
@@ -27,11 +33,12 @@ class Changes:
 
     def current(self) -> asyncio.Event:
         """The event of the next firing. Get it before reading the state, then wait for it."""
-        return self._event
+        return self._events.get(asyncio.get_running_loop(), self._never)
 
-    def _wake(self) -> None:
-        event, self._event = self._event, asyncio.Event()
-        event.set()
+    def _wake(self, loop: asyncio.AbstractEventLoop) -> None:
+        if event := self._events.get(loop):
+            self._events[loop] = asyncio.Event()
+            event.set()
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> None:

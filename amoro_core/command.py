@@ -1,4 +1,4 @@
-"""What the command `amoro` is made of: the command line, and what it starts, loaded when it is needed."""
+"""The command `amoro`: the command line, and what it starts, imported on demand."""
 
 import gc
 import os
@@ -60,19 +60,19 @@ class LazyLauncher:
 
 
 def _lean() -> Launcher:
-    """The launcher, without pandas, which pyarrow loads wherever it is installed, for what no command does."""
+    """The launcher, without pandas, which pyarrow imports if installed and which no command needs."""
     with _absent("pandas"):
         return _local()
 
 
 def _refuse_second(home: Path) -> None:
-    """Say at once that a coordinator runs there, before the seconds that loading takes. Raises StateDirectoryLocked."""
+    """Raise StateDirectoryLocked at once if a coordinator runs there, before seconds of importing."""
     if recorded_address(home, lasting=True) is not None:
         StateLock.acquire(home).release()
 
 
 class _Absent:
-    """Says of a module that it is not installed."""
+    """A finder that reports a module as not installed."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -84,7 +84,7 @@ class _Absent:
 
 @contextmanager
 def _absent(module: str) -> Iterator[None]:
-    """As if the module were not installed, for what is loaded within the block."""
+    """Make imports within the block behave as if the module were not installed."""
     finder = _Absent(module)
     sys.meta_path.insert(0, finder)
     try:
@@ -95,7 +95,7 @@ def _absent(module: str) -> Iterator[None]:
 
 @cache
 def _local() -> Launcher:
-    # What is loaded lives as long as the process: searching it for garbage, while it is loaded and at the end, took
+    # Imported objects live as long as the process: collecting garbage among them, while importing and at the end, took
     # half a CPU second.
     gc.disable()
     try:
@@ -110,6 +110,6 @@ def _local() -> Launcher:
 
 
 def amoro() -> int:
-    """Run the command that the program's arguments name and return its exit status."""
+    """Run the command given by the program's arguments, and return its exit status."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors reach us anyhow, and are told as ours
     return run(LazyLauncher())

@@ -1,4 +1,4 @@
-"""What `amoro doctor` looks at."""
+"""The checks of `amoro doctor`."""
 
 import errno
 import os
@@ -32,17 +32,17 @@ from amoro_core.store.connection import ENGINE_VERSION
 from amoro_core.store.reading import ReadingStore
 
 FREE_BYTES = 1024**3
-#: What a catalog may take beside its requests, such as loading its client.
+#: Time for a catalog beside its requests, such as for importing its client.
 LOADING_S = 30.0
-#: A certificate that is not renewed by then was forgotten.
+#: A certificate not renewed by then was probably forgotten.
 RENEWED_BEFORE = timedelta(days=14)
-#: From here on a rare corruption of a write-ahead log that two connections reset at once is mended in SQLite.
+#: From this version on SQLite has fixed a rare corruption of a write-ahead log reset by two connections at once.
 SQLITE_SAFE = (3, 51, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -51,7 +51,7 @@ class Diagnosis:
 
 
 def diagnose(home: Path, config: Path | None) -> list[Diagnosis]:
-    """Look at everything that must be in order; each finding that is not ok says what to do."""
+    """Run all checks; each finding that is not ok says what to do."""
     return [*_checks(home, config)]
 
 
@@ -100,7 +100,7 @@ def _checks(home: Path, config: Path | None) -> Iterator[Diagnosis]:
 
 
 def _optimizers(home: Path) -> Iterator[Diagnosis]:
-    """Whether somebody works for each group that has tables; for every group where none has."""
+    """Whether an optimizer works for each group with tables; for every group if none has tables."""
     fix = "Start an optimizer for the group; until then its tables are evaluated, and nothing more."
     try:
         endpoint = running_endpoint(Place(home), lasting=True)
@@ -118,7 +118,7 @@ def _optimizers(home: Path) -> Iterator[Diagnosis]:
 
 
 def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
-    """The certificate, where one is to be listened with; settings that can't be read are said already."""
+    """The certificate for listening, if configured; unreadable settings are reported already."""
     fix = "Renew it: amoro up takes the new files by itself."
     try:
         settings = load_settings(home, config)
@@ -136,7 +136,7 @@ def _tls(home: Path, config: Path | None) -> Iterator[Diagnosis]:
 
 
 def _in_time(catalogs: Sequence[CatalogConfig]) -> Iterator[Diagnosis]:
-    """Each catalog, all asked at once; one that neither answers nor fails, as by its requests' limit, is given up."""
+    """Each catalog, checked concurrently; one that neither answers nor fails within the limit is given up."""
     answers: dict[str, Diagnosis] = {}
 
     def ask(item: CatalogConfig) -> None:
@@ -174,7 +174,7 @@ def _catalog(item: CatalogConfig) -> Diagnosis:
 
 
 def _known_catalogs(home: Path) -> list[CatalogConfig]:
-    """Those of pyiceberg's configuration and those that somebody added. Raises InvalidSettings, StoreFailed."""
+    """Catalogs of pyiceberg's configuration and added ones. Raises InvalidSettings, StoreFailed."""
     known = {item.name: item for item in pyiceberg_catalogs()}
     with closing(ReadingStore.open(home / "amoro.db")) as store:
         known |= {item.name: item.with_site_files() for item in store.read(catalogs.list_catalogs)}
@@ -192,13 +192,13 @@ def _guarded(name: str, look: Callable[[], str], fix: str) -> Diagnosis:
 
 
 def _said(settings: Settings) -> str:
-    """What differs from the defaults, and who said so."""
+    """What differs from the defaults, with the origins."""
     said = [f"{key} {value} ({origin})" for key, value, origin in settings.described() if origin != "default"]
     return ", ".join(said) or "all defaults"
 
 
 def _writable(home: Path) -> str:
-    """The directory, where it can be written, or made; raises OSError."""
+    """The directory, if it can be written or created; raises OSError."""
     with suppress(FileNotFoundError):
         home.stat()
     for name in ("amoro.lock", "amoro.db", "admin.token", "enrolment.token"):
@@ -211,12 +211,12 @@ def _writable(home: Path) -> str:
 
 
 def _nearest(home: Path) -> Path:
-    """The directory, or where it would be made."""
+    """The directory, or its nearest existing parent."""
     return next(place for place in (home, *home.parents) if _is_seen(place))
 
 
 def _is_seen(path: Path) -> bool:
-    """Whether the path exists as far as may be known: a Path's own question raises where one may not look."""
+    """Whether the path is known to exist: `Path.exists` raises without permission."""
     return os.path.exists(path)
 
 

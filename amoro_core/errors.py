@@ -1,12 +1,12 @@
-"""Every error that crosses a floor. Each leaf has a stable code and the exit status it ends a command with."""
+"""Every error that crosses a layer. Each leaf has a stable code and the exit status of a command it ends."""
 
 from typing import Any, ClassVar
 
 
 class AmoroError(Exception):
-    """Something went wrong that an operator can be told about.
+    """An error to be reported to an operator.
 
-    `hint` says what to do next, else the `remedy` of its class; `code` never changes its meaning.
+    `hint` says what to do next, by default the `remedy` of its class; the meaning of a `code` never changes.
     """
 
     code: ClassVar[str] = "AMORO-1000"
@@ -19,7 +19,7 @@ class AmoroError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What some children want by name would be missing when they are made anew in another process.
+        # Keyword arguments of subclasses would be missing when the error is unpickled in another process.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -65,7 +65,7 @@ class CheckFailed(WorkFailed):
 
 
 class CommitRefused(WorkFailed):
-    """The catalog said no, and nothing was applied."""
+    """The catalog refused the commit, and nothing was applied."""
 
     code = "AMORO-1006"
     remedy = "Read what the catalog says: rights, or a table that another service keeps. Nothing was applied."
@@ -100,7 +100,7 @@ class CatalogUnavailable(WorkFailed):
 
 
 class AccessDenied(CatalogUnavailable):
-    """Storage or a catalog said that this may not be done; nothing was."""
+    """Storage or a catalog denied access; nothing was done."""
 
     code = "AMORO-1013"
     remedy = "Give the coordinator (or the optimizer) the right that the message names, then run it again."
@@ -118,7 +118,7 @@ class VerificationFailed(WorkFailed):
 
 
 class OutputUnwritable(WorkFailed):
-    """What a command had to say could not be written where its stdout goes; what it did, it did."""
+    """The output of a command could not be written to stdout; what the command did stays done."""
 
     code = "AMORO-1012"
     remedy = "Look where stdout goes: a full disk, or a stream that is closed. What was done is not undone."
@@ -169,15 +169,26 @@ class AddressInUse(InvalidSettings):
 
 
 class CatalogMisconfigured(CatalogUnavailable, InvalidSettings):
-    """What a catalog's properties say can't be: nobody needs to be asked to know that it will not work."""
+    """A catalog's properties are invalid, as can be told without contacting it."""
 
     code = "AMORO-2004"
     remedy = "Fix the property that the message names: amoro catalog update NAME, or pyiceberg's own configuration."
     exit_status = 2
 
 
+class MalformedRequest(InvalidArgument):
+    """A request over HTTP does not say what it has to; `value` is what was wrong."""
+
+    code = "AMORO-2005"
+    remedy = "See the description of the request: /api/v1/openapi.json."
+
+    def __init__(self, message: str, *, hint: str = "", value: object = None) -> None:
+        super().__init__(message, hint=hint)
+        self.value = value
+
+
 class NotFound(AmoroError):
-    """What was named does not exist."""
+    """Something named does not exist."""
 
     code = "AMORO-3000"
     remedy = "Look for the right name in the list: amoro catalog|table|process|optimizer|group|token list."
@@ -192,7 +203,7 @@ class CatalogNotFound(NotFound):
 
 
 class TableNotFound(NotFound):
-    """No such table in the catalog; `table` is its name as parsed, where it is known."""
+    """No such table in the catalog; `table` is its parsed name, if known."""
 
     code = "AMORO-3002"
     remedy = "See: amoro table list."
@@ -267,7 +278,7 @@ class NotAllowed(AmoroError):
 
 
 class UnknownToken(NotAllowed):
-    """No token, or one that is not known; an optimizer registers anew."""
+    """No token, or an unknown one; an optimizer registers again."""
 
     code = "AMORO-4002"
     remedy = "Give the token of the coordinator that is asked: admin.token or enrolment.token of its state directory."
@@ -281,7 +292,7 @@ class Untrusted(NotAllowed):
 
 
 class Conflict(AmoroError):
-    """Somebody else was first; again later."""
+    """Another writer or process was first; try again later."""
 
     code = "AMORO-5000"
     remedy = "Try again later."
@@ -289,14 +300,14 @@ class Conflict(AmoroError):
 
 
 class CommitConflict(Conflict):
-    """The table changed so that the rewrite cannot be committed; nothing was applied."""
+    """The table changed so that the change can't be committed; nothing was applied."""
 
     code = "AMORO-5001"
     remedy = "Run it again: it is planned anew on the table as it is now. Your writers' commits all stand."
 
 
 class AlreadyExists(Conflict):
-    """Something of that name is there already."""
+    """Something of that name exists already."""
 
     code = "AMORO-5002"
     remedy = "Choose another name, or remove what is there."
@@ -310,7 +321,7 @@ class StateDirectoryLocked(Conflict):
 
     def __init__(self, message: str, *, hint: str = "", passing: bool = False) -> None:
         super().__init__(message, hint=hint)
-        self.passing = passing  # it is held for one command, and soon free
+        self.passing = passing  # held for one command, so free soon
 
 
 class TableBusy(Conflict):
@@ -331,7 +342,7 @@ class StaleReport(Conflict):
     """A report from an earlier attempt or a wrong thread."""
 
     code = "AMORO-5006"
-    remedy = "Nothing: the work was given to somebody else meanwhile."
+    remedy = "Nothing: the work was given to another optimizer meanwhile."
 
 
 class IllegalState(Conflict):
@@ -342,14 +353,14 @@ class IllegalState(Conflict):
 
 
 class TableBlocked(Conflict):
-    """Somebody holds a blocker that keeps this work off the table."""
+    """A blocker keeps this work off the table."""
 
     code = "AMORO-5008"
     remedy = "Wait until the blocker ends, or release it."
 
 
 class TableRefused(AmoroError):
-    """The table has something that is not handled, by name; `reason` is the word in REFUSED(reason)."""
+    """The table has an unsupported feature; `reason` is the word in REFUSED(reason)."""
 
     code = "AMORO-6001"
     remedy = "See amoro table show TABLE for the reason; it ends by itself when that is gone."
@@ -361,12 +372,12 @@ class TableRefused(AmoroError):
 
     @property
     def told(self) -> str:
-        """The message, with the way out where there is one."""
+        """The message, with the hint if there is one."""
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class Held(AmoroError):
-    """A breaker has stopped the process until a person says go."""
+    """A breaker has stopped the process until a person confirms it."""
 
     code = "AMORO-6002"
     remedy = "Look at its plan: amoro process show PROCESS. Then confirm it with --confirm TABLE, or cancel it."
@@ -374,7 +385,7 @@ class Held(AmoroError):
 
 
 class GuardSpoke(AmoroError):
-    """A file that was to be deleted is needed after all: the second look before each batch of deletes found it."""
+    """A file to be deleted is needed after all: the guard's check before each batch found it."""
 
     code = "AMORO-6003"
     remedy = "Nothing that is needed was deleted. Report it with the log: the first look should have found it."
@@ -382,7 +393,7 @@ class GuardSpoke(AmoroError):
 
 
 class CannotUndo(AmoroError):
-    """What a process did can't be taken back, or not any more; nothing was changed."""
+    """A process can't be undone, or no longer; nothing was changed."""
 
     code = "AMORO-6004"
     remedy = "See what the process did: amoro process show ID. Earlier rows are in the snapshots that remain."
@@ -390,7 +401,7 @@ class CannotUndo(AmoroError):
 
 
 class CommitUnknown(AmoroError):
-    """It is not known whether the commit was applied; it is reconciled before anything else."""
+    """It is unknown whether the commit was applied; it is reconciled before anything else."""
 
     code = "AMORO-7001"
     remedy = "Nothing: it is reconciled by the coordinator or the next run before anything else is done with the table."
@@ -398,7 +409,7 @@ class CommitUnknown(AmoroError):
 
 
 class WaitTimeout(AmoroError):
-    """What was waited for did not happen in time; it goes on."""
+    """An awaited event did not happen in time; the work continues."""
 
     code = "AMORO-8001"
     remedy = "What was begun goes on: amoro process show ID tells how it ends."

@@ -1,7 +1,7 @@
-"""Our log events, with keys and values, as records of the standard library's logging below the logger `amoro`.
+"""Log events with keys and values, as records of the standard library's logging below the logger `amoro`.
 
-A program that uses the library says where they go, as those of any library; unless it does they go nowhere. Commands
-and services of ours send them to stderr (`amoro_core.logs`).
+As for any library, the program configures where they go; by default nowhere. Our commands and services send them to
+stderr (`amoro_core.logs`).
 """
 
 import logging
@@ -29,7 +29,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def _record(logger: Any, method: str, event: MutableMapping[str, Any]) -> tuple[tuple[str], dict[str, Any]]:
-    """What the standard library's logger is called with: a line for anybody's handlers, the fields for ours."""
+    """Arguments for the standard library's logger: a line for any handler, and the fields for ours."""
     fields = dict(event)
     error = fields.pop("exc_info", None)
     words = (str(fields["event"]), *(f"{key}={value}" for key, value in fields.items() if key != "event"))

@@ -1,4 +1,4 @@
-"""Whether the coordinator of a state directory serves: `python -m amoro_core.health`, for probes of containers."""
+"""Health check of the coordinator of a state directory, for container probes: `python -m amoro_core.health`."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ TIMEOUT_S = 5.0
 
 
 def coordinator_health(home: Path) -> tuple[bool, str] | None:
-    """Whether it serves and what it says; None where none has said that it runs."""
+    """Whether it serves, with details; None if none is recorded as running."""
     address = recorded_address(home)
     if address is None:
         return None
@@ -29,7 +29,7 @@ def coordinator_health(home: Path) -> tuple[bool, str] | None:
 
 
 def main() -> None:
-    """Exit status 1 when a coordinator runs and does not serve; an optimizer has nothing that could be asked."""
+    """Exit status 1 when a coordinator runs but does not serve; an optimizer can't be probed."""
     found = coordinator_health(resolve_place(None, None, None, None, os.environ).home)
     serves, detail = found or (True, "no coordinator runs here")
     sys.stdout.write(f"{detail}\n")

@@ -1,4 +1,4 @@
-"""What the command line starts: coordinators, optimizers, the demo."""
+"""Starting coordinators, optimizers and the demo for the command line."""
 
 import logging
 import os
@@ -32,6 +32,7 @@ from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import Secret
 from amoro_core.model.texts import printable
+from amoro_core.model.tokens import Role
 from amoro_core.protocol import tokens
 from amoro_core.settings_sources import load_settings
 from amoro_core.store.lock import StateLock
@@ -43,15 +44,14 @@ from amoro_optimizer.runner import OptimizerConfig, Runner
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
-#: How long what has begun may take to end: a catalog or a store that does not answer is not waited for any longer.
+#: How long what has begun may take to end: a silent catalog or storage is not awaited any longer.
 ENDING = timedelta(seconds=10)
 
 
 class LocalLauncher:
     """Starts everything in this process.
 
-    `catalogs` are known to embedded coordinators beside all others. A guest in another program leaves the logging
-    as it is.
+    `catalogs` are additional catalogs of embedded coordinators. A guest in another program leaves its logging alone.
     """
 
     def __init__(self, catalogs: Sequence[CatalogConfig] = (), *, is_guest: bool = False) -> None:
@@ -66,6 +66,9 @@ class LocalLauncher:
         if options.port is not None:
             settings = settings.with_values("flag --port", port=options.port)
         settings = settings.checked()
+        # Loaded only where people are served.
+        from amoro_core import web
+
         threads = 0 if options.without_optimizer else options.threads or os.cpu_count() or 1
         stop, lost = threading.Event(), list[Fenced]()
 
@@ -76,6 +79,7 @@ class LocalLauncher:
         with (
             _lock_after_commands(options.home) as lock,  # before the signals are ours: they end the waiting
             _on_signals(lambda again: stop.set()),
+            web.listening(settings) as listener,
             app.running(
                 options.home,
                 settings,
@@ -85,8 +89,13 @@ class LocalLauncher:
                 patience=ENDING,
                 when_lost=when_lost,
             ) as coordinator,
+            web.serving(coordinator, listener),
         ):
             sys.stdout.write(f"amoro listens on {coordinator.address}, state in {options.home}\n")
+            if listener is not None:
+                sys.stdout.write(f"REST: {listener.address}/api/v1\n")
+                if link := _first_link(coordinator, listener.address):
+                    sys.stdout.write(f"Log in within ten minutes: {link}\n")
             for reason in _unstaffed(coordinator.services):
                 sys.stdout.write(f"Tables wait: {reason}\n")
             sys.stdout.flush()
@@ -115,7 +124,7 @@ class LocalLauncher:
         return Package(made.path, made.size_bytes, made.python, made.has_interpreter, made.distributions)
 
     def demo(self, options: DemoOptions) -> None:
-        # Loaded only here: its data set costs seconds that no other command should pay.
+        # Imported only here: its data set takes seconds to load.
         from amoro_core.demo import run_demo
 
         run_demo(seconds=options.seconds, directory=options.directory, plain=options.plain)
@@ -155,7 +164,7 @@ class LocalLauncher:
 
 
 def _lock_after_commands(home: Path) -> StateLock:
-    """The lock on the state directory; a command that holds it is waited for, and that is said.
+    """The lock on the state directory; waits, with a message, while a command holds it.
 
     Raises StateDirectoryLocked at once for another coordinator, after half a minute for a command.
     """
@@ -182,15 +191,24 @@ def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[s
     )
 
 
+def _first_link(coordinator: app.Coordinator, address: str) -> str:
+    """A link that logs in with the admin token, while there is no user; "" afterwards."""
+    services = coordinator.services
+    if services.users.list_users("", 1).total:
+        return ""
+    code, _ = services.sessions.make_link(Role.ADMIN.value)
+    return f"{address}/login/link?code={code}"
+
+
 def _unstaffed(services: Services) -> list[str]:
-    """For each group that has tables and no optimizer why nobody works, and what to do; for all where none has."""
+    """For each group with tables but without optimizers, why and what to do; for all groups if none has tables."""
     groups = services.groups.list_groups()
     needed = [group for group in groups if group.tables] or groups
     return [services.nobody_works(group.group.name) for group in needed if not group.optimizers]
 
 
 def _enrolment_token(options: OptimizerOptions) -> Secret:
-    """The token of the file that was named, else the environment's, else the state directory's."""
+    """The token of the given file, else the environment's, else the state directory's."""
     said = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
     try:
         if options.token_file is not None:
@@ -206,7 +224,7 @@ def _enrolment_token(options: OptimizerOptions) -> Secret:
 def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
     """Run an optimizer in a Spark application until a signal ends it. Raises OptimizerError when that ends first."""
     try:
-        # Only who asks for Spark needs it to be installed.
+        # Spark needs to be installed only if requested.
         from amoro_optimizer.backends.spark.driver import spark_backend
     except ModuleNotFoundError as error:
         if error.name not in ("pyspark", "py4j"):
@@ -215,7 +233,7 @@ def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
             "PySpark is not installed", hint="Install it with: pip install 'amoro[spark]'; it needs Java 17 too."
         ) from error
     config = _optimizer_config(options, options.threads or 1, {"backend": "spark"})
-    # Entered before the signals are ours: PySpark takes SIGINT when it starts.
+    # Entered before our signal handlers: PySpark replaces SIGINT's when it starts.
     with spark_backend(spark.master, dict(spark.settings)) as backend:
         labels = {**config.labels, "application": backend.application, "master": backend.master}
         config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
@@ -229,7 +247,7 @@ def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
 
 @contextmanager
 def _on_signals(act: Callable[[bool], object]) -> Iterator[None]:
-    """Call `act` on SIGTERM and SIGINT; its argument says whether it is not the first time."""
+    """Call `act` on SIGTERM and SIGINT; its argument is True from the second signal on."""
     seen: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:

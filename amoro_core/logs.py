@@ -1,4 +1,4 @@
-"""Logs: human on a terminal, JSON otherwise, always on stderr."""
+"""Logs: readable on a terminal, JSON otherwise, always on stderr."""
 
 import logging
 import os
@@ -17,16 +17,16 @@ TRACEBACKS = structlog.processors.ExceptionRenderer(structlog.tracebacks.Excepti
 
 
 class LineFormatter(logging.Formatter):
-    """Lines of the libraries beneath, without the secrets that they may name."""
+    """Formats lines of libraries, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
 
 
 class StderrLogger:
-    """Writes lines to what stderr is at that moment; where nobody can read them any more they are dropped.
+    """Writes lines to the present stderr; if it can't be written, they are dropped.
 
-    A log that fails would take back the work that it is about.
+    A failing log would roll back the work that it reports.
     """
 
     _lock = threading.Lock()
@@ -41,12 +41,12 @@ class StderrLogger:
 
 
 class EventFormatter(logging.Formatter):
-    """Our events: for people on a terminal, as JSON elsewhere; tracebacks without local variables."""
+    """Formats our events: readable on a terminal, JSON elsewhere; tracebacks without local variables."""
 
     def __init__(self, *, human: bool, colours: bool) -> None:
         super().__init__()
         lines = structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=structlog.dev.plain_traceback)
-        # Tracebacks without local variables, which hold configurations whole.
+        # Tracebacks without local variables, which contain whole configurations.
         self._render: tuple[structlog.typing.Processor, ...] = (
             (_STAMP, lines) if human else (_STAMP, TRACEBACKS, structlog.processors.JSONRenderer())
         )
@@ -68,7 +68,7 @@ class StderrHandler(logging.Handler):
 
 
 def configure_logs(level: int = logging.INFO) -> None:
-    """Send our events from that level, and warnings of the libraries beneath, to stderr."""
+    """Send our events from that level on, and warnings of libraries, to stderr."""
     human = sys.stderr.isatty()
     colours = human and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ours = StderrHandler()

@@ -1,4 +1,4 @@
-"""What installed packages plug in, by entry point."""
+"""Plug-ins of installed packages, by entry point."""
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
@@ -26,7 +26,7 @@ CONTAINER_GROUP = "amoro.containers"
 #: One of this group names a table format: a function without arguments that makes one.
 FORMAT_GROUP = "amoro.table_formats"
 
-#: The containers that are always there.
+#: The built-in containers.
 CONTAINERS: Mapping[str, ContainerFactory] = MappingProxyType(
     {EXTERNAL: ExternalContainer, "local": LocalContainer, "spark": SparkContainer}
 )
@@ -35,7 +35,7 @@ log = get_logger("amoro.plugins")
 
 
 def scheduling_policies() -> Mapping[str, Policy]:
-    """All policies by name: our own, which nobody replaces, and those of installed packages.
+    """All policies by name: our own, which can't be replaced, and those of installed packages.
 
     One that can't be loaded is logged and left out.
     """
@@ -58,7 +58,7 @@ def containers(home: Path) -> Mapping[str, Container]:
 
 
 def table_formats() -> tuple[TableFormat, ...]:
-    """All table formats: Iceberg, which nobody replaces, and those of installed packages.
+    """All table formats: Iceberg, which can't be replaced, and those of installed packages.
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
@@ -85,7 +85,7 @@ def _require_new(name: str, known: Mapping[str, object]) -> None:
 
 
 def _made(group: str, check: Callable[[Any], object]) -> Iterator[Any]:
-    """What the functions of a group make and a check, which may raise, lets pass."""
+    """Objects made by the functions of a group that pass the check, which may raise."""
     for name, make in _plugged_in(group).items():
         try:
             check(made := make())

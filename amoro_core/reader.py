@@ -1,4 +1,4 @@
-"""What answers a command that only looks: the coordinator's services over a state that is only read."""
+"""A server for read-only commands: the coordinator's services over a read-only state."""
 
 import os
 import secrets
@@ -22,14 +22,14 @@ RPC_THREADS = 4
 
 
 class Reader:
-    """Answers the AdminService on loopback for one command, from the state directory and the catalogs.
+    """Serves the AdminService on loopback for one command, from the state directory and the catalogs.
 
-    It takes no lock, makes and changes no file, runs no loop and no optimizer: it may be beside a coordinator, and
-    goes on with nothing that an earlier one left.
+    It takes no lock, creates and changes no file, and runs no loop and no optimizer: it may run beside a coordinator,
+    and resumes nothing that an earlier one left.
     """
 
     def __init__(self, home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> None:
-        """`catalogs` are known beside those of the store and of pyiceberg. Raises StoreFailed."""
+        """`catalogs` are added to those of the store and of pyiceberg. Raises StoreFailed."""
         allow_classes(settings.allowed_classes)
         limit_requests(settings.catalog_timeout)
         self.token = Secret(secrets.token_urlsafe(32))
@@ -59,14 +59,14 @@ class Reader:
 
     @property
     def address(self) -> str:
-        """Where it answers."""
+        """The address on which it serves."""
         return self._server.address
 
     def start(self) -> None:
         self._server.start()
 
     def stop(self) -> None:
-        """Stop answering; who still reads from a catalog that does not answer is not waited for."""
+        """Stop serving; calls that wait for a silent catalog are not awaited."""
         self._server.stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._store.close()
@@ -74,7 +74,7 @@ class Reader:
 
 @contextmanager
 def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = ()) -> Iterator[Reader]:
-    """A reader of the state directory, which need not exist, for the time of the block. Raises StoreFailed."""
+    """A reader of the state directory, which need not exist, during the block. Raises StoreFailed."""
     reader = Reader(home, settings, catalogs)
     try:
         reader.start()
@@ -84,4 +84,4 @@ def reading(home: Path, settings: Settings, catalogs: Sequence[CatalogConfig] = 
 
 
 def _nothing(*_: str) -> None:
-    """What others would do about it is not done here."""
+    """A callback that does nothing: a reader starts no work."""

@@ -1,15 +1,17 @@
-"""Settings of a coordinator, with who said each."""
+"""Settings of a coordinator, with their origins."""
 
+import ipaddress
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from amoro_core.errors import InvalidSettings
+from amoro_core.errors import InvalidArgument, InvalidSettings
 from amoro_core.model.blockers import LONGEST_HOLD
 from amoro_core.model.processes import CatalogRules
-from amoro_core.model.trust import Certificates
+from amoro_core.model.provider import ProviderTerms, is_safe_url, parse_rule
+from amoro_core.model.trust import Certificates, is_loopback
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
@@ -19,15 +21,33 @@ def _dotted(key: str, default: Any, **limits: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What may stand in `amoro.yaml`; durations are written 30s, 10m, 1h."""
+    """The keys of `amoro.yaml`; durations are written 30s, 10m, 1h."""
 
     host: str = "127.0.0.1"
     port: int = field(default=1261, metadata={"least": 0, "most": 65535})
     metrics_port: int = field(default=0, metadata={"least": 0, "most": 65535})  # of /metrics, on loopback; 0: none
+    http_host: str = "127.0.0.1"
+    http_port: int = field(default=1630, metadata={"least": 0, "most": 65535})  # of pages and REST; 0: none
+    #: Names that a Host header may say, beside loopback's and the address.
+    http_hosts: tuple[str, ...] = field(default=(), metadata={"pattern": r"[^\s/]{1,255}", "word": "names of hosts"})
+    http_streams: int = field(default=200, metadata={"least": 0, "most": 10_000})  # of live updates, open at a time
+    #: Addresses or networks whose X-Forwarded-For and -Proto count.
+    trusted_proxies: tuple[str, ...] = field(default=(), metadata={"pattern": r"\S{1,100}", "word": "addresses"})
     insecure: bool = False  # listen beyond loopback although nothing is encrypted
     tls_certificate: str = ""  # a file in PEM; with it and its key the address is encrypted
     tls_key: str = ""
     tls_client_ca: str = ""  # with it only clients that have a certificate of this authority are let in
+    oidc_issuer: str = ""  # of the OpenID provider whose people may log in; "": none
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""  # env:NAME or file:PATH, never the secret itself; "": a public client
+    oidc_name_claim: str = "sub"
+    oidc_role_claim: str = "groups"
+    #: VALUE=ROLE or VALUE=operator PATTERN; the first that fits counts.
+    oidc_roles: tuple[str, ...] = field(default=(), metadata={"pattern": ".{1,500}", "word": "VALUE=ROLE"})
+    oidc_scopes: tuple[str, ...] = field(
+        default=("openid", "profile", "email"),
+        metadata={"pattern": r"[\x21\x23-\x5b\x5d-\x7e]{1,255}", "word": "scopes"},
+    )
     heartbeat_interval: timedelta = timedelta(seconds=10)
     heartbeat_timeout: timedelta = timedelta(seconds=60)
     schedule_to_ack: timedelta = timedelta(seconds=30)
@@ -35,13 +55,14 @@ class Settings:
     groups: tuple[str, ...] = field(
         default=("default",), metadata={"pattern": r"\S{1,255}", "word": "names of 1 to 255 characters without spaces"}
     )
-    #: Classes that catalogs and tables may have imported by their -impl properties.
+    #: Classes that catalogs and tables may name in their -impl properties.
     allowed_classes: tuple[str, ...] = field(
         default=(), metadata={"pattern": r"\w+(\.\w+)+", "word": "classes, such as package.module.Class"}
     )
     strict_locations: bool = False  # in every catalog
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
+    table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
     explore_interval: timedelta = _dotted("refresh-external-catalogs.interval", timedelta(minutes=3))
@@ -49,7 +70,7 @@ class Settings:
     explore_queue: int = _dotted("refresh-external-catalogs.queue-size", 1_000_000, least=1, most=2**31)
     maintenance_threads: int = field(default=2, metadata={"least": 1, "most": 100})  # of each catalog
     delete_rate: int = field(default=1000, metadata={"least": 1, "most": 1_000_000})  # files of a catalog in a second
-    #: Of each action that the clock begins: whether it does, and the pause between two runs on a table.
+    #: For each scheduled action: whether it is on, and the interval between two runs on a table.
     expire_snapshots_enabled: bool = _dotted("expire-snapshots.enabled", True)
     expire_snapshots_interval: timedelta = _dotted("expire-snapshots.interval", timedelta(hours=1))
     clean_orphan_files_enabled: bool = _dotted("clean-orphan-files.enabled", True)
@@ -66,16 +87,16 @@ class Settings:
     compute_statistics_interval: timedelta = _dotted("compute-statistics.interval", timedelta(days=1))
     empty_trash_enabled: bool = _dotted("empty-trash.enabled", True)
     empty_trash_interval: timedelta = _dotted("empty-trash.interval", timedelta(hours=1))
-    #: Where the values come from, by field; what is not there is a default.
+    #: The origins of values by field; a missing one is a default.
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def with_values(self, origin: str, **values: object) -> "Settings":
-        """These settings with other values, which are said by `origin`."""
+        """These settings with other values, set by `origin`."""
         changes: dict[str, Any] = {**values, "origins": {**self.origins, **dict.fromkeys(values, origin)}}
         return replace(self, **changes)
 
     def described(self) -> tuple[tuple[str, str, str], ...]:
-        """Each key as it stands in `amoro.yaml`, its value as it is written there, and where that comes from."""
+        """Each key of `amoro.yaml`, its value as written there, and its origin."""
         return tuple(
             (inner, value, self.origins.get(name, "default"))
             for key, name in KEYS.items()
@@ -83,7 +104,7 @@ class Settings:
         )
 
     def checked(self) -> "Settings":
-        """These settings. Raises InvalidSettings for two that can't both hold, with their values and origins."""
+        """These settings. Raises InvalidSettings for two that contradict each other, with values and origins."""
         if self.heartbeat_interval >= self.heartbeat_timeout:
             raise InvalidSettings(
                 f"{self._said('heartbeat-interval')} is not below {self._said('heartbeat-timeout')}",
@@ -93,27 +114,73 @@ class Settings:
             raise InvalidSettings(
                 f"{self._said('metrics-port')} is the same as {self._said('port')}", hint="Each needs its own."
             )
+        if self.port == self.http_port != 0:
+            raise InvalidSettings(
+                f"{self._said('http-port')} is the same as {self._said('port')}", hint="Each needs its own."
+            )
+        if self.metrics_port == self.http_port != 0 and not self.shares_metrics_port:
+            raise InvalidSettings(
+                f"{self._said('metrics-port')} is the same as {self._said('http-port')}",
+                hint="Only unencrypted and on loopback they may be: choose another http-port (0: none).",
+            )
+        for proxy in self.trusted_proxies:
+            _require_network("trusted-proxies", proxy)
         if self.blocker_timeout > LONGEST_HOLD:
             raise InvalidSettings(
                 f"{self._said('blocker-timeout')} is above {written(LONGEST_HOLD)}, the most that a blocker lasts",
                 hint="Lower it; a blocker that is needed for longer is renewed.",
             )
+        self.provider_terms()
         repeated = [name for at, name in enumerate(self.groups) if name in self.groups[:at]]
         if repeated:
             raise InvalidSettings(f"{self._said('groups')} names {repeated[0]!r} twice", hint="Leave one of them.")
         return self
+
+    def provider_terms(self) -> ProviderTerms | None:
+        """What was agreed on with the OpenID provider; None without one. Raises InvalidSettings."""
+        secret = self.oidc_client_secret
+        if secret and not secret.startswith(("env:", "file:")):
+            raise InvalidSettings(
+                "oidc-client-secret holds something else than env:NAME or file:PATH; it is not shown here",
+                hint="Write where the secret is, not the secret: settings are shown to administrators.",
+            )
+        if not self.oidc_issuer:
+            return None
+        if not is_safe_url(self.oidc_issuer):
+            raise InvalidSettings(
+                f"{self._said('oidc-issuer')} is not the https address of a provider",
+                hint="Write it as the provider does, such as https://login.example.com/realms/data.",
+            )
+        if missing := [key for key in ("oidc-client-id", "oidc-roles") if not getattr(self, KEYS[key])]:
+            raise InvalidSettings(
+                f"{self._said('oidc-issuer')} needs {missing[0]} too", hint="See docs/howto/roles.md for all of them."
+            )
+        try:
+            rules = tuple(map(parse_rule, self.oidc_roles))
+        except InvalidArgument as error:
+            raise InvalidSettings(f"oidc-roles: {error.message}", hint=error.hint) from error
+        scopes = tuple(dict.fromkeys(("openid", *self.oidc_scopes)))
+        return ProviderTerms(
+            self.oidc_issuer, self.oidc_client_id, self.oidc_name_claim, self.oidc_role_claim, scopes, rules
+        )
+
+    @property
+    def shares_metrics_port(self) -> bool:
+        """Whether the HTTP server, which has /metrics too, is the one on the metrics port."""
+        plain_and_near = not self.tls_certificate and is_loopback(self.http_host)
+        return self.metrics_port == self.http_port != 0 and plain_and_near
 
     def _said(self, key: str) -> str:
         name = KEYS[key]
         return f"{key} {written(getattr(self, name))} ({self.origins.get(name, 'default')})"
 
     def rules_of(self, catalog: str) -> CatalogRules:
-        """What is said about that catalog, and about every one."""
+        """The rules for that catalog, including those for all catalogs."""
         own = next((one for one in self.catalogs if one.name == catalog), CatalogRules(catalog))
         return replace(own, strict_locations=own.strict_locations or self.strict_locations)
 
     def rhythm(self) -> Mapping[str, timedelta | None]:
-        """The interval of each action that the clock begins, by its name; None of one that it does not begin."""
+        """The intervals of scheduled actions by name; None for one that is off."""
         found: dict[str, timedelta | None] = {}
         for key, name in KEYS.items():
             action, dot, last = key.rpartition(".")
@@ -122,7 +189,7 @@ class Settings:
         return found
 
     def certificates(self) -> Certificates | None:
-        """What to listen by TLS with; None when nothing says so. Raises InvalidSettings."""
+        """The certificates for TLS; None without TLS. Raises InvalidSettings."""
         named = {"tls-certificate": self.tls_certificate, "tls-key": self.tls_key}
         missing = [key for key, value in named.items() if not value]
         if not missing:
@@ -135,6 +202,15 @@ class Settings:
         )
 
 
+def _require_network(key: str, text: str) -> None:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError as error:
+        raise InvalidSettings(
+            f"{key} holds {text!r}, which is neither an address nor a network", hint="Write 10.0.0.7 or 10.0.0.0/24."
+        ) from error
+
+
 #: Names of fields by key.
 KEYS = {
     item.metadata.get("key", item.name.replace("_", "-")): item.name
@@ -144,7 +220,7 @@ KEYS = {
 
 
 def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
-    """The key with its value; of catalogs, the keys below it with theirs."""
+    """The key with its value; for catalogs, the nested keys with theirs."""
     if not isinstance(value, tuple) or not any(isinstance(one, CatalogRules) for one in value):
         yield key, written(value)
         return
@@ -154,7 +230,7 @@ def _written_below(key: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def written(value: object) -> str:
-    """The value as it is written in `amoro.yaml`."""
+    """The value as written in `amoro.yaml`."""
     if isinstance(value, timedelta):
         seconds = value.total_seconds()
         for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):

@@ -1,4 +1,4 @@
-"""Where settings are said: the environment over the file, through pydantic-settings; and the file's JSON Schema."""
+"""Sources of settings: the environment over the file, through pydantic-settings; and the file's JSON Schema."""
 
 import difflib
 import os
@@ -18,6 +18,7 @@ from amoro_core.errors import InvalidSettings
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.processes import CatalogRules
 from amoro_core.model.quantities import parse_duration
+from amoro_core.model.secrets import MASK, is_secret
 from amoro_core.settings import KEYS, Settings, written
 
 _CATALOGS = "catalogs"
@@ -31,8 +32,8 @@ _MEND_VALUE = "Give it such a value, or leave it out for its default."
 def load_settings(home: Path, config: Path | None, environment: Mapping[str, str] = os.environ) -> Settings:
     """The settings of a state directory: the environment's AMORO_KEY over `amoro.yaml` in it, or the file named.
 
-    Raises InvalidSettings that names where the wrong value stands, key and value, or two values that contradict each
-    other; an unknown key is an error.
+    Raises InvalidSettings naming source, key and value of a wrong value, or two contradicting values; an unknown key is
+    an error.
     """
     file, path = _File(home, config), config or home / "amoro.yaml"
     said = _Environment(environment)
@@ -52,12 +53,12 @@ def load_settings(home: Path, config: Path | None, environment: Mapping[str, str
 
 
 def variable_of(key: str) -> str:
-    """The variable of the environment that says a key: AMORO_PORT for port."""
+    """The environment variable of a key: AMORO_PORT for port."""
     return f"AMORO_{re.sub('[.-]', '_', key).upper()}"
 
 
 def file_schema() -> dict[str, Any]:
-    """The JSON Schema of `amoro.yaml`; keys with a dot may stand nested, too."""
+    """The JSON Schema of `amoro.yaml`; keys with a dot may also be nested."""
     schema = _model().model_json_schema(by_alias=True)
     properties: dict[str, Any] = schema["properties"]
     nested: dict[str, Any] = {}
@@ -79,7 +80,7 @@ def file_schema() -> dict[str, Any]:
 
 
 class _Settings(BaseSettings):
-    """What may be said; the given sources count in their order, the defaults last."""
+    """All keys; the given sources take precedence in their order, the defaults come last."""
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True, validate_default=False)
 
@@ -97,7 +98,7 @@ class _Settings(BaseSettings):
 
 
 class _Said(PydanticBaseSettingsSource):
-    """A source whose values are known already, by key."""
+    """A source with known values by key."""
 
     def __init__(self, settings_cls: type[BaseSettings], source: "_Environment | _File") -> None:
         super().__init__(settings_cls)
@@ -111,7 +112,7 @@ class _Said(PydanticBaseSettingsSource):
 
 
 class _Environment:
-    """The variables AMORO_KEY, as a file would say them: a number, names between commas, catalogs in YAML, or text."""
+    """The variables AMORO_KEY, parsed: a number, names separated by commas, catalogs in YAML, or text."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         named = {key: environment[variable_of(key)] for key in KEYS if variable_of(key) in environment}
@@ -119,7 +120,7 @@ class _Environment:
 
 
 class _File:
-    """The settings file, where there is one; one that was named must be there."""
+    """The settings file, if there is one; a given one must exist."""
 
     def __init__(self, home: Path, config: Path | None) -> None:
         path = config or home / "amoro.yaml"
@@ -151,7 +152,7 @@ class _File:
 
 
 def _unreadable(error: Exception) -> str:
-    """Why, in a few words: a parser says where, and shows no line of the file."""
+    """The reason in a few words: the position, without quoting the file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         mark = error.problem_mark
         return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem or 'it is not YAML'}"
@@ -161,9 +162,9 @@ def _unreadable(error: Exception) -> str:
 
 
 def _key_twice(node: Any, are_names: bool = False) -> str:
-    """A key that stands twice in the same place, of which YAML would take the last; "" when there is none.
+    """A key that occurs twice in the same mapping, of which YAML would take the last; "" without one.
 
-    `are_names`: the node's keys are names of catalogs, of which a_b and a-b are two.
+    `are_names`: the node's keys are names of catalogs, where a_b and a-b are different.
     """
     if not isinstance(node, yaml.MappingNode):
         return ""
@@ -176,7 +177,7 @@ def _key_twice(node: Any, are_names: bool = False) -> str:
 
 
 def _flattened(content: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
-    """Keys and values; what stands below another key has both, with a dot between."""
+    """Keys and values; nested keys are joined by a dot."""
     for key, value in content.items():
         if isinstance(value, dict) and value and key != _CATALOGS:
             yield from ((f"{key}.{name}", inner) for name, inner in value.items())
@@ -316,4 +317,5 @@ def _malformed(error: ValidationError, origins: Mapping[str, str], found: Mappin
         origins[KEYS[key]].replace("file ", "settings file ", 1).replace("environment ", "environment variable ", 1)
     )
     why = first.get("ctx", {}).get("error", first["msg"])
-    return InvalidSettings(f"{source}: {key} has the malformed value {found[key]!r}: {why}", hint=_MEND_VALUE)
+    value = MASK if is_secret(key) else repr(found[key])
+    return InvalidSettings(f"{source}: {key} has the malformed value {value}: {why}", hint=_MEND_VALUE)

@@ -10,7 +10,7 @@ from amoro_core.protocol import tokens
 
 
 def ensure_token(path: Path) -> Secret:
-    """The token in the file, made at first start, readable by its owner alone. Raises NotAllowed, InvalidSettings."""
+    """The token in the file, created at first start, readable by its owner only. Raises NotAllowed, InvalidSettings."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

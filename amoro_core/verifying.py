@@ -1,4 +1,4 @@
-"""Which snapshots of a table must hold the same rows: a rewrite and the snapshot it was committed on."""
+"""Which snapshots of a table must have the same rows: a rewrite's and the one it was committed on."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,12 +12,12 @@ _REPLACE = "replace"
 
 
 def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, after: int | None) -> Selection:
-    """The snapshots to be compared, of those that the metadata still has.
+    """The snapshots to compare, of those that the metadata still has.
 
-    Without `before` and `after`: the last optimizing of the head's history and its parent, whoever wrote before and
-    since. With `after` alone: that and its parent. With `before`: all up to `after`, or to the head; where others wrote
-    between them, each rewrite with its own parent, which nobody came between.
-    Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
+    Without `before` and `after`: the last optimizing commit in the head's history and its parent, regardless of other
+    writers. With `after` alone: that and its parent. With `before`: all up to `after`, or to the head; if others wrote
+    in between, each rewrite with its own parent, directly before it.
+        Raises SnapshotNotFound, InvalidArgument when `before` does not come before `after`.
     """
     known = {item.snapshot_id: item for item in snapshots}
     for asked in (before, after):
@@ -41,7 +41,7 @@ def select(snapshots: Sequence[SnapshotFacts], head: int, before: int | None, af
 
 
 def _history(known: Mapping[int, SnapshotFacts], snapshot_id: int) -> list[SnapshotFacts]:
-    """The snapshot and its ancestors, the newest first, as far as they are known."""
+    """The snapshot and its known ancestors, newest first."""
     chain: list[SnapshotFacts] = []
     found = known.get(snapshot_id)
     while found is not None:

@@ -1,10 +1,12 @@
-"""The services over one store, wired to each other: of a coordinator, or of a command that only reads."""
+"""The services over one store, wired together: for a coordinator, or for a read-only command."""
 
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,41 +15,58 @@ from amoro_core.admin.calling import Operations
 from amoro_core.admin.services import Program
 from amoro_core.changes import Changes
 from amoro_core.containers.contract import Container
-from amoro_core.errors import GroupNotFound
+from amoro_core.errors import AccessDenied, CatalogUnavailable, GroupNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
 from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import RewriteInput
 from amoro_core.model.secrets import Secret, masked
 from amoro_core.model.tokens import Role
 from amoro_core.model.verification import RowsDigest
+from amoro_core.passwords import Passwords
 from amoro_core.plugins import containers, more_actions, scheduling_policies, table_formats
 from amoro_core.scheduling.policy import Policy
 from amoro_core.scheduling.scaling import LiveOptimizer
-from amoro_core.scheduling.staffing import Member, nobody_works
+from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
+from amoro_core.services.ack_guarding import AckGuardService
+from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.discovery import DiscoveryService
+from amoro_core.services.gathering import GatheringService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.journal import JournalService
+from amoro_core.services.known_actions import KnownActionService
+from amoro_core.services.learning import LearningService
 from amoro_core.services.leasing import LeaseService
-from amoro_core.services.maintaining import MaintenanceService
+from amoro_core.services.maintaining import MaintenanceService, WorkLimits
 from amoro_core.services.metering import MeteringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService, Signals
 from amoro_core.services.overview import OverviewService
 from amoro_core.services.planning import PlanningService
+from amoro_core.services.queue import QueueService
+from amoro_core.services.repeating import RepeatingService
+from amoro_core.services.sampling import SamplingService
+from amoro_core.services.sessions import SessionService
+from amoro_core.services.snapshots import SnapshotService
+from amoro_core.services.starting import StartingService
 from amoro_core.services.state import StateService
 from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.trash import TrashService
+from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
 from amoro_core.store import tables
@@ -55,31 +74,32 @@ from amoro_core.store.database import Store
 from amoro_core.transactions.clockwork import Clockwork
 from amoro_optimizer.rewrite.digesting import digest_rows
 
-#: Of each verification that runs: delete keys beyond it wait on disk.
+#: Memory of each running verification: delete keys beyond it are spilled to disk.
 VERIFYING_BYTES = 512 * 1024 * 1024
 
 
 def utc_now() -> datetime:
-    """The wall clock, in whole milliseconds, as everything is stored."""
+    """The wall clock, in whole milliseconds, the resolution of the store."""
     now = datetime.now(UTC)
     return now.replace(microsecond=now.microsecond // 1000 * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the services are told about the program around them."""
+    """What the services know about the program around them."""
 
     commit_due: Callable[[str, str], None]  # a process is COMMITTING; its id and its table's catalog
     left_over: Callable[[str, str], None]  # a process ended without commit: its outputs are to be removed
     explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
     address: Callable[[], str]  # where it listens
     local_address: Callable[[], str]  # where it answers in the clear on this machine
+    http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts that services are made from; tests replace some of them."""
+    """The parts from which services are built; tests replace some of them."""
 
     formats: Formats
     containers: Mapping[str, Container]
@@ -90,16 +110,24 @@ class Parts:
     monotonic: Callable[[], float] = time.monotonic
     work: Changes = field(default_factory=Changes)  # there are planned tasks
     changes: Changes = field(default_factory=Changes)  # a process or a table is in another state
+    meters: Meters = field(default_factory=Meters)
+    background: Callable[[Callable[[], None]], None] = lambda work: work()  # runs what nobody waits for
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Run work that only reads; it ends with the process."""
+    threading.Thread(target=work, name="guard", daemon=True).start()
 
 
 def installed(home: Path, given_catalogs: Sequence[CatalogConfig]) -> Parts:
-    """The installed parts, for that state directory; `given_catalogs` are known beside those of pyiceberg."""
+    """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg."""
     return Parts(
         Formats(table_formats()),
         containers(home),
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],
         Actions(more_actions()),
+        background=_in_a_thread,
     )
 
 
@@ -117,15 +145,31 @@ class Services:
     ) -> None:
         self._around = around
         self.work, self.changes, self.actions = parts.work, parts.changes, parts.actions
-        formats, clock = parts.formats, parts.clock
+        formats, clock, meters = parts.formats, parts.clock, parts.meters
+        self.meters = meters
+        store.when_written = partial(_written, meters)
         self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
-        tables_of = Tables(formats, self.catalogs.get, lambda name: store.read(lambda db: tables.find(db, name)))
+        tables_of = Tables(
+            formats,
+            self.catalogs.get,
+            lambda name: store.read(lambda db: tables.find(db, name)),
+            partial(_heard, meters),
+        )
         self.tables_of = tables_of
         self.discovery = DiscoveryService(store, tables_of, clock)
+        find_action = self.actions.by_own_name.__getitem__
         clockwork = Clockwork(self.actions.every, settings.rhythm())
-        self.tables = TableService(store, tables_of, clock, around.joining, clockwork)
+        self.tables = TableService(
+            store, tables_of, clock, around.joining, clockwork, find_action, settings.table_series
+        )
         self.planning = PlanningService(
-            store, tables_of, self.actions.optimizing, clock, work_planned=self.work.fire, changed=self.changes.fire
+            store,
+            tables_of,
+            self.actions.optimizing,
+            find_action,
+            clock,
+            work_planned=self.work.fire,
+            changed=self.changes.fire,
         )
         signals = Signals(
             work_planned=self.work.fire,
@@ -133,7 +177,24 @@ class Services:
             left_over=around.left_over,
             changed=self.changes.fire,
         )
-        self.optimizing = OptimizingService(store, tables_of, clock, signals, self.actions.of)
+        self.ack_guarding = AckGuardService(
+            store,
+            tables_of,
+            self.actions.of,
+            clock,
+            lambda effects: self.optimizing.announce(effects),
+            parts.background,
+        )
+        self.optimizing = OptimizingService(
+            store,
+            tables_of,
+            clock,
+            signals,
+            self.actions.of,
+            self.ack_guarding,
+            lambda: self.optimizers.core_ms(),
+            meters,
+        )
         self.maintaining = MaintenanceService(
             store,
             tables_of,
@@ -141,16 +202,26 @@ class Services:
             clock,
             self.optimizing.announce,
             clockwork,
-            settings.start_to_close,
+            WorkLimits(settings.start_to_close, settings.delete_rate),
         )
+        self.starting = StartingService(store, tables_of, self.actions.of, clock, self.optimizing.announce)
+        self.learning = LearningService(store, tables_of, clock)
+        self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
         self.optimizers = OptimizerService(
             store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
         )
         self.inspection = InspectionService(store, tables_of, clock)
         self.overview = OverviewService(store)
+        self.journal = JournalService(store)
+        self.snapshots = SnapshotService(store, tables_of, find_action, clock)
+        self.sampling = SamplingService(store, clock)
         self.state = StateService(store)
-        self.verifying = VerifyingService(tables_of, _digest)
+        self.repeating = RepeatingService(store, clock)
         self.tokens = TokenService(store, clock, own_tokens)
+        self.auditing = AuditService(store, clock)
+        self.users = UserService(store, clock, Passwords())
+        terms = settings.provider_terms()
+        self.sessions = SessionService(store, clock, self.tokens.find, terms.fingerprint if terms else "")
         self.containers = ContainerService(
             store,
             clock,
@@ -160,33 +231,54 @@ class Services:
             parts.monotonic,
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
+        self.queue = QueueService(
+            store, clock, lambda: self.optimizing.scheduler.accounts, parts.policies, parts.monotonic
+        )
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
-        self.sweeping = SweepingService(store, tables_of, clock, settings.delete_rate)
-        self.trash = TrashService(store, clock)
+        self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)
+        self.trash = TrashService(store, tables_of, clock)
         self.leasing = LeaseService(store, tables_of, clock)
+        self.verifying = VerifyingService(tables_of, _digest, self.leasing.reading)
         self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
-        self.committing = CommittingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing)
+        gathering = GatheringService(store, tables_of, self.actions.of, clock, settings.start_to_close)
+        self.committing = CommittingService(
+            store, tables_of, self.actions.of, clock, self.changes.fire, self.clearing, gathering, meters
+        )
         self.history = HistoryService(store, clock, settings.history_keep)
         self.metering = MeteringService(
-            store, clock, version("amoro"), self.actions.names, lambda: self.sweeping.guard_hits
+            store,
+            clock,
+            version("amoro"),
+            self.actions.names,
+            lambda: self.sweeping.guard_hits + self.ack_guarding.guard_hits,
+            meters,
         )
-        self.program = Program(version("amoro"), clock(), settings.described(), around.address, around.explore)
+        self.conditions = ConditionService(self.metering.read, clock)
+        self.program = Program(
+            version("amoro"),
+            clock(),
+            settings.described(),
+            around.address,
+            around.explore,
+            around.http_address,
+            role="reading" if store.only_reads else "leader",
+        )
 
     def operations(self, pool: Executor) -> Operations:
         """The operations over these services; they run in threads of the pool."""
         return Operations(self, self.changes, pool)
 
-    def nobody_works(self, group: str) -> str:
-        """Why nobody takes tasks of the group; "" when somebody does, and where no optimizer could register."""
+    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+        """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""
         if self._around.joining:
             return ""
         members = [
-            Member(optimizer.draining, life.touched_at is not None)
+            Member(optimizer.draining, life.touched_at is not None, optimizer.kinds)
             for optimizer, life in self.optimizers.list_optimizers()
             if optimizer.group == group
         ]
         if any(member.takes_tasks for member in members):
-            return ""
+            return nobody_knows(group, members, kinds)
         try:
             container, kept = self.groups.find(group).container, self.containers.find(group)
         except GroupNotFound as error:
@@ -204,6 +296,17 @@ class Services:
     def _dismiss(self, optimizer_id: str) -> None:
         self.optimizing.dismiss(optimizer_id, "the process of its optimizer has ended", lost=True)
         self.optimizers.forget(optimizer_id)
+
+
+def _written(meters: Meters, seconds: float, worked: bool) -> None:
+    meters.observe(metrics.TRANSACTION_TIME, seconds)
+    meters.set(metrics.STORE_UP, float(worked))
+
+
+def _heard(meters: Meters, catalog: str, error: CatalogUnavailable | None) -> None:
+    """A catalog that denies access to something answers."""
+    meters.set(metrics.CATALOG_UP, float(error is None or isinstance(error, AccessDenied)), catalog)
+    meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
 
 
 def _digest(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:

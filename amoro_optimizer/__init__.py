@@ -1,1 +1,1 @@
-"""Optimizers: clients of the coordinator that rewrite files."""
+"""Optimizers: clients of the coordinator that execute tasks."""

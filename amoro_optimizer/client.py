@@ -1,5 +1,6 @@
 """The optimizer's side of the OptimizingService: a deadline on every call, retries nowhere else."""
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from amoro_core.errors import (
     GroupNotFound,
     InvalidSettings,
     NotAllowed,
+    OptimizerError,
     UnknownToken,
     UnknownWork,
 )
@@ -24,11 +26,14 @@ from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.channels import explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceStub
+from amoro_optimizer.running import BlobName
 from amoro_optimizer.session import Registration, Running
 
 PROTOCOL_VERSION = 1
 MESSAGE_LIMIT = 16 * 1024 * 1024
 CALL_DEADLINE_S = 30.0
+#: Of a blob, which may have many MiB.
+FETCH_DEADLINE_S = 300.0
 
 _RETRIED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
@@ -37,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PolledTask:
-    """A task that a poll gave to a thread."""
+    """A task that a poll returned for a thread."""
 
     attempt: Attempt
     thread_id: int
@@ -82,8 +87,9 @@ class Client:
         running: Iterable[Attempt],
         previous_optimizer_id: str,
         work_kinds: Sequence[str],
+        max_cluster_bytes: int = 0,
     ) -> tuple[Registration, tuple[Attempt, ...]]:
-        """Enter a group; returns the registration and the adopted attempts.
+        """Register in a group; returns the registration and the adopted attempts.
 
         Raises CoordinatorUnavailable, NotAllowed (wrong enrolment token), Untrusted, GroupNotFound, InvalidSettings.
         """
@@ -97,6 +103,7 @@ class Client:
             running=[codec.encode_attempt(attempt) for attempt in running],
             previous_optimizer_id=previous_optimizer_id,
             work_kinds=work_kinds,
+            max_cluster_bytes=max_cluster_bytes,
         )
         try:
             answer = self._stub.Register(request, timeout=CALL_DEADLINE_S, metadata=_bearer(enrolment_token))
@@ -112,11 +119,15 @@ class Client:
         return registration, tuple(codec.decode_attempt(attempt) for attempt in answer.adopted)
 
     def heartbeat(self, token: Secret, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
-        """Say what runs; returns the attempts to abandon and whether the optimizer is draining."""
+        """Report running attempts; returns the attempts to abandon and whether the optimizer is draining."""
         request = pb.HeartbeatRequest(
             running=[
                 pb.AttemptProgress(
-                    attempt=codec.encode_attempt(item.attempt), rows_done=item.rows_done, rows_total=item.rows_total
+                    attempt=codec.encode_attempt(item.attempt),
+                    rows_done=item.rows_done,
+                    rows_total=item.rows_total,
+                    stage=item.stage,
+                    core_ms=item.core_ms,
                 )
                 for item in running
             ],
@@ -126,12 +137,12 @@ class Client:
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
     def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[PolledTask, ...]:
-        """Ask for work, waiting at most wait_s; returns nothing when `stop_polling` ends it."""
+        """Ask for work, waiting at most `wait_s` seconds; returns nothing when `stop_polling` ends it."""
         request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
         call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
         with self._lock:
             self._polls.add(call)
-        if self._stopping.is_set():  # `stop_polling` may have looked before this one was there
+        if self._stopping.is_set():  # `stop_polling` may have run before this poll was registered
             self.stop_polling()
         try:
             answer = call.result()
@@ -148,7 +159,7 @@ class Client:
         )
 
     def stop_polling(self) -> None:
-        """End the polls that wait; a task that was just scheduled is given back by deregistering."""
+        """End waiting polls; a task that was just scheduled is returned by deregistering."""
         with self._lock:
             polls = tuple(self._polls)
         for call in polls:
@@ -162,12 +173,12 @@ class Client:
         return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
 
     def refuse(self, token: Secret, attempt: Attempt, kind: str, error: UnknownWork) -> None:
-        """Give an attempt back whose kind of work is not known here: it has neither begun nor failed."""
+        """Return an attempt with an unknown kind of work: it has neither begun nor failed."""
         refusal = pb.WorkRefusal(kind=kind, message=_told(error))
         self._report(token, pb.TaskResult(attempt=codec.encode_attempt(attempt), refusal=refusal))
 
     def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError) -> bool:
-        """Report a result; returns whether it was accepted (a repetition is). False: stale, absorbed."""
+        """Report a result; returns whether it was accepted (also if repeated). False: stale, absorbed."""
         message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
         if isinstance(result, WorkResult):
             codec.put_result(message, result)
@@ -181,6 +192,30 @@ class Client:
         (answered,) = answer.results
         return answered.status == pb.REPORT_STATUS_ACCEPTED
 
+    def fetch_blob(self, token: Secret, attempt: Attempt, name: BlobName) -> bytes:
+        """The blob of an attempt that was acknowledged.
+
+        Raises OptimizerError for one that is truncated, altered or unavailable; CoordinatorUnavailable, UnknownToken.
+        """
+        request = pb.FetchBlobRequest(attempt=codec.encode_attempt(attempt), sha256=name.sha256)
+        content, told = bytearray(), hashlib.sha256()
+        try:
+            for piece in self._stub.FetchBlob(request, timeout=FETCH_DEADLINE_S, metadata=_bearer(token)):
+                content += piece.content
+                told.update(piece.content)
+                if len(content) > name.size_bytes:
+                    break
+        except grpc.RpcError as error:
+            failed = _translate(error, self._address)
+            known = (CoordinatorUnavailable, UnknownToken)
+            raise failed if isinstance(failed, known) else OptimizerError(failed.message) from error
+        if len(content) != name.size_bytes or told.hexdigest() != name.sha256:
+            raise OptimizerError(
+                f"the blob of attempt {attempt} is not what its work names: {len(content)} bytes with the SHA-256 "
+                f"{told.hexdigest()}, not {name.size_bytes} with {name.sha256}"
+            )
+        return bytes(content)
+
     def deregister(self, token: Secret) -> None:
         """Leave; unfinished attempts are planned again."""
         self._once(lambda: self._stub.Deregister(pb.DeregisterRequest(), timeout=5.0, metadata=_bearer(token)))
@@ -193,7 +228,7 @@ class Client:
 
 
 def _told(error: AmoroError) -> str:
-    """The error in one line, with the way out: that is all that the process keeps of it."""
+    """The error in one line, with its hint: all that the process keeps of it."""
     return f"{error.message} ({error.hint})" if error.hint else error.message
 
 

@@ -1,52 +1,29 @@
-"""Kinds of work that an optimizer can execute: rewriting, and what installed packages plug in."""
+"""Kinds of work that an optimizer can execute: our own, and what installed packages plug in."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from importlib.metadata import entry_points
-from typing import Protocol
 
 from amoro_core.errors import UnknownWork
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
-from amoro_core.files.io import FileAccess, open_access
-from amoro_core.model.processes import Attempt
+from amoro_core.files.io import FileAccess
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.rewrite import RewriteInput
-from amoro_core.model.work import REWRITE, Work, WorkResult
+from amoro_core.model.work import DELETE, LIST, REWRITE, SKETCH, Work, WorkResult
 from amoro_core.protocol import codec, rewrite_pb2
-from amoro_optimizer.rewrite.engine import rewrite
+from amoro_optimizer.cluster.keeping import rewrite_in_order
+from amoro_optimizer.cluster.kind import ClusterKind
+from amoro_optimizer.maintenance.deleting import DeleteKind
+from amoro_optimizer.maintenance.listing import ListKind
+from amoro_optimizer.maintenance.sketches import SketchKind
+from amoro_optimizer.running import BlobName, Fetching, Kind, Run, access_for
+
+__all__ = ["BlobName", "Fetching", "Kind", "Kinds", "RewriteKind", "Run", "access_for", "installed_kinds"]
 
 #: An entry point of this group names a kind of work: a function without arguments that makes a `Kind`.
 GROUP = "amoro.work_kinds"
 
 log = get_logger("amoro.optimizer")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One execution of an attempt."""
-
-    attempt: Attempt
-    io_properties: Mapping[str, str] = field(repr=False)  # vended; credentials among them
-    memory_bytes: int
-    on_progress: Callable[[int, int], None]  # rows done, rows in all
-    is_cancelled: Callable[[], bool]
-
-
-class Kind(Protocol):
-    """How work of one kind is executed. Its messages are its own; names of files in them are the table's."""
-
-    def open(self, payload: bytes, io_properties: Mapping[str, str]) -> FileAccess:
-        """Access to the files of the work's table, within the locations that the work names."""
-
-    def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
-        """Do the work and return the result's message.
-
-        Every file that it creates is created through `access`. Raises AttemptAbandoned soon after `is_cancelled` says
-        so, and AmoroError for what fails; files that were begun are removed then.
-        """
-
-    def files(self, result: bytes) -> frozenset[str]:
-        """The files that a result names, and which must therefore stay."""
 
 
 class RewriteKind:
@@ -57,7 +34,7 @@ class RewriteKind:
 
     def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
         failpoint("task.before_write")
-        output = rewrite(
+        output = rewrite_in_order(
             _decoded(payload),
             access,
             run.attempt,
@@ -76,15 +53,22 @@ class Kinds:
     """All kinds that this installation knows, by name."""
 
     def __init__(self, more: Mapping[str, Kind] | None = None) -> None:
-        """`more` are known beside our own, which nobody replaces."""
-        self._known: Mapping[str, Kind] = {**(more or {}), REWRITE: RewriteKind()}
+        """`more` are added to our own, which can't be replaced."""
+        own: dict[str, Kind] = {
+            REWRITE: RewriteKind(),
+            LIST: ListKind(),
+            DELETE: DeleteKind(),
+            SKETCH: SketchKind(),
+            CLUSTER: ClusterKind(),
+        }
+        self._known: Mapping[str, Kind] = {**(more or {}), **own}
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._known))
 
     def of(self, name: str) -> Kind:
-        """Raises UnknownWork, which names the kind."""
+        """The kind of that name. Raises UnknownWork, naming the kind."""
         kind = self._known.get(name)
         if kind is None:
             raise UnknownWork(
@@ -111,17 +95,6 @@ def installed_kinds() -> Kinds:
         else:
             log.info("plugin.loaded", group=GROUP, name=point.name, value=point.value)
     return Kinds(found)
-
-
-def access_for(work: RewriteInput, io_properties: Mapping[str, str]) -> FileAccess:
-    """Access to the files of the work's table."""
-    table = work.table
-    return open_access(
-        io_properties,
-        table.location,
-        read_locations=table.read_locations,
-        write_locations=(table.location, table.data_location),
-    )
 
 
 def _decoded(payload: bytes) -> RewriteInput:

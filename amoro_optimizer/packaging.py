@@ -1,4 +1,4 @@
-"""An archive of what Spark's executors need to rewrite: our packages, all they require, and the interpreter."""
+"""An archive for Spark's executors: our packages, their requirements, and the interpreter."""
 
 import gzip
 import importlib.metadata
@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from amoro_core.errors import InvalidArgument
 
-#: Our own distribution; its packages are taken from where they are imported, so an editable installation serves too.
+#: Our own distribution; its packages are taken from where they are imported, so an editable installation works too.
 _ROOT = "amoro"
 _OWN_PACKAGES = ("amoro_core", "amoro_optimizer", "amoro_cli")
 _VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -50,15 +50,15 @@ class Archive:
 
 
 def default_name() -> str:
-    """A file name that tells where the archive can run."""
+    """A file name with the platform on which the archive runs."""
     return f"amoro-python{_VERSION}-{sys.platform}-{platform.machine()}.tar.gz"
 
 
 def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter: bool = True) -> Archive:
-    """Pack this very installation, so that executors run what the driver runs; unpacked, `bin/python` starts it.
+    """Pack this installation, so that executors run the same code as the driver; unpacked, `bin/python` starts it.
 
     `include` names further installed distributions, such as a file system's. The same installation gives the same
-    bytes. An archive that was there is replaced when the new one is whole. Raises InvalidArgument for what can't be
+    bytes. An existing archive is replaced once the new one is complete. Raises InvalidArgument for what can't be
     packed.
     """
     found = closure((_ROOT, *include))
@@ -86,7 +86,7 @@ def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter:
 
 
 def closure(names: tuple[str, ...]) -> dict[str, importlib.metadata.Distribution]:
-    """The distributions of these names (with extras) and all they require here, by canonical name.
+    """The distributions of these names (with extras) and all their requirements here, by canonical name.
 
     Raises InvalidArgument for one that is not installed.
     """
@@ -134,7 +134,7 @@ def _contents(found: dict[str, importlib.metadata.Distribution], with_interprete
 
 
 def _files_of(distribution: importlib.metadata.Distribution) -> Iterator[tuple[Path, str]]:
-    """What the distribution has installed: not its commands, whose first line names this machine's Python."""
+    """The files installed by the distribution, except its commands, whose first line names this machine's Python."""
     files = distribution.files
     if files is None or any(file.name.startswith("__editable__") for file in files):
         raise InvalidArgument(
@@ -168,7 +168,7 @@ def _below(root: Path, name: str, left_out: set[str]) -> Iterator[tuple[Path, st
         names[:] = [one for one in names if one not in left_out and not one.startswith("config-")]
         for file in files:
             source = Path(directory, file)
-            if source.is_file():  # a link may lead nowhere
+            if source.is_file():  # a link may be dangling
                 yield source, f"{name}/{source.relative_to(root).as_posix()}"
 
 

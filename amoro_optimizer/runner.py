@@ -24,23 +24,27 @@ from amoro_core.model.trust import PLAIN, Trust
 from amoro_core.model.work import Work, WorkResult
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
-from amoro_optimizer.kinds import Run
+from amoro_optimizer.running import BlobName, Run, steady_s
 from amoro_optimizer.session import Session
 
 log = get_logger("amoro.optimizer")
 
 POLL_WAIT_S = 20.0
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
-#: How long a result is still offered to a silent coordinator once the optimizer was told to stop.
+#: How long reporting a result to a silent coordinator is retried once the optimizer was told to stop.
 DELIVERY_WINDOW_S = 30.0
 
 
 class Backend(Protocol):
-    """Where work runs."""
+    """Executes work."""
 
     @property
     def kinds(self) -> Sequence[str]:
         """The kinds of work that it can execute."""
+
+    @property
+    def max_cluster_bytes(self) -> int:
+        """The largest group of files, in bytes, that it clusters; 0: none."""
 
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
         """Do the work. Raises UnknownWork before anything has begun, AttemptAbandoned when cancelled, AmoroError."""
@@ -48,7 +52,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """How an optimizer presents itself; `memory_bytes` is per thread."""
+    """The configuration of an optimizer; `memory_bytes` is per thread."""
 
     address: str
     group: str
@@ -63,9 +67,9 @@ class OptimizerConfig:
 
 
 class Runner:
-    """An optimizer: N threads, each with at most one attempt, and a heart.
+    """An optimizer: N threads, each with at most one attempt, and a heartbeat.
 
-    With `capacity` N is what that answers at each heartbeat; without, what the configuration says.
+    With `capacity`, N is its result at each heartbeat; otherwise it is configured.
     """
 
     def __init__(self, config: OptimizerConfig, backend: Backend, capacity: Callable[[], int] | None = None) -> None:
@@ -83,7 +87,7 @@ class Runner:
         self._previous_id = ""
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Drain: running attempts may finish, nothing new is taken. A second call abandons them."""
+        """Drain: running attempts may finish, and no new ones are taken. A second call abandons them."""
         if at_once:
             self._abandon_all.set()
         self._stopping.set()
@@ -91,14 +95,14 @@ class Runner:
     def run(self, on_registered: Callable[[], None] = lambda: None) -> None:
         """Register and work until stopped.
 
-        Raises what makes a first registration hopeless: NotAllowed, Untrusted, GroupNotFound, InvalidSettings.
+        Raises permanent errors of the first registration: NotAllowed, Untrusted, GroupNotFound, InvalidSettings.
         """
         try:
             self._register(self._snapshot().generation, patient=True)
             if self._snapshot().registration is None:
                 return
             on_registered()
-            # The heart beats on while workers drain, so that they are not taken for lost.
+            # Heartbeats continue while workers drain, so that they don't count as lost.
             done = threading.Event()
             heart = threading.Thread(target=self._beat, args=(done,), name="optimizer-heart", daemon=True)
             heart.start()
@@ -123,9 +127,9 @@ class Runner:
     # Registration
 
     def _register(self, generation: int, *, patient: bool) -> None:
-        """Register unless another thread has done so since that generation was seen.
+        """Register unless another thread has done so since that generation.
 
-        A coordinator that does not answer is waited for while `patient`.
+        If `patient`, wait for a coordinator that does not answer.
         """
         with self._registering:
             tries = 0
@@ -156,6 +160,7 @@ class Runner:
             running=running,
             previous_optimizer_id=self._previous_id,
             work_kinds=self._backend.kinds,
+            max_cluster_bytes=self._backend.max_cluster_bytes,
         )
         with self._lock:
             self._session = sessions.registered(self._session, registration, adopted)
@@ -170,7 +175,7 @@ class Runner:
         )
 
     def _log_if_apart(self, level: int, event: str, **fields: object) -> None:
-        """Log what the coordinator logs, too, unless that goes to the same log."""
+        """Log an event that the coordinator logs too, unless both use the same log."""
         if not self._config.is_beside:
             log.log(level, event, **fields)
 
@@ -184,7 +189,7 @@ class Runner:
         except AmoroError as error:
             log.warning("optimizer.left_silently", error=error.message)
 
-    # The heart
+    # Heartbeats
 
     def _beat(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
@@ -223,14 +228,14 @@ class Runner:
     # Threads
 
     def _resize(self, threads: int) -> None:
-        """Have so many threads work: missing ones are started, those beyond finish what they run and rest."""
+        """Set the number of working threads: missing ones are started, surplus ones finish their attempt and pause."""
         with self._lock:
             if self._stopping.is_set():
                 return
             if threads != self._threads:
                 log.info("optimizer.resized", threads=threads, before=self._threads)
             self._threads = threads
-            # Started under the lock, so that whoever joins the workers finds none that has not begun.
+            # Started under the lock, so that joining the workers never meets one that has not started.
             while len(self._workers) < threads:
                 number = len(self._workers) + 1
                 self._workers.append(threading.Thread(target=self._work, args=(number,), name=f"optimizer-{number}"))
@@ -269,12 +274,13 @@ class Runner:
             if task.work.kind not in self._backend.kinds:
                 self._refuse(task)
                 return
+            acked_s = steady_s()  # before it is sent: what its answer says holds from no later time on
             vended = self._ack(task.attempt)
             if vended is None:
                 reason = "stale before it was acknowledged"
                 self._log_if_apart(logging.WARNING, "task.dropped", attempt=str(task.attempt), reason=reason)
                 return
-            result = self._attempt(task, vended)
+            result = self._attempt(task, vended, acked_s)
             if result is not None:
                 failpoint("task.before_complete")
                 self._deliver(task.attempt, result)
@@ -284,7 +290,7 @@ class Runner:
                 self._session = sessions.finished(self._session, task.attempt)
 
     def _refuse(self, task: PolledTask) -> None:
-        """Give back work of a kind that is not known here, so that an optimizer that knows it gets it."""
+        """Return work of an unknown kind, so that an optimizer that knows it gets it."""
         kind = task.work.kind
         error = UnknownWork(
             f"work of the kind {kind!r} is not known to this optimizer, which knows {', '.join(self._backend.kinds)}",
@@ -307,12 +313,12 @@ class Runner:
         try:
             return self._client.ack(session.registration.token, attempt)
         except AmoroError as error:
-            # Whether or not the coordinator took the acknowledgement: the attempt is reset by its time-out
+            # Whether or not the coordinator received the acknowledgement: the attempt is reset by its time-out
             # or by this thread's next poll.
             log.warning("ack.failed", attempt=str(attempt), error=error.message)
             return None
 
-    def _attempt(self, task: PolledTask, vended: Mapping[str, str]) -> WorkResult | AmoroError | None:
+    def _attempt(self, task: PolledTask, vended: Mapping[str, str], acked_s: float) -> WorkResult | AmoroError | None:
         """The result to report; None when the attempt was abandoned."""
         started = time.monotonic()
         log.info("task.started", attempt=str(task.attempt), table=task.table, kind=task.work.kind)
@@ -322,6 +328,9 @@ class Runner:
             self._config.memory_bytes,
             lambda done, total: self._progress(task.attempt, done, total),
             lambda: self._is_cancelled(task.attempt),
+            lambda name: self._fetch(task.attempt, name),
+            lambda: steady_s() - acked_s,
+            lambda stage, core_ms: self._stage(task.attempt, stage, core_ms),
         )
         try:
             output = self._backend.execute(task.work, task.table, run)
@@ -339,8 +348,23 @@ class Runner:
         log.info("task.executed", attempt=str(task.attempt), seconds=round(time.monotonic() - started, 2))
         return output
 
+    def _fetch(self, attempt: Attempt, name: BlobName) -> bytes:
+        """Raises OptimizerError for a blob that is not what its name says, or that nobody gives; AttemptAbandoned."""
+        for pause_s in RETRY_S:
+            session = self._snapshot()
+            if self._is_cancelled(attempt) or session.registration is None:
+                break
+            try:
+                return self._client.fetch_blob(session.registration.token, attempt, name)
+            except (CoordinatorUnavailable, UnknownToken) as error:
+                log.warning("blob.unavailable", attempt=str(attempt), error=error.message)
+                self._abandon_all.wait(pause_s)
+        if self._is_cancelled(attempt):
+            raise AttemptAbandoned(f"attempt {attempt} was cancelled")
+        raise OptimizerError(f"the blob of attempt {attempt} can't be had: the coordinator does not answer")
+
     def _deliver(self, attempt: Attempt, result: WorkResult | AmoroError) -> None:
-        """Report until somebody has heard it; a result is not lost because a coordinator restarts."""
+        """Report until it is received; a result is not lost when a coordinator restarts."""
         tries = 0
         give_up: float | None = None
         while not sessions.abandons(self._snapshot(), attempt):
@@ -371,6 +395,10 @@ class Runner:
     def _progress(self, attempt: Attempt, rows_done: int, rows_total: int) -> None:
         with self._lock:
             self._session = sessions.progressed(self._session, attempt, rows_done, rows_total)
+
+    def _stage(self, attempt: Attempt, stage: str, core_ms: int) -> None:
+        with self._lock:
+            self._session = sessions.staged(self._session, attempt, stage, core_ms)
 
     def _is_cancelled(self, attempt: Attempt) -> bool:
         return self._abandon_all.is_set() or sessions.abandons(self._snapshot(), attempt)

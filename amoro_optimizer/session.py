@@ -1,4 +1,4 @@
-"""What an optimizer knows of itself: pure values, and the decisions that follow from them."""
+"""The state of an optimizer: pure values, and the decisions that follow from them."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +9,7 @@ from amoro_core.model.secrets import Secret
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What the coordinator answered to a registration."""
+    """The coordinator's answer to a registration."""
 
     optimizer_id: str
     token: Secret = field(repr=False)
@@ -19,19 +19,21 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """An attempt that a thread runs."""
+    """An attempt that is running in a thread."""
 
     attempt: Attempt
     thread_id: int
     rows_done: int = 0
     rows_total: int = 0
     abandoned: bool = False
+    stage: str = ""  # of several that the work has
+    core_ms: int = 0  # CPU time of all cores so far; 0: not told
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The optimizer as a whole. `generation` grows with each registration, so that many threads
-    that meet one dead token cause one registration and not many."""
+    """The optimizer as a whole. `generation` grows with each registration, so that many threads that meet an invalid
+    token cause only one new registration."""
 
     registration: Registration | None = None
     generation: int = 0
@@ -45,7 +47,7 @@ class Session:
 
 
 def registered(session: Session, registration: Registration, adopted: Iterable[Attempt]) -> Session:
-    """After a registration: attempts that were not adopted are to be abandoned."""
+    """After a registration: attempts that were not adopted are abandoned."""
     kept = set(adopted)
     running = {
         attempt: item if attempt in kept else replace(item, abandoned=True) for attempt, item in session.running.items()
@@ -54,19 +56,19 @@ def registered(session: Session, registration: Registration, adopted: Iterable[A
 
 
 def token_lost(session: Session, generation: int) -> Session:
-    """After the coordinator did not know the token of that generation; later generations are untouched."""
+    """After the coordinator rejected the token of that generation; later generations are unaffected."""
     if session.generation != generation:
         return session
     return replace(session, registration=None)
 
 
 def started(session: Session, attempt: Attempt, thread_id: int) -> Session:
-    """A thread took an attempt."""
+    """After a thread took an attempt."""
     return replace(session, running={**session.running, attempt: Running(attempt, thread_id)})
 
 
 def progressed(session: Session, attempt: Attempt, rows_done: int, rows_total: int) -> Session:
-    """A running attempt came further; unknown attempts are ignored."""
+    """After a running attempt made progress; unknown attempts are ignored."""
     item = session.running.get(attempt)
     if item is None:
         return session
@@ -75,13 +77,21 @@ def progressed(session: Session, attempt: Attempt, rows_done: int, rows_total: i
     )
 
 
+def staged(session: Session, attempt: Attempt, stage: str, core_ms: int) -> Session:
+    """A running attempt is in this stage and has taken so much core time; unknown attempts are ignored."""
+    item = session.running.get(attempt)
+    if item is None:
+        return session
+    return replace(session, running={**session.running, attempt: replace(item, stage=stage, core_ms=core_ms)})
+
+
 def finished(session: Session, attempt: Attempt) -> Session:
-    """An attempt left its thread, whatever the result."""
+    """After an attempt left its thread, whatever the result."""
     return replace(session, running={key: item for key, item in session.running.items() if key != attempt})
 
 
 def told(session: Session, abandon: Iterable[Attempt], draining: bool) -> Session:
-    """After a heartbeat: attempts to abandon are marked, draining never ends."""
+    """After a heartbeat: attempts to abandon are marked; draining never ends."""
     dropped = set(abandon)
     running = {
         attempt: replace(item, abandoned=True) if attempt in dropped else item
@@ -91,6 +101,6 @@ def told(session: Session, abandon: Iterable[Attempt], draining: bool) -> Sessio
 
 
 def abandons(session: Session, attempt: Attempt) -> bool:
-    """Whether work on the attempt is to stop."""
+    """Whether work on the attempt must stop."""
     item = session.running.get(attempt)
     return item is None or item.abandoned

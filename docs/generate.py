@@ -5,12 +5,15 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from amoro_cli.contract import file_name, schemas
 from amoro_core import errors
+from amoro_core.dashboard.rest.openapi import description
+from amoro_core.documents.contract import file_name, schemas
 from amoro_core.errors import AmoroError
 from amoro_core.settings_sources import file_schema
 
 HERE = Path(__file__).resolve().parent
+#: Of the REST API, as it is in the package; the site shows it, too.
+DESCRIPTION = HERE.parent / "amoro_core" / "documents" / "openapi.json"
 
 _EXITS = {
     1: "failed",
@@ -53,6 +56,7 @@ if __name__ == "__main__":
     for name, page in PAGES.items():
         (HERE / name).write_text(page(), encoding="utf-8")
     (HERE.parent / "amoro_core" / "settings.schema.json").write_text(f"{json.dumps(file_schema(), indent=2)}\n")
+    DESCRIPTION.write_text(f"{json.dumps(description(), indent=1)}\n", encoding="utf-8")
     for name, schema in schemas().items():
-        path = HERE.parent / "amoro_cli" / "schemas" / file_name(name)
+        path = HERE.parent / "amoro_core" / "documents" / "schemas" / file_name(name)
         path.write_text(f"{json.dumps(schema, indent=2)}\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from amoro_cli.arranging import columns_option, sort_option
 from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
-from amoro_cli.session import OutputOption, Session, TableArgument, command, duration_option
+from amoro_cli.session import AnyTableArgument, OutputOption, Session, TableArgument, command, duration_option
 from amoro_cli.views.blockers import BLOCKERS, blocker_detail, blocker_list, blocker_released
 from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.model.blockers import BlockedOperation
@@ -28,7 +28,7 @@ HoldOption = Annotated[
 
 
 def register(app: typer.Typer) -> None:
-    """Add `amoro table block` and its kin."""
+    """Add `amoro table block` and the other commands of blockers."""
     command(app, "block", "amoro table block sales.db.orders --for 30m --reason 'nightly overwrite'")(block)
     command(app, "renew", "amoro table renew 01a1ffb2-9673")(renew)
     command(app, "unblock", "amoro table unblock 01a1ffb2-9673")(unblock)
@@ -53,7 +53,7 @@ def block(
 ) -> None:
     """Block optimizing, or batch writers that ask, on a table for a while.
 
-    It is refused while a process is active on the table (5), and while another blocker holds the same (5).
+    It is refused while a process is active on the table (5), and while another blocker covers the same operation (5).
     """
     with session.connect() as connection:
         names = [operation.value for operation in operations or ()]
@@ -76,10 +76,7 @@ def unblock(session: Session, blocker: BlockerArgument, output: OutputOption = O
 
 def blockers(
     session: Session,
-    table: Annotated[
-        str,
-        typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
-    ] = "",
+    table: AnyTableArgument = "",
     limit: LimitOption = None,
     after: Annotated[str, after_option("BLOCKER")] = "",
     sort_by: Annotated[str, sort_option(BLOCKERS)] = "",
@@ -88,7 +85,7 @@ def blockers(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the blockers that hold now."""
+    """List the active blockers."""
 
     def ask(client: "AdminClient") -> Look:
         return Look(blocker_list(client.list_blockers(table, window(limit, after)), Arrangement(sort_by, columns)))

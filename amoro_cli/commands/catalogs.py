@@ -76,7 +76,7 @@ def add(
     allow_location: AllowOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Add a catalog. Its tables are only observed until somebody enables them."""
+    """Add a catalog. Its tables are only observed until they are enabled."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
     files = read_sites(site or ())
     with session.connect() as connection:
@@ -132,7 +132,7 @@ def update(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Change a catalog that was added here. What is not named stays as it is; the connection is tested first."""
+    """Change a catalog that was added here. What is not given stays as it is; the connection is tested first."""
     parsed = parse_properties([*(pairs or ()), *(properties or ())])
     files = read_sites(site or ())
     if not (parsed or unset or allow_location or forbid_location or files or remove_site):
@@ -148,7 +148,7 @@ def update(
 
 
 def remove(session: Session, name: NameArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Forget a catalog that was added here, and what is kept about its tables, which are not touched."""
+    """Remove a catalog that was added here, and the state kept about its tables. The tables are not touched."""
     with session.connect() as connection:
         write(catalog_removed(connection.client.remove_catalog(name)), output)
 
@@ -171,7 +171,7 @@ def read_sites(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def parse_properties(pairs: Sequence[str]) -> dict[str, str]:
-    """The properties that texts like "key=value" name. Raises InvalidArgument; a value is never part of the message."""
+    """The properties in texts like "key=value". Raises InvalidArgument, whose message never contains a value."""
     properties: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")

@@ -13,6 +13,7 @@ from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, command, memory_option
 from amoro_cli.views.groups import GROUPS, group_detail, group_list, group_removed
+from amoro_cli.views.queue import group_queue
 from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.groups import MEMORY
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     command(app, "create", "amoro group create nightly --container local --property threads=2")(create)
     command(app, "list", "amoro group list")(list_groups)
     command(app, "show", "amoro group show default")(show)
+    command(app, "queue", "amoro group queue default")(queue)
     command(app, "update", "amoro group update nightly --policy quota")(update)
     command(app, "scale", "amoro group scale nightly 2")(scale)
     command(app, "remove", "amoro group remove nightly")(remove)
@@ -42,7 +44,7 @@ PropertyOption = Annotated[
 ]
 MemoryOption = Annotated[
     int | None,
-    memory_option("--memory", help_="The least memory for each thread of its optimizers; sets the property memory."),
+    memory_option("--memory", help_="The minimum memory of each thread of its optimizers; sets the property memory."),
 ]
 _CONTAINER = (
     "What starts its optimizers. external: you do; local: the coordinator, on its machine; spark: spark-submit; "
@@ -89,6 +91,28 @@ def list_groups(
     )
 
 
+def queue(
+    session: Session,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The group [default: all].",
+            show_default=False,
+            autocompletion=names_of(Kind.GROUP),
+        ),
+    ] = "",
+    limit: Annotated[
+        int, typer.Option(help="How many to list at most, of tables and of processes.", min=1, max=500)
+    ] = 500,
+    watch: WatchOption = False,
+    interval: IntervalOption = INTERVAL,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """List the tables that wait for a plan and the processes that wait for threads, those whose turn it is first."""
+    show_watched(session, lambda client: Look(group_queue(client.list_queue(name, limit))), output, watch, interval)
+
+
 def show(
     session: Session,
     name: NameArgument,
@@ -96,7 +120,7 @@ def show(
     interval: IntervalOption = INTERVAL,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show one group, and how much of their quota its tables used within the last hour."""
+    """Show one group, and how much of their quota its tables used in the last hour."""
     show_watched(session, lambda client: Look(group_detail(client.get_group(name))), output, watch, interval)
 
 
@@ -115,7 +139,7 @@ def update(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Change a group. What is not named stays as it is."""
+    """Change a group. What is not given stays as it is."""
     parsed = _properties(properties, memory)
     if policy is None and container is None and not parsed and not unset:
         raise InvalidArgument("Nothing to change", hint="Give --policy, --container, --memory, --property or --unset.")
@@ -135,7 +159,7 @@ def scale(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let the container of a group start or drain optimizers until there are N. Failed starts are tried again."""
+    """Let a group's container start or drain optimizers until there are N. Failed starts are retried."""
     with session.connect() as connection:
         write(group_detail(connection.client.scale_group(name, instances)), output)
 

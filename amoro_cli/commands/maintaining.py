@@ -14,23 +14,13 @@ from amoro_cli.streams import tell
 from amoro_cli.views.maintaining import ACTIONS, actions_document, maintain_document, maintenance_document
 from amoro_cli.waiting import Deadline, failure_of, maintain_once
 from amoro_core.errors import InvalidArgument
+from amoro_core.model.maintenance import TAKEN_BY, turn
 
 if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
     from amoro_core.protocol import admin_pb2 as pb
 
 _TIMEOUT = default("10m")
-#: In this order what is due is done: what removes rows or files from the table before what looks for leftovers.
-_ORDER = (
-    "auto-create-tags",
-    "expire-data",
-    "clean-dangling-delete-files",
-    "rewrite-manifests",
-    "expire-snapshots",
-    "clean-orphan-files",
-    "empty-trash",
-    "compute-statistics",
-)
 
 
 def register(app: typer.Typer) -> None:
@@ -44,28 +34,33 @@ def maintain(
     table: TableArgument,
     action: Annotated[
         str,
-        typer.Option("--action", help="What to do, several with commas [default: what is due].", show_default=False),
+        typer.Option(
+            "--action", help="The actions, separated by commas [default: those that are due].", show_default=False
+        ),
     ] = "",
     older_than: Annotated[
-        timedelta | None, duration_option("--older-than", help_="In place of the age that properties say.")
+        timedelta | None, duration_option("--older-than", help_="Overrides the age that the properties set.")
     ] = None,
     retain_last: Annotated[
-        int | None, typer.Option("--retain-last", min=1, help="Snapshots of a branch that stay.", show_default=False)
+        int | None,
+        typer.Option("--retain-last", min=1, help="How many snapshots of a branch to keep.", show_default=False),
     ] = None,
     snapshot: Annotated[
-        list[int] | None, typer.Option("--snapshot", help="This one goes; may be repeated.", show_default=False)
+        list[int] | None, typer.Option("--snapshot", help="Expire this snapshot; may be repeated.", show_default=False)
     ] = None,
     location: Annotated[
-        list[str] | None, typer.Option("--location", help="Look here, too; may be repeated.", show_default=False)
+        list[str] | None,
+        typer.Option("--location", help="Search this location too; may be repeated.", show_default=False),
     ] = None,
     file_list: Annotated[
-        str, typer.Option("--file-list", help="Go by this inventory, Parquet or CSV.", show_default=False)
+        str,
+        typer.Option("--file-list", help="Use this inventory instead of listing: Parquet or CSV.", show_default=False),
     ] = "",
     confirm: Annotated[
-        str, typer.Option("--confirm", help="The table's full name: whatever breakers say.", show_default=False)
+        str, typer.Option("--confirm", help="The table's full name: override the breakers.", show_default=False)
     ] = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     timeout: Annotated[
         timedelta,
         duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
@@ -74,23 +69,31 @@ def maintain(
 ) -> None:
     """Maintain a table by actions other than optimizing, once.
 
-    What is asked for is done whether or not the table's properties switch the action on. Without a running coordinator
-    it is done in this process, which waits for the end. What a breaker holds (6) waits for --confirm.
+    The action runs whether or not the table's properties enable it. Without a running coordinator it runs in this
+    process, which waits for the end. What a breaker holds (6) waits for --confirm.
 
     Exit status: as of `amoro optimize`.
     """
-    from amoro_cli.client import Wanted  # loads gRPC
+    from amoro_cli.wanted import Wanted
 
     deadline = Deadline(timeout)
     names = [name.strip() for name in action.split(",")] if action else []
     if "" in names:
-        raise InvalidArgument(f"--action {action!r} names an action that is empty")
+        raise InvalidArgument(f"--action {action!r} contains an empty name", hint="Separate actions by single commas.")
+    given = {
+        "--older-than": older_than,
+        "--retain-last": retain_last,
+        "--snapshot": snapshot,
+        "--location": location,
+        "--file-list": file_list,
+    }
+    _require_action(names, [option for option, value in given.items() if value])
     with session.reading(lasting=True) if dry_run else session.connect(timeout, lasting=True) as connection:
         wanted = [
             Wanted(
                 table, name, older_than, retain_last, tuple(snapshot or ()), tuple(location or ()), file_list, confirm
             )
-            for name in names or _due(connection.client, table)
+            for name in names or _due(connection.client, table, confirm)
         ]
         done: list[tuple[pb.MaintainTableResponse, pb.Process | None]] = []
         failure = None
@@ -99,7 +102,7 @@ def maintain(
                 if dry_run:
                     done.append((connection.client.preview_maintenance(one, deadline.left), None))
                     continue
-                # The next one looks at the table as this one leaves it.
+                # The next action sees the table as this one leaves it.
                 done.append(maintain_once(connection, one, deadline, report, wait=wait or len(wanted) > 1))
                 process = done[-1][1]
                 failure = failure_of(process, connection.embedded) if process is not None else None
@@ -114,10 +117,25 @@ def maintain(
             raise failure
 
 
-def _due(client: "AdminClient", table: str) -> list[str]:
-    """The actions that are on and due on the table, in order."""
-    due = [one.action for one in client.list_actions(table).actions if one.is_due]
-    return sorted(due, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+def _require_action(names: list[str], given: list[str]) -> None:
+    """Raise InvalidArgument for options that are for some action, where none is named."""
+    if given and not names:
+        takers = " or ".join(sorted(TAKEN_BY[given[0]]))
+        raise InvalidArgument(f"{given[0]} needs --action", hint=f"It is for {takers}: --action {takers.split()[0]}")
+
+
+def _due(client: "AdminClient", table: str, confirm: str) -> list[str]:
+    """The actions that are on and due on the table, in order.
+
+    Raises InvalidArgument for a confirmation that does not name the table, though nothing may be due that it is for.
+    """
+    known = client.list_actions(table)
+    if confirm and confirm != known.table:
+        raise InvalidArgument(
+            f"--confirm names {confirm!r}, and the table is {known.table}",
+            hint=f"Confirm it with: --confirm {known.table}",
+        )
+    return sorted((one.action for one in known.actions if one.is_due), key=turn)
 
 
 def actions(
@@ -127,6 +145,6 @@ def actions(
     columns: Annotated[str, columns_option(ACTIONS)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the actions of a table: on or off and by whose word, the last run, the next, what keeps it."""
+    """List the actions of a table: whether each is on and why, its last run, its next one, and what prevents it."""
     with session.reading() as connection:
         write(actions_document(connection.client.list_actions(table), Arrangement(sort_by, columns)), output)

@@ -68,7 +68,7 @@ InstanceArgument = Annotated[
 
 
 class Backend(StrEnum):
-    """Where an optimizer rewrites."""
+    """Where an optimizer executes its tasks."""
 
     STANDALONE = "standalone"
     SPARK = "spark"
@@ -172,7 +172,7 @@ def run(
         ),
     ] = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Where it rewrites: in its own threads, or in a Spark application.")
+        Backend, typer.Option("--backend", help="Where tasks run: in its own threads, or in a Spark application.")
     ] = Backend.STANDALONE,
     master: Annotated[
         str | None,
@@ -239,15 +239,15 @@ def drain(
     optimizer_id: OptimizerArgument,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let an optimizer finish what it runs, give it nothing new, and tell it to leave."""
+    """Let an optimizer finish its running tasks, give it no new ones, and tell it to leave."""
     with session.connect() as connection:
         write(optimizer_detail(connection.client.drain_optimizer(optimizer_id)), output)
 
 
 def release(session: Session, optimizer_id: OptimizerArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Forget an optimizer at once: its tasks are planned again, its results no longer count.
+    """Unregister an optimizer at once: its tasks are planned again, its results no longer count.
 
-    If it still runs, it leaves.
+    An optimizer that is still running leaves.
     """
     with session.connect() as connection:
         write(optimizer_released(connection.client.release_optimizer(optimizer_id)), output)
@@ -267,13 +267,13 @@ def logs(
     ] = 100,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Show the log of an optimizer that a container started; for one that has ended give its instance's whole id."""
+    """Show the log of an optimizer that a container started. If it has ended, give the full id of its instance."""
     with session.reading() as connection:
         write(instance_logs(connection.client.get_instance_logs(instance, lines)), output)
 
 
 def kill(session: Session, instance: InstanceArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """End an optimizer that a container started, at once: its tasks go to others, its group gets a new one."""
+    """Kill an optimizer that a container started: its tasks go to others, and its group gets a new one."""
     with session.connect() as connection:
         write(instance_status(connection.client.kill_instance(instance)), output)
 
@@ -294,7 +294,7 @@ def package(
         typer.Option(
             "--include",
             metavar="DISTRIBUTION",
-            help="Pack this installed distribution too, such as s3fs; may be repeated.",
+            help="Also pack this installed distribution, such as s3fs; may be repeated.",
             show_default=False,
         ),
     ] = None,

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amoro_cli.connection import Connection
+from amoro_cli.ordering import AS_CONFIGURED, Ordering, columns_of
 from amoro_cli.outcomes import failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.progress import progress_report
@@ -26,13 +28,24 @@ from amoro_cli.views.outcomes import optimized_document, plans_document
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document
 from amoro_cli.waiting import Deadline, failure_of, optimize_once
-from amoro_core.model.tables import OptimizingType
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.clustering import Strategy
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
+
+class RequestedType(StrEnum):
+    """What may be asked for."""
+
+    MINOR = "minor"
+    MAJOR = "major"
+    FULL = "full"
+    CLUSTER = "cluster"
+
+
 TypeOption = Annotated[
-    OptimizingType | None,
+    RequestedType | None,
     typer.Option(
         "--type",
         case_sensitive=False,
@@ -45,25 +58,59 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="CONDITION",
-        help="Only partitions that can hold such rows, by partition columns, as \"dt >= '2026-01-31'\".",
+        help="Only partitions that can hold matching rows, by partition columns, such as \"dt >= '2026-01-31'\".",
         show_default=False,
     ),
 ]
 _TIMEOUT = default("10m")
+ColumnsOption = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        metavar="A,B",
+        help="With --type cluster: the columns to order rows by, or auto.",
+        show_default=False,
+    ),
+]
+StrategyOption = Annotated[
+    Strategy | None,
+    typer.Option(
+        "--strategy",
+        case_sensitive=False,
+        help="With --type cluster: how several columns become one order.",
+        show_default=False,
+    ),
+]
+PartitionsOption = Annotated[
+    str,
+    typer.Option(
+        "--partitions",
+        metavar="CHOICE",
+        help="With --type cluster: all, recent:N, recent:N,skip:M, selected or rolling:K.",
+        show_default=False,
+    ),
+]
+FullOption = Annotated[bool, typer.Option("--full", help="With --type cluster: groups that are in order already, too.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="With --type full: healthy files too.")]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be rewritten."""
+    """What to rewrite."""
 
-    kind: OptimizingType | None
+    kind: RequestedType | None
     force: bool
     where: str
+    ordering: Ordering = AS_CONFIGURED
+
+    @property
+    def parts(self) -> tuple[str, bool, str, Ordering]:
+        """Type, force, condition and order, as the coordinator is asked."""
+        return self.type, self.force, self.where, self.ordering
 
     @property
     def type(self) -> str:
-        """The type as the coordinator is asked for it; "" for whichever is due."""
+        """The type to request from the coordinator; "" for whichever is due."""
         return self.kind or ""
 
 
@@ -80,15 +127,18 @@ def plan(
     explain: Annotated[bool, typer.Option("--explain", help="List every partition, with the reason.")] = False,
     force: ForceOption = False,
     where: WhereOption = "",
+    columns: ColumnsOption = "",
+    strategy: StrategyOption = None,
+    partitions: PartitionsOption = "",
+    full: FullOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show what optimizing would rewrite now, and why. Nothing is changed.
 
-    Of several tables, and of those of all catalogs when none is named, those come first that have work and are
-    optimized by themselves, then those with work that are only observed: each by how many files there would be less for
-    what must be read.
+    Several tables, or those of all catalogs when none is named, are ranked: tables with work that are optimized
+    automatically, then tables with work that are only observed, each by the number of files saved per byte read.
     """
-    request = Request(type_, force, where)
+    request = _request(type_, force, where, Ordering(columns_of(columns), strategy or "", partitions, full))
     with session.reading(lasting=True) as connection:
         _write_plans(connection, tables or [], request, explain, output)
 
@@ -101,6 +151,14 @@ def optimize(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the plan.")] = False,
     force: ForceOption = False,
     where: WhereOption = "",
+    columns: ColumnsOption = "",
+    strategy: StrategyOption = None,
+    partitions: PartitionsOption = "",
+    full: FullOption = False,
+    schedule_only: Annotated[
+        bool,
+        typer.Option("--schedule-only", help="With --type cluster: store the plan, which waits for process start."),
+    ] = False,
     timeout: Annotated[
         timedelta,
         duration_option(
@@ -111,13 +169,14 @@ def optimize(
 ) -> None:
     """Optimize a table, or each of several, once.
 
-    Without a running coordinator it is done in this process, which waits for the end.
+    Without a running coordinator it runs in this process, which waits for the end.
 
     Exit status: 0 committed or nothing to do, 1 failed, 2 wrong usage, 3 not found, 4 not allowed, 5 conflict or partly
-    committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). Of several
-    tables the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
+    committed, 6 refused, 7 the commit's outcome is unknown, 124 not ended within --timeout (it goes on). For several
+    tables it is the worst, in the order 1, 4, 2, 3, 6, 7, 5, 124, 0.
     """
-    request, deadline = Request(type_, force, where), Deadline(timeout)
+    ordering = Ordering(columns_of(columns), strategy or "", partitions, full, schedule_only)
+    request, deadline = _request(type_, force, where, ordering), Deadline(timeout)
     if dry_run:
         with session.reading(lasting=True) as connection:
             _write_plans(connection, tables, request, False, output, deadline)
@@ -129,17 +188,34 @@ def optimize(
             _optimize_several(connection, tables, request, deadline, wait, output)
 
 
+def _request(kind: RequestedType | None, force: bool, where: str, ordering: Ordering) -> Request:
+    """Raises InvalidArgument for options of clustering without its type."""
+    if kind is not RequestedType.CLUSTER and (given := ordering.options):
+        raise InvalidArgument(f"{given[0]} needs --type cluster", hint="Add: --type cluster")
+    return Request(kind, force, where, ordering)
+
+
 def _optimize_one(
     connection: Connection, table: str, request: Request, deadline: Deadline, wait: bool, output: OutputFormat
 ) -> None:
     with progress_report() as report:
         answer, process = optimize_once(
-            connection, table, request.type, request.force, deadline, report, wait=wait, where=request.where
+            connection,
+            table,
+            request.type,
+            request.force,
+            deadline,
+            report,
+            wait=wait,
+            where=request.where,
+            ordering=request.ordering,
         )
     write(optimize_document(answer.plan, answer.process_id, process), output)
     if process is None:
         if answer.process_id:
-            tell(f"Follow it with: amoro process show {answer.process_id}")
+            verb = "Start" if request.ordering.schedule_only else "Follow"
+            then = "start" if request.ordering.schedule_only else "show"
+            tell(f"{verb} it with: amoro process {then} {answer.process_id}")
         return
     failure = failure_of(process, connection.embedded)
     if failure is not None:
@@ -151,7 +227,7 @@ def _optimize_several(
 ) -> None:
     meant, unlisted = select(connection.client, names)
     with progress_report() as report:
-        several = Several(connection, (request.type, request.force, request.where), deadline, report, wait=wait)
+        several = Several(connection, request.parts, deadline, report, wait=wait)
         try:
             several.optimize(meant)
         except KeyboardInterrupt:
@@ -175,11 +251,11 @@ def _write_plans(
 ) -> None:
     def plan_one(table: str) -> "pb.Plan":
         within = deadline.left if deadline else None
-        return connection.client.plan_table(table, request.type, request.force, request.where, within)
+        return connection.client.plan_table(table, request.type, request.force, request.where, within, request.ordering)
 
     if is_one(names):
         planned = plan_one(names[0])
-        again = optimize_command(planned.table, request.type, request.force, request.where)
+        again = optimize_command(planned.table, request.type, request.force, request.where, request.ordering)
         write(plan_document(planned, again, explain), output)
         return
     meant, unlisted = select(connection.client, names)

@@ -1,5 +1,6 @@
 """amoro process."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,8 +11,10 @@ from amoro_cli.launcher import Kind
 from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import after_option, window
-from amoro_cli.session import OutputOption, Session, command
+from amoro_cli.progress import progress_report
+from amoro_cli.session import OutputOption, Session, command, default, duration_option
 from amoro_cli.views.processes import PROCESSES, is_active, process_detail, process_list
+from amoro_cli.waiting import Deadline, failure_of, wait_for_end
 from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
 from amoro_core.errors import InvalidArgument
 from amoro_core.model.processes import ProcessStatus
@@ -20,12 +23,14 @@ if TYPE_CHECKING:
     from amoro_cli.client import AdminClient
 
 _SHORTEST_PREFIX = 6
+_TIMEOUT = default("10m")
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of `amoro process`."""
     command(app, "list", "amoro process list --table sales.db.orders --limit 5")(list_processes)
     command(app, "show", "amoro process show 01997a")(show)
+    command(app, "start", "amoro process start 01997a")(start)
     command(app, "cancel", "amoro process cancel 01997a")(cancel)
 
 
@@ -93,8 +98,34 @@ def show(
     show_watched(session, ask, output, watch, interval)
 
 
+def start(
+    session: Session,
+    process_id: ProcessArgument,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end and print the receipt.")] = False,
+    timeout: Annotated[timedelta, duration_option("--timeout", help_="How long to wait at most.")] = _TIMEOUT,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Start a process that was planned and stored, and waits.
+
+    Without a running coordinator it runs in this process, which waits for the end.
+    """
+    refuse_short(process_id)
+    deadline = Deadline(timeout)
+    with session.connect(timeout, lasting=True) as connection, progress_report() as report:
+        client = connection.client
+        process = client.start_process(process_id)
+        if not (wait or connection.embedded):
+            write(process_detail(client.with_tasks(process)), output)
+            return
+        process = wait_for_end(client, process.process_id, deadline, report)
+        write(process_detail(process), output)
+        failure = failure_of(process, connection.embedded)
+    if failure is not None:
+        raise failure
+
+
 def cancel(session: Session, process_id: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """End a running process before its commit. Its tasks are abandoned, and what they wrote is removed."""
+    """Cancel a running process before its commit. Its tasks are abandoned, and what they wrote is removed."""
     refuse_short(process_id)
     with session.connect() as connection:
         client = connection.client
@@ -102,7 +133,7 @@ def cancel(session: Session, process_id: ProcessArgument, output: OutputOption =
 
 
 def refuse_short(process_id: str) -> None:
-    """Raises InvalidArgument for what can't be told from other ids."""
+    """Raises InvalidArgument for a prefix too short to be unique."""
     if len(process_id) < _SHORTEST_PREFIX:
         raise InvalidArgument(
             f"{process_id!r} is too short for the id of a process",

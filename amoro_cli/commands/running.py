@@ -48,7 +48,7 @@ def up(
 
 def demo(
     session: Session,
-    seconds: Annotated[int, typer.Option(help="How long the writer goes on.", min=1, max=86_400)] = 45,
+    seconds: Annotated[int, typer.Option(help="How long the writer runs.", min=1, max=86_400)] = 45,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -62,12 +62,12 @@ def demo(
         typer.Option("--plain", help="Plain lines instead of a live display, as always when stdout is not a terminal."),
     ] = False,
 ) -> None:
-    """Show the main job: a table that is written to all the time is kept healthy, and every row is accounted for."""
+    """Show Amoro at work: a table under constant writes is kept healthy, and every row is accounted for."""
     session.launcher.demo(DemoOptions(seconds, directory, plain or not sys.stdout.isatty()))
 
 
 def doctor(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Check the installation, and say how to fix what is wrong. Exit status 1 when something is."""
+    """Check the installation, and say how to fix what is wrong. Exit status 1 when a check fails."""
     place = session.place
     findings = session.launcher.doctor(place.home, place.config)
     write(findings_document(findings), output)

@@ -24,7 +24,7 @@ def backup(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Copy the state database while it is in use. To restore it, replace amoro.db with the copy.
+    """Back up the state database while it is in use. To restore it, replace amoro.db with the copy.
 
     The copy holds the catalogs' properties, secrets included: keep it as safe as the state directory.
     """
@@ -33,7 +33,7 @@ def backup(
 
 
 def check(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Check the state database. Ends with 1 when something is wrong with it."""
+    """Check the state database. Exit status 1 when it is damaged."""
     with session.reading() as connection:
         problems = connection.client.check_state()
     write(check_document(problems), output)

@@ -13,19 +13,21 @@ from amoro_cli.outcomes import Outcome, each, failure_of_all, is_one, select
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.session import OutputOption, Session, TableArgument, TablesArgument, command
+from amoro_cli.views.digests import digest_document
 from amoro_cli.views.outcomes import selected_document
 from amoro_cli.views.settings import properties_document
 from amoro_cli.views.tables import (
     FILES,
     SNAPSHOTS,
     TABLES,
+    sort_key,
     table_detail,
     table_files,
     table_health,
     table_list,
     table_snapshots,
 )
-from amoro_cli.watching import INTERVAL, IntervalOption, Look, WatchOption, show_watched
+from amoro_cli.watching import INTERVAL, IntervalOption, Look, Showing, WatchOption, show_list, show_watched
 from amoro_core.model.tables import OptimizingStatus
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def register(app: typer.Typer) -> None:
     command(app, "disable", "amoro table disable sales.db.orders")(disable)
     command(app, "properties", "amoro table properties sales.db.orders")(properties)
     command(app, "health", "amoro table health sales.db.orders")(health)
+    command(app, "sizes", "amoro table sizes sales.db.orders")(sizes)
     command(app, "files", "amoro table files sales.db.orders --limit 20")(files)
     command(app, "snapshots", "amoro table snapshots sales.db.orders --limit 5")(snapshots)
 
@@ -56,8 +59,20 @@ def list_tables(
         typer.Option(help="Only tables in this status.", case_sensitive=False, show_default=False),
     ] = None,
     group: Annotated[str, typer.Option(help="Only tables of this optimizer group.", show_default=False)] = "",
+    namespace: Annotated[str, typer.Option(help="Only tables of this namespace.", show_default=False)] = "",
+    text: Annotated[str, typer.Option(help="Only tables with this in their name.", show_default=False)] = "",
+    enabled: Annotated[
+        bool | None,
+        typer.Option("--optimized/--not-optimized", help="Only tables that are optimized, or that are not."),
+    ] = None,
+    refusal: Annotated[
+        str, typer.Option(metavar="WORD", help="Only tables that are refused for this.", show_default=False)
+    ] = "",
+    health_below: Annotated[
+        int | None, typer.Option(help="Only evaluated tables with a lower score.", min=1, max=100, show_default=False)
+    ] = None,
     limit: LimitOption = None,
-    after: Annotated[str, after_option("TABLE")] = "",
+    after: Annotated[str, after_option("CURSOR")] = "",
     sort_by: Annotated[str, sort_option(TABLES)] = "",
     columns: Annotated[str, columns_option(TABLES)] = "",
     watch: WatchOption = False,
@@ -65,13 +80,28 @@ def list_tables(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """List the tables with their status and health."""
+    from amoro_core.protocol import admin_pb2 as pb
 
-    def ask(client: "AdminClient") -> Look:
-        found = client.list_tables(catalog, status or "", group, window(limit, after))
-        some = bool(catalog or status or group or after)
-        return Look(table_list(found, Arrangement(sort_by, columns), of_some=some))
-
-    show_watched(session, ask, output, watch, interval)
+    wanted = pb.ListTablesRequest(
+        catalog=catalog,
+        status=status or "",
+        group=group,
+        namespace=namespace,
+        text=text,
+        enabled=enabled,
+        refusal=refusal,
+        health_below=health_below or 0,
+    )
+    some = wanted != pb.ListTablesRequest() or bool(after)
+    key, direction = sort_key(sort_by)
+    wanted.sort, wanted.order = key, direction
+    arrangement = Arrangement("" if key else sort_by, columns)
+    show_list(
+        session,
+        lambda client: client.table_pages(wanted, window(limit, after)),
+        lambda part: table_list(part, arrangement, of_some=some),
+        Showing(output, watch, interval, is_whole=bool(arrangement.sort_by)),
+    )
 
 
 def show(
@@ -95,25 +125,39 @@ def show(
 
 
 def enable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Let the coordinator optimize tables by itself, unless a table's own property says no."""
+    """Let the coordinator optimize tables automatically, unless a table's own property forbids it."""
     _set_enabled(session, tables, True, output)
 
 
 def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Keep the coordinator from optimizing tables. The tables themselves are not touched."""
+    """Stop the coordinator from optimizing tables. The tables themselves are not touched."""
     _set_enabled(session, tables, False, output)
 
 
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Show every property that steers the optimizing of a table, its value, and where it comes from."""
+    """Show every property that controls the optimizing of a table, its value, and where it comes from."""
     with session.reading() as connection:
         write(properties_document(connection.client.get_table_properties(table)), output)
 
 
 def health(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Evaluate a table now and show its health score by its parts, and how fragmented it is. Nothing is planned."""
+    """Evaluate a table now and show the parts of its health score, and how fragmented it is. Nothing is planned."""
     with session.reading() as connection:
         write(table_health(connection.client.get_table_health(table)), output)
+
+
+def sizes(
+    session: Session,
+    table: TableArgument,
+    partitions: Annotated[int, typer.Option(help="How many partitions to show at most.", min=0, max=200)] = 10,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Show how large a table's files are, and the partitions most in need, as its last evaluation found them.
+
+    Nothing is read from the table. Kept are the 200 partitions most in need.
+    """
+    with session.reading() as connection:
+        write(digest_document(connection.client.get_table_digest(table), partitions), output)
 
 
 def files(
@@ -140,7 +184,7 @@ def snapshots(
     columns: Annotated[str, columns_option(SNAPSHOTS)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List the snapshots that a table still has, the newest first, and which of them our commits made."""
+    """List the snapshots that a table still has, newest first, and which of them Amoro committed."""
     with session.reading() as connection:
         found = connection.client.list_snapshots(table, window(limit, after))
         write(table_snapshots(table, found, Arrangement(sort_by, columns)), output)

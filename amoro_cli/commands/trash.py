@@ -5,12 +5,15 @@ from typing import Annotated
 
 import typer
 
+from amoro_cli.arranging import columns_option, sort_option
+from amoro_cli.listing import Arrangement
 from amoro_cli.output import OutputFormat, write
+from amoro_cli.paging import LimitOption, after_option, window
 from amoro_cli.progress import progress_report
-from amoro_cli.session import OutputOption, Session, TableArgument, command, default, duration_option
+from amoro_cli.session import AnyTableArgument, OutputOption, Session, TableArgument, command, default, duration_option
 from amoro_cli.streams import tell
 from amoro_cli.views.maintaining import maintain_document
-from amoro_cli.views.trash import trash_detail, trash_list, trash_restored
+from amoro_cli.views.trash import TRASH, trash_detail, trash_list, trash_restored
 from amoro_cli.waiting import Deadline, failure_of, maintain_once
 from amoro_core.errors import InvalidArgument
 
@@ -32,15 +35,17 @@ def register(app: typer.Typer) -> None:
 
 def list_(
     session: Session,
-    table: Annotated[
-        str,
-        typer.Argument(metavar="[TABLE]", help="catalog.namespace.table; all tables without it.", show_default=False),
-    ] = "",
+    table: AnyTableArgument = "",
+    limit: LimitOption = None,
+    after: Annotated[str, after_option("CURSOR")] = "",
+    sort_by: Annotated[str, sort_option(TRASH)] = "",
+    columns: Annotated[str, columns_option(TRASH)] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """List what is condemned and not deleted yet, by process."""
+    """List the condemned files that are not deleted yet, by process."""
     with session.reading() as connection:
-        write(trash_list(connection.client.list_trash(table)), output)
+        found = connection.client.list_trash(table, window(limit, after))
+        write(trash_list(found, Arrangement(sort_by, columns)), output)
 
 
 def show(
@@ -55,7 +60,7 @@ def show(
 
 
 def restore(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Take back what a process has condemned: its files stay. What is being deleted can't be taken back (5)."""
+    """Restore the files that a process has condemned: they stay. Files being deleted can't be restored (5)."""
     with session.connect() as connection:
         write(trash_restored(connection.client.restore_trash(process)), output)
 
@@ -63,7 +68,9 @@ def restore(session: Session, process: ProcessArgument, output: OutputOption = O
 def empty(
     session: Session,
     table: TableArgument,
-    now: Annotated[bool, typer.Option("--now", help="All that waits, whatever its time.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Delete everything condemned, without waiting for its time.")
+    ] = False,
     confirm: Annotated[
         str, typer.Option("--confirm", help="With --now: the table's full name.", show_default=False)
     ] = "",
@@ -74,12 +81,12 @@ def empty(
     ] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete what is condemned on a table and due, each batch after one more look at what the table needs."""
-    from amoro_cli.client import Wanted  # loads gRPC
+    """Delete the condemned files of a table that are due. Each batch is checked once more against the table."""
+    from amoro_cli.wanted import Wanted
 
     if now != bool(confirm):
         raise InvalidArgument(
-            "--now and --confirm go together", hint=f"To delete at once what waits: --now --confirm {table}"
+            "--now and --confirm go together", hint=f"To delete everything condemned at once: --now --confirm {table}"
         )
     deadline = Deadline(timeout)
     with session.connect(timeout, lasting=True) as connection:

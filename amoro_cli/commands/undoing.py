@@ -31,20 +31,22 @@ def undo(
         ),
     ],
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end and print the receipt.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say whether it can be, and what changes.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show whether it is possible, and what would change.")
+    ] = False,
     timeout: Annotated[
         timedelta,
         duration_option("--timeout", help_="How long to wait at most, for the lock, a busy table and the end."),
     ] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Take back what a process did, by one more commit: what others have committed since stays.
+    """Undo a process by a new commit. What others have committed since is kept.
 
-    Of minor, major and full optimizing, of data expiry, expiry of snapshots, orphan cleaning, tags and statistics.
-    Where it can't be right, or not any more, it is refused with the reason (6), and nothing changes. Without a running
-    coordinator it is done in this process, which waits for the end.
+    Works for minor, major and full optimizing, data expiry, snapshot expiry, orphan cleaning, tags and statistics.
+    When it is not possible, or no longer, it is refused with the reason (6), and nothing changes. Without a running
+    coordinator it runs in this process, which waits for the end.
 
-    Exit status: as of `amoro optimize`.
+        Exit status: as of `amoro optimize`.
     """
     deadline = Deadline(timeout)
     if dry_run:
@@ -57,7 +59,7 @@ def undo(
             answer, done = undo_once(connection, process, deadline, report, wait=wait)
         write(maintain_document(answer, done), output)
         if json.loads(answer.document or "{}").get("type") in tuple(OptimizingType):
-            tell(f"Optimizing may do the same again by itself. Switch it off: amoro table disable {answer.table}")
+            tell(f"Optimizing may do the same again. To prevent it: amoro table disable {answer.table}")
         if done is None:
             if answer.process_id:
                 tell(f"Follow it with: amoro process show {answer.process_id}")

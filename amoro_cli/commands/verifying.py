@@ -43,20 +43,20 @@ def verify(
         typer.Option(
             metavar="SNAPSHOT",
             parser=option_parser(_snapshot),
-            help="The newer snapshot [default: the last optimizing; with --before the head].",
+            help="The newer snapshot [default: the last optimizing commit; with --before, the head].",
             show_default=False,
         ),
     ] = None,
     timeout: Annotated[timedelta, duration_option("--timeout", help_="How long reading may take.")] = _TIMEOUT,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Prove that optimizing lost, added and changed no row: read both sides of a rewrite and compare them.
+    """Prove that optimizing lost, added or changed no row: read both sides of a rewrite and compare them.
 
-    The rows of each partition are counted and summed anew from the files, with their deletes, whatever the rewrite
-    reported. Files that are in both snapshots are not read. Where others wrote between --before and --after, each
+    The rows of each partition are counted and checksummed from the files, with deletes applied, independent of what the
+    rewrite reported. Files in both snapshots are not read. Where others wrote between --before and --after, each
     rewrite is compared with its own parent snapshot. It also checks that every live file exists.
 
-    Exit status: 0 every row is there, or nothing to compare; 1 something differs or can't be read.
+        Exit status: 0 every row is there, or nothing to compare; 1 a difference, or a file that can't be read.
     """
     with session.reading(lasting=True) as connection:
         found = connection.client.verify_table(table, before or 0, after or 0, timeout)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_time
 from amoro_cli.views.lists import list_document
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_time
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -48,13 +48,13 @@ def blocker_detail(blocker: "pb.Blocker") -> Document:
 
 
 def blocker_released(blocker: "pb.Blocker") -> Document:
-    """Schema amoro.blocker/v1: the fields of the blocker that holds no more."""
+    """Schema amoro.blocker/v1: the fields of the released blocker."""
     text = f"Blocker {blocker.blocker_id} is released; {blocker.table} is free."
     return Document("amoro.blocker/v1", encode(blocker), (blocker.blocker_id,), (text,))
 
 
 def blocked(blockers: "Sequence[pb.Blocker]") -> "tuple[tuple[str, str], ...]":
-    """A line of a table's detail for each blocker that holds."""
+    """A line of a table's detail for each active blocker."""
     return tuple(
         (
             "blocked",

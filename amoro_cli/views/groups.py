@@ -2,12 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_count, format_time
 from amoro_cli.views.lists import list_document
+from amoro_core.documents.bodies import group_body
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_count, format_time
 from amoro_core.model.containers import EXTERNAL
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ GROUPS: "Listing[pb.Group]" = Listing(
 
 
 def group_list(part: "Part[pb.Group]", arrangement: Arrangement = AS_EVER) -> Document:
-    """Schema amoro.groups/v1: `groups`, without what their tables used and without their instances; `total`, `next`."""
+    """Schema amoro.groups/v1: `groups` without the use of their tables and without instances; `total`, `next`."""
     without = ("uses", "instances")
     return list_document(
         "amoro.groups/v1", GROUPS, part, arrangement, lambda group: group.name, "No groups.", without=without
@@ -55,9 +56,7 @@ def group_detail(group: "pb.Group") -> Document:
         blocks += ["", _instances(group)]
     if group.uses:
         blocks += ["", _uses(group)]
-    body = encode(group)
-    body["uses"] = [{**use, "occupation": _known(use["occupation"])} for use in body["uses"]]
-    return Document("amoro.group/v1", body, (group.name,), tuple(blocks))
+    return Document("amoro.group/v1", group_body(group), (group.name,), tuple(blocks))
 
 
 def group_removed(removed: "pb.RemoveGroupResponse") -> Document:
@@ -66,7 +65,7 @@ def group_removed(removed: "pb.RemoveGroupResponse") -> Document:
 
 
 def _instances_wanted(group: "pb.Group") -> list[tuple[str, str]]:
-    """How many there are to be, and what keeps them from being started; nothing where people start them."""
+    """The target number of instances, and why starts fail; nothing when optimizers are started externally."""
     if group.container == EXTERNAL and not group.instances:
         return []
     wanted = [("instances", f"{len(group.instances)} of {group.wanted_instances}")]

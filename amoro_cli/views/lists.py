@@ -1,12 +1,12 @@
-"""Documents of lists: in the order and with the columns that are wanted, and what is left to list."""
+"""Documents of lists: in the requested order, with the requested columns, and how much is left."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from amoro_cli.encoding import encode_all
 from amoro_cli.listing import Arrangement, Listing
 from amoro_cli.output import Block, Document
 from amoro_cli.paging import Part
+from amoro_core.documents.encoding import encode_all
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -25,13 +25,13 @@ def list_document(
     before: Mapping[str, Any] | None = None,
     without: Collection[str] = (),
 ) -> Document:
-    """`before`, the items under the schema's own name, without some of their fields, `total` and `next`.
+    """The keys of `before`, the items under the schema's name except the fields in `without`, `total` and `next`.
 
-    `nothing` is told where there is none.
+    `nothing` is the text for an empty list.
     """
     items = listing.arranged(part.items, arrangement)
     bodies = [{field: value for field, value in item.items() if field not in without} for item in encode_all(items)]
     key = schema.removeprefix("amoro.").partition("/")[0]
     body = {**(before or {}), key: bodies, **part.keys}
     blocks: tuple[Block, ...] = (listing.grid(items, arrangement), *part.rest) if items else (nothing,)
-    return Document(schema, body, tuple(map(name, items)), blocks)
+    return Document(schema, body, tuple(map(name, items)), blocks, key)

@@ -1,14 +1,14 @@
 """Maintenance of tables: what was planned or done, and what is known of each action."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.quantities import format_count, format_time, many
 from amoro_cli.views.processes import receipt_blocks
+from amoro_core.documents.bodies import maintain_body
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_count, format_time, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -24,31 +24,19 @@ def maintain_document(answer: "pb.MaintainTableResponse", process: "pb.Process |
     The outcome is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of
     the process. `plan` is what would be done, or was planned: the items with their reasons.
     """
-    body = _body(answer, process)
+    body = maintain_body(answer, process)
     blocks = _blocks(answer, process, body["plan"])
     return Document("amoro.maintain/v1", body, (answer.process_id,) if answer.process_id else (), blocks)
 
 
 def maintenance_document(table: str, done: "Sequence[tuple[pb.MaintainTableResponse, pb.Process | None]]") -> Document:
     """Schema amoro.maintenance/v1: `table`, and in `actions` of each what amoro.maintain/v1 has."""
-    bodies = [_body(answer, process) for answer, process in done]
+    bodies = [maintain_body(answer, process) for answer, process in done]
     pairs = zip(done, bodies, strict=True)
     blocks = [block for (answer, process), body in pairs for block in _blocks(answer, process, body["plan"])]
     names = tuple(answer.process_id for answer, _ in done if answer.process_id)
     nothing = () if done else (f"{table}: no action is due.",)
     return Document("amoro.maintenance/v1", {"table": table, "actions": bodies}, names, (*blocks, *nothing))
-
-
-def _body(answer: "pb.MaintainTableResponse", process: "pb.Process | None") -> dict[str, Any]:
-    planned = "planned" if answer.process_id else "due" if answer.is_due else "nothing_to_do"
-    told = encode(answer)
-    del told["document"]
-    return {
-        **told,
-        "outcome": process.status if process else planned,
-        "plan": json.loads(answer.document) if answer.document else None,
-        "process": encode(process) if process else None,
-    }
 
 
 def _blocks(
@@ -101,7 +89,7 @@ ACTIONS: "Listing[pb.TableAction]" = Listing(
         Column("LAST", lambda item: format_time(item.last_ms), lambda item: item.last_ms),
         Column("NEXT", lambda item: format_time(item.next_ms) if item.is_on else "-", lambda item: item.next_ms),
         Column("STATE", lambda item: _state(item)),
-        Column("REASON", lambda item: (item.is_on and item.reason) or "-"),
+        Column("REASON", lambda item: item.paused_for or (item.is_on and item.reason) or "-"),
     ),
     spare=("BY", "STATE"),
     elastic="REASON",
@@ -111,13 +99,22 @@ ACTIONS: "Listing[pb.TableAction]" = Listing(
 def _state(item: "pb.TableAction") -> str:
     if item.process_id:
         return f"{item.process_status} {item.process_id}"
+    if item.paused_ms:
+        return f"paused since {format_time(item.paused_ms)}"
     if item.failures:
         return f"failed {many(item.failures, 'time')}, again at {format_time(item.retry_ms)}"
     return "-"
 
 
 def actions_document(answer: "pb.ListActionsResponse", arrangement: Arrangement = AS_EVER) -> Document:
-    """Schema amoro.actions/v1: `table`, and in `actions` each with whether it is on and by whose word."""
+    """Schema amoro.actions/v1: `table`, and `actions`, each with whether it is on and why, and since when and why it
+    is paused."""
     items = ACTIONS.arranged(answer.actions, arrangement)
     names = tuple(item.action for item in items)
-    return Document("amoro.actions/v1", encode(answer), names, (ACTIONS.grid(items, arrangement),))
+    paused = (
+        f"{item.action} is paused since {format_time(item.paused_ms)}: {item.paused_for}. It resumes after a run that "
+        f"succeeds, amoro table maintain {answer.table} --action {item.action}, or when its properties change."
+        for item in items
+        if item.paused_ms
+    )
+    return Document("amoro.actions/v1", encode(answer), names, (ACTIONS.grid(items, arrangement), *paused))

@@ -1,17 +1,17 @@
-"""What came of a command for several tables: a line for each, and how many of each kind."""
+"""Outcomes of a command for several tables: a line for each, and counts by kind."""
 
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from amoro_cli.encoding import encode
 from amoro_cli.outcomes import Outcome, worst
 from amoro_cli.output import Block, Document, Grid
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_duration, many
 from amoro_cli.ranking import cost_of, gain_of
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.tables import table_detail, table_list
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_duration, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -59,10 +59,10 @@ def plans_document(
     if not outcomes:
         return Document("amoro.plans/v1", _body(outcomes, body), (), (_NONE,))
     grid = Grid(
-        ("TABLE", "WHAT", "BY ITSELF", "FILES LESS", "READS", "WHY"),
+        ("TABLE", "WHAT", "AUTOMATIC", "FILES SAVED", "READS", "WHY"),
         tuple(_plan_row(outcome) for outcome in outcomes),
-        frozenset({"FILES LESS", "READS"}),
-        spare=("BY ITSELF", "READS"),
+        frozenset({"FILES SAVED", "READS"}),
+        spare=("AUTOMATIC", "READS"),
         elastic="WHY",
     )
     blocks: list[Block] = [grid, f"{_count(outcomes)}. Nothing was changed."]
@@ -72,9 +72,9 @@ def plans_document(
 
 
 def selected_document(outcomes: "Sequence[Outcome[pb.Table]]", *, detailed: bool) -> Document:
-    """Schema amoro.selected/v1: `tables`, each with its outcome and what is known of it, and `exit_status`.
+    """Schema amoro.selected/v1: `tables`, each with its outcome and its fields, and `exit_status`.
 
-    `detailed`: everything about each, else one line.
+    `detailed`: all fields of each, else one line.
     """
     body = [{**_head(outcome), "result": encode(outcome.answer) if outcome.answer else None} for outcome in outcomes]
     known = [outcome.answer for outcome in outcomes if outcome.answer]

@@ -4,10 +4,11 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
+from amoro_cli.ordering import AS_CONFIGURED, Ordering
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.tables import health
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -17,23 +18,24 @@ _NUMBERS = frozenset({"FILES", "DELETES", "SIZE", "→ FILES"})
 
 
 def plan_document(plan: "pb.Plan", command: str, explain: bool = False) -> Document:
-    """Schema amoro.plan/v1: the fields of the plan. `command` would carry it out; `explain` lists every partition."""
+    """Schema amoro.plan/v1: the fields of the plan. `command` carries it out; `explain` lists every partition."""
     names = (plan.table,) if plan.type else ()
     return Document("amoro.plan/v1", encode(plan), names, tuple(_blocks(plan, command, explain)))
 
 
-def optimize_command(table: str, type_: str, force: bool, where: str = "") -> str:
+def optimize_command(table: str, type_: str, force: bool, where: str = "", ordering: Ordering = AS_CONFIGURED) -> str:
     """The command that carries out what was planned."""
     options = [
         *(["--type", str(type_)] if type_ else []),
         *(["--force"] if force else []),
         *(["--where", where] if where else []),
+        *ordering.options,
     ]
     return shlex.join(["amoro", "optimize", table, *options])
 
 
 def nothing_to_do(plan: "pb.Plan") -> list[str]:
-    """Why nothing is done, and when the next optimizing comes by the clock."""
+    """Why there is nothing to do, and when the next scheduled optimizing is due."""
     why = plan.reason.removeprefix("nothing to do")
     if why == plan.reason:
         why = f": {plan.reason or 'below all triggers'}"
@@ -46,7 +48,7 @@ def nothing_to_do(plan: "pb.Plan") -> list[str]:
 
 
 def disputed_deletes(count: int, show: str) -> str:
-    """That Iceberg's readers in Java `show` fewer rows once the deletes are applied."""
+    """The warning that Iceberg's Java readers `show` fewer rows once the deletes are applied."""
     one = count == 1
     return (
         f"{format_count(count)} equality delete{' applies' if one else 's apply'} by the specification, but Iceberg's"
@@ -70,6 +72,7 @@ def _blocks(plan: "pb.Plan", command: str, explain: bool) -> "list[Block]":
             blocks.append(
                 f"  and {many(sum(count for _, count in reasons[3:]), 'partition')} for other reasons: see --explain"
             )
+    blocks += [f"  {note}" for note in plan.notes]
     if plan.disputed_deletes:
         blocks.append(f"  {disputed_deletes(plan.disputed_deletes, 'will show')}")
     if not plan.type:
@@ -87,19 +90,25 @@ def _title(plan: "pb.Plan", chosen: int) -> list[str]:
     kind = f"{plan.type}: {plan.reason}" if plan.type and plan.reason else plan.type
     tasks = f"  {many(plan.tasks, 'task')}" if plan.type else ""
     title = f"{plan.table}  {snapshot}  health {health(plan.health_score)}  {work}{tasks}"
-    return [title, f"  {kind}"] if kind else [title]
+    layout = [f"  {plan.layout}"] if plan.layout else []
+    return [title, f"  {kind}", *layout] if kind else [title, *layout]
 
 
 def _row(partition: "pb.PlannedPartition") -> tuple[str, ...]:
     place = partition.partition or "unpartitioned"
     return (
-        f"{partition.type or 'skipped'}  {partition.reason}",
+        f"{partition.type or 'skipped'}  {partition.reason}{_depths(partition)}",
         format_count(partition.data_files),
         _deletes(partition),
         format_bytes(partition.input_bytes),
         format_count(partition.expected_files) if partition.type else "-",
         f"{place} (spec {partition.spec_id})" if partition.spec_id else place,
     )
+
+
+def _depths(partition: "pb.PlannedPartition") -> str:
+    """What a point query on each column reads of the partition."""
+    return "".join(f"; {one.column} {one.depth:.3g} files (ideal {one.ideal:.3g})" for one in partition.columns)
 
 
 def _deletes(partition: "pb.PlannedPartition") -> str:

@@ -2,23 +2,26 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Block, Document, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_cli.views.lists import list_document
 from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
+from amoro_core.documents.bodies import optimize_body
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.model.texts import one_line
 from amoro_core.model.undoing import UNDOABLE
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from amoro_core.protocol import admin_pb2 as pb
 
 
 def is_active(process: "pb.Process") -> bool:
-    """Whether the process still holds its table."""
+    """Whether the process has not ended."""
     return not process.finished_ms
 
 
@@ -89,14 +92,7 @@ def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | N
 
     The outcome is "nothing_to_do", "planned" when the end was not waited for, else the status of the process.
     """
-    outcome = process.status if process else "planned" if process_id else "nothing_to_do"
-    body = {
-        "table": plan.table,
-        "outcome": outcome,
-        "process_id": process_id or None,
-        "plan": encode(plan),
-        "process": encode(process) if process else None,
-    }
+    body = optimize_body(plan, process_id, process)
     return Document(
         "amoro.optimize/v1", body, (process_id,) if process_id else (), _optimize_blocks(plan, process_id, process)
     )
@@ -108,7 +104,7 @@ def planned_line(plan: "pb.Plan", process_id: str) -> str:
 
 
 def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
-    """What the commit did, that the rows add up, and how it is taken back."""
+    """What the commit did, the row balance, and how to undo it."""
     receipt = process.receipt
     if receipt.words:
         return _told(process)
@@ -125,16 +121,38 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
             f"{format_count(receipt.rows_before)} {'=' if equal else '≠'} {format_count(receipt.rows_after)} "
             f"{'✓' if equal else '✗'}",
         ),
+        *_more(receipt.figures),
         *_undo(process),
     )
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
     return (title, Pairs(pairs, indent=2), *note)
 
 
+#: Figures of every commit, which have a line of their own.
+_COMMON = {f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "rows") for when in ("before", "after")}
+
+
+def _more(figures: "Sequence[pb.Figure]") -> list[tuple[str, str]]:
+    """The action's own figures that are not zero; what was before and what is after on one line."""
+    own = {one.name: one for one in figures if one.name not in {*_COMMON, "equality_delete_files_after"}}
+    pairs = []
+    for name, figure in own.items():
+        of, _, when = name.rpartition("_")
+        if when == "before" and f"{of}_after" in own:
+            pairs.append((_label(of), f"{_figure(figure)} → {_figure(own[f'{of}_after'])}"))
+        elif figure.value and not (when == "after" and f"{of}_before" in own):
+            pairs.append((_label(name), _figure(figure)))
+    return pairs
+
+
+def _label(name: str) -> str:
+    return name.removesuffix("_ms").replace("_", " ")
+
+
 def _told(process: "pb.Process") -> "tuple[Block, ...]":
-    """The receipt of a process that replaces no files: in words, and in figures of its own."""
+    """The receipt of a process that replaces no files: a summary and its own figures."""
     receipt = process.receipt
-    pairs = [(figure.name.replace("_", " "), _figure(figure)) for figure in receipt.figures]
+    pairs = [(_label(figure.name), _figure(figure)) for figure in receipt.figures]
     pairs += [
         ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
         for one in receipt.equations
@@ -145,16 +163,18 @@ def _told(process: "pb.Process") -> "tuple[Block, ...]":
 
 
 def _figure(figure: "pb.Figure") -> str:
-    """The number, with its unit where the name does not say it."""
+    """The number, with its unit unless the name says it."""
     if figure.unit == "bytes":
         return format_bytes(figure.value)
+    if figure.unit == "ms":
+        return format_duration(figure.value)
     if not figure.unit or figure.unit in figure.name.split("_"):
         return format_count(figure.value)
     return many(figure.value, figure.unit.removesuffix("s"))
 
 
 def _undo(process: "pb.Process") -> "tuple[tuple[str, str], ...]":
-    """How it is taken back, as long as that can be right."""
+    """The command that undoes it, for types that can be undone."""
     return (("undo", f"amoro undo {process.process_id}"),) if process.type in UNDOABLE else ()
 
 

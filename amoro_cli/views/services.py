@@ -1,15 +1,15 @@
-"""Catalogs, optimizers, and what doctor found."""
+"""Catalogs, optimizers, and the findings of doctor."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.launcher import Finding, Package
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Grid, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.lists import list_document
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -84,13 +84,13 @@ def catalog_detail(catalog: "pb.Catalog") -> Document:
 
 
 def catalog_removed(removed: "pb.RemoveCatalogResponse") -> Document:
-    """Schema amoro.removed/v1: `name`, `tables` that are forgotten with it."""
+    """Schema amoro.removed/v1: `name`, and `tables`, the number removed with it."""
     text = f"Catalog {removed.name} is removed; {many(removed.tables, 'table')} forgotten, none touched."
     return Document("amoro.removed/v1", encode(removed), (removed.name,), (text,))
 
 
 def optimizer_list(part: "Part[pb.Optimizer]", arrangement: Arrangement = AS_EVER, group: str = "") -> Document:
-    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of that group only, where it is named."""
+    """Schema amoro.optimizers/v1: `optimizers`, `total`, `next`; of `group` only, when given."""
     of_group = f" --group {group}" if group else ""
     nothing = (
         f"No optimizers are registered{' in the group' if group else ''}. Start one with: amoro optimizer run{of_group}"
@@ -120,7 +120,7 @@ def optimizer_released(released: "pb.ReleaseOptimizerResponse") -> Document:
 
 
 def instance_status(status: "pb.InstanceStatus") -> Document:
-    """Schema amoro.instance/v1: the fields of the instance, and `liveness` and `detail` as its container says."""
+    """Schema amoro.instance/v1: the fields of the instance, and `liveness` and `detail` from its container."""
     pairs = (
         ("instance", status.resource_id),
         ("group", status.group),

@@ -4,17 +4,17 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
 from amoro_cli.output import Block, Document, Grid
+from amoro_core.documents.encoding import encode, encode_all
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
-_UNKNOWN = "unknown"  # the origin of a property that counts for nothing
+_UNKNOWN = "unknown"  # the origin of a property that has no effect
 
 
 def settings_document(settings: "Sequence[pb.Setting]", origin: bool) -> Document:
-    """Schema amoro.settings/v1: `settings` with `key`, `value`, `origin`; people see origins where they ask."""
+    """Schema amoro.settings/v1: `settings` with `key`, `value`, `origin`; as text, origins only on request."""
     names = tuple(setting.key for setting in settings)
     return Document("amoro.settings/v1", {"settings": encode_all(settings)}, names, (_grid(settings, origin),))
 
@@ -28,7 +28,7 @@ def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
 
 
 def _unknown(properties: "Sequence[pb.Setting]") -> Iterator[str]:
-    """What counts for nothing, and what may have been meant."""
+    """Unknown properties, with a suggestion for each."""
     known = [_tail(item) for item in properties if item.origin != _UNKNOWN]
     for item in properties:
         if item.origin == _UNKNOWN:
@@ -38,7 +38,7 @@ def _unknown(properties: "Sequence[pb.Setting]") -> Iterator[str]:
 
 
 def _tail(item: "pb.Setting") -> str:
-    """The key without what all of them begin with, which would make them all alike."""
+    """The key without the prefix that all share, which would make them all look similar."""
     return item.key.partition(".")[2]
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.output import Document
-from amoro_cli.quantities import format_bytes
+from amoro_core.documents.bodies import check_body
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -18,5 +19,5 @@ def backup_document(made: "pb.BackupStateResponse") -> Document:
 
 def check_document(problems: Sequence[str]) -> Document:
     """Schema amoro.check/v1: `ok`, `problems`. The names are the problems."""
-    body = {"ok": not problems, "problems": list(problems)}
+    body = check_body(problems)
     return Document("amoro.check/v1", body, tuple(problems), tuple(problems) or ("The state database is sound.",))

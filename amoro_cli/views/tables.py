@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Pairs
 from amoro_cli.paging import Part
-from amoro_cli.quantities import format_bytes, format_count, format_time, many
 from amoro_cli.views.blockers import blocked
 from amoro_cli.views.lists import list_document
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import ICEBERG
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
 
 _MANY_IN_LITTLE = (
-    "Most files are fragments, but there is so little data in them that it costs nearly nothing to read: that is why "
+    "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is why "
     "the score is high."
 )
 
 
 def _known(table: "pb.Table", text: str) -> str:
-    """A figure of a table that was evaluated."""
+    """A figure of an evaluated table; "-" before its first evaluation."""
     return text if table.health_score >= 0 else "-"
 
 
@@ -105,8 +105,22 @@ SNAPSHOTS: "Listing[pb.Snapshot]" = Listing(
 )
 
 
+#: Columns that the coordinator sorts by, and what it calls them.
+_SORTED = {
+    "table": "name", "status": "status", "health": "health", "files": "files", "size": "size", "small": "small-files",
+    "deletes": "deletes", "last-optimized": "last-optimized",
+}  # fmt: skip
+
+
+def sort_key(sort_by: str) -> tuple[str, str]:
+    """The coordinator's sort key and direction for the option --sort-by; ("", ""): it does not sort by that."""
+    name = sort_by.strip().lower().replace(" ", "-").replace("_", "-")
+    key = _SORTED.get(name.removeprefix("-"), "")
+    return (key, "desc" if name.startswith("-") else "asc") if key else ("", "")
+
+
 def table_list(part: "Part[pb.Table]", arrangement: Arrangement = AS_EVER, *, of_some: bool = False) -> Document:
-    """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: of tables that are asked for."""
+    """Schema amoro.tables/v1: `tables`, `total`, `next`; `of_some`: a filter is set."""
     nothing = (
         "None of the known tables matches."
         if of_some
@@ -168,7 +182,7 @@ def fragments(files: "pb.FileSummary") -> str:
 
 def _charged(answer: "pb.TableHealth") -> str:
     return (
-        f"so much of its faults a partition is charged; fully from {format_count(answer.full_weight_files)} files and "
+        f"share of its faults charged to a partition; in full from {format_count(answer.full_weight_files)} files and "
         f"{format_bytes(answer.target_bytes)} on"
     )
 
@@ -204,7 +218,7 @@ def table_snapshots(table: str, part: "Part[pb.Snapshot]", arrangement: Arrangem
 
 
 def _figures(table: "pb.Table") -> tuple[tuple[str, str], ...]:
-    """What is known of a table that was evaluated."""
+    """The figures of an evaluated table."""
     files = table.files
     return (
         ("snapshot", str(table.snapshot_id) if table.snapshot_id else "none yet"),
@@ -224,7 +238,7 @@ def _health_parts(table: "pb.Table") -> "tuple[tuple[str, str], ...]":
 
 
 def health(score: int) -> str:
-    """The health score; −1 is one that is not known."""
+    """The health score; −1 means not known."""
     return f"{score}/100" if score >= 0 else "not evaluated yet"
 
 

@@ -2,10 +2,12 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode, encode_all
-from amoro_cli.listing import AS_EVER, Column, Listing
+from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
 from amoro_cli.output import Document, Pairs
-from amoro_cli.quantities import format_bytes, format_count, format_time, many
+from amoro_cli.paging import Part
+from amoro_cli.views.lists import list_document
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -27,9 +29,10 @@ FILES: "Listing[pb.CondemnedFile]" = Listing(
         Column("KIND", lambda item: item.kind),
         Column("BYTES", lambda item: format_bytes(item.size_bytes), lambda item: item.size_bytes, right=True),
         Column("REASON", lambda item: item.reason),
-        Column("PATH", lambda item: item.path),
+        Column("STATUS", lambda item: item.status),
+        Column("PATH", lambda item: item.moved_to or item.path),
     ),
-    spare=("REASON",),
+    spare=("STATUS", "REASON"),
     elastic="PATH",
 )
 LEASES: "Listing[pb.Lease]" = Listing(
@@ -38,19 +41,20 @@ LEASES: "Listing[pb.Lease]" = Listing(
         Column("TABLE", lambda item: item.table),
         Column("SNAPSHOT", lambda item: str(item.snapshot_id)),
         Column("SINCE", lambda item: "since" if item.since else "-"),
+        Column("TAG", lambda item: item.tag or "-"),
         Column("HOLDER", lambda item: item.holder),
         Column("EXPIRES", lambda item: format_time(item.expires_ms), lambda item: item.expires_ms),
     ),
-    spare=("SINCE",),
+    spare=("SINCE", "TAG"),
     elastic="HOLDER",
 )
 
 
-def trash_list(answer: "pb.ListTrashResponse") -> Document:
-    """Schema amoro.trash/v1: `trash`, by process. The names are ids of processes."""
-    items = list(answer.trash)
-    blocks = (TRASH.grid(items, AS_EVER),) if items else ("Nothing is condemned.",)
-    return Document("amoro.trash/v1", {"trash": encode_all(items)}, tuple(item.process_id for item in items), blocks)
+def trash_list(part: "Part[pb.Trash]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.trash/v1: `trash`, by process, `total`, `next`. The names are ids of processes."""
+    return list_document(
+        "amoro.trash/v1", TRASH, part, arrangement, lambda item: item.process_id, "Nothing is condemned."
+    )
 
 
 def trash_detail(answer: "pb.ShowTrashResponse") -> Document:
@@ -69,16 +73,16 @@ def trash_detail(answer: "pb.ShowTrashResponse") -> Document:
 
 
 def trash_restored(trash: "pb.Trash") -> Document:
-    """Schema amoro.restored/v1: the fields of what was taken back."""
-    text = f"{many(trash.files, 'file')} of {trash.table} stay ({format_bytes(trash.bytes)})."
+    """Schema amoro.restored/v1: what was restored."""
+    text = f"Restored {many(trash.files, 'file')} of {trash.table} ({format_bytes(trash.bytes)})."
     return Document("amoro.restored/v1", encode(trash), (trash.process_id,), (text,))
 
 
-def lease_list(answer: "pb.ListLeasesResponse") -> Document:
-    """Schema amoro.leases/v1: `leases`. The names are ids."""
-    items = list(answer.leases)
-    blocks = (LEASES.grid(items, AS_EVER),) if items else ("No snapshot is leased.",)
-    return Document("amoro.leases/v1", {"leases": encode_all(items)}, tuple(item.lease_id for item in items), blocks)
+def lease_list(part: "Part[pb.Lease]", arrangement: Arrangement = AS_EVER) -> Document:
+    """Schema amoro.leases/v1: `leases`, `total`, `next`. The names are ids."""
+    return list_document(
+        "amoro.leases/v1", LEASES, part, arrangement, lambda item: item.lease_id, "No snapshot is leased."
+    )
 
 
 def lease_detail(lease: "pb.Lease") -> Document:
@@ -88,6 +92,7 @@ def lease_detail(lease: "pb.Lease") -> Document:
         ("lease", lease.lease_id),
         ("table", lease.table),
         ("snapshot", kept),
+        *((("tag", lease.tag),) if lease.tag else ()),
         ("holder", lease.holder),
         ("expires", format_time(lease.expires_ms)),
     )
@@ -96,6 +101,6 @@ def lease_detail(lease: "pb.Lease") -> Document:
 
 
 def lease_released(lease: "pb.Lease") -> Document:
-    """Schema amoro.lease/v1: the fields of the lease that holds no more."""
+    """Schema amoro.lease/v1: the fields of the released lease."""
     text = f"Lease {lease.lease_id} is released; snapshot {lease.snapshot_id} of {lease.table} may expire."
     return Document("amoro.lease/v1", encode(lease), (lease.lease_id,), (text,))

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from amoro_cli.encoding import encode
 from amoro_cli.output import Block, Document, Grid
-from amoro_cli.quantities import format_count, many
 from amoro_cli.views.plans import disputed_deletes
+from amoro_core.documents.encoding import encode
+from amoro_core.documents.quantities import format_count, many
 
 if TYPE_CHECKING:
     from amoro_core.protocol import admin_pb2 as pb
@@ -18,7 +18,7 @@ _SHOWN = 20  # equal partitions
 
 
 def verification_document(found: "pb.Verification") -> Document:
-    """Schema amoro.verification/v1: the fields of the verification; partitions that differ come first for people."""
+    """Schema amoro.verification/v1: the fields of the verification; as text, partitions that differ come first."""
     blocks: list[Block] = [block for item in found.comparisons for block in _comparison(item)]
     if found.note:
         blocks.append(f"Nothing to compare: {found.note}.")

@@ -1,1 +1,1 @@
-"""What is done to tables, each kind of process an action; the engines in `services` know none of them."""
+"""Actions: the kinds of processes on tables. The engines in `services` know none of them specifically."""

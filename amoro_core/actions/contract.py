@@ -1,57 +1,79 @@
-"""What an action is. The engines ask it these questions, and nothing else of them depends on what it does.
+"""The contract of an action. The engines call these methods, and depend on nothing else that an action does.
 
-An action decides and prepares; it changes no state, sends nothing and deletes nothing. Whatever it is asked, it may be
-asked again: after a conflict, and after a death of the coordinator.
+An action decides and prepares; it changes no state, sends nothing and deletes nothing. Every method may be called
+again: after a conflict, and after a crash of the coordinator.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from amoro_core.formats.port import AnyTable, Role
-from amoro_core.model.actions import Case, Change
+from amoro_core.model.actions import Case, Change, Dropped
+from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions, KnownGroup
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.groups import Capacity
-from amoro_core.model.maintenance import NO_OPTIONS, Condemned, Options, Surroundings, Waiting
+from amoro_core.model.maintenance import (
+    NO_OPTIONS,
+    NOTHING_TAKEN,
+    Condemned,
+    DueBatch,
+    Options,
+    Surroundings,
+    Taken,
+    Waiting,
+)
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.processes import Receipt
+from amoro_core.model.scans import ColumnChoice, ScanUse
+from amoro_core.model.stored import Removal
 from amoro_core.model.tables import LastOptimized
 from amoro_core.model.times import DataCommit
 from amoro_core.model.work import Work
 
-#: What optimizing needs of a table's format.
+#: The roles of a table's format that optimizing needs.
 OPTIMIZING_ROLES = frozenset({Role.READ, Role.REWRITE, Role.COMMIT})
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the coordinator knows of a table for which a plan is made."""
+    """What the coordinator knows about a table when a plan is made."""
 
     config: OptimizingConfig
     properties: Mapping[str, str]  # of the table, over the defaults of its catalog
     last: Mapping[PartitionKey, LastOptimized]
     capacity: Capacity  # of the table's group
     now: datetime
-    around: Callable[[], Surroundings] = Surroundings  # read when it is asked for
-    task_limit: timedelta = timedelta(hours=2)  # after which no task of an ended process writes any more
+    around: Callable[[], Surroundings] = Surroundings  # read when called
+    task_limit: timedelta = timedelta(hours=2)  # how long tasks of an ended process may still write
+    due_batches: Callable[[], Iterable[DueBatch]] = tuple  # condemned files that may be deleted, in their order
+    delete_rate: int = 1000  # files of the catalog that are deleted in a second, at most
     last_commit: DataCommit | None = None  # that brought data, as it was kept; what the table itself says goes before
+    taken: Taken = NOTHING_TAKEN  # files that are in other plans of the table
+    known_groups: Mapping[str, KnownGroup] = field(default_factory=dict)  # of files whose rows are ordered, by id
+    scans: tuple[ScanUse, ...] = ()  # how the table was read in the last days, as far as anybody told
+    choice: ColumnChoice | None = None  # the columns that clustering has chosen by it
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for; without a name the triggers decide."""
+    """A request; without a name the triggers decide."""
 
     name: str | None = None  # of the process
     force: bool = False  # what gains nothing, too
     where: str = ""  # a condition that chooses whole partitions
     options: Options = NO_OPTIONS
+    cluster: ClusterOptions = AS_CONFIGURED
     undone: Case | None = None  # the process that is to be taken back
+    is_preview: bool = False  # nothing begins
     restorable: Waiting | None = None  # of what that process has condemned; None: something of it is being deleted
+    #: What other processes have condemned on the table, and whether its deletion has begun.
+    condemned_by_others: Mapping[str, bool] = field(default_factory=dict)
 
 
 class Verdict(Protocol):
-    """What an action says of a table."""
+    """The verdict of an action on a table."""
 
     @property
     def reason(self) -> str:
@@ -59,7 +81,7 @@ class Verdict(Protocol):
 
     @property
     def due_at(self) -> datetime | None:
-        """When there may be something to do though nobody writes to the table; None: no such time is known."""
+        """When there may be something to do without further writes to the table; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +90,12 @@ class TriggerVerdict:
 
     is_due: bool
     reason: str
-    due_at: datetime | None = None  # when it is evaluated again in any case; not before the next refresh
+    due_at: datetime | None = None  # when it is evaluated again at the latest; not before the next refresh
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedTask:
-    """One task, to be done by an optimizer."""
+    """One task for an optimizer."""
 
     work: Work
     cost: int  # bytes to be read and opened
@@ -81,100 +103,108 @@ class PlannedTask:
     input_files: int
     input_bytes: int
     input_rows: int = 0  # of data files, deletes not subtracted; 0: not known
+    stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A process as it is to be stored: pinned to a snapshot, with its tasks."""
+    """A process to be stored: pinned to a snapshot, with its tasks."""
 
     name: str
     reason: str
     snapshot_id: int
     sequence_number: int  # of that snapshot
-    tasks: tuple[PlannedTask, ...]  # none: what is to be done is done in the coordinator
-    detail: str = ""  # what the action has to know of the plan again, in words of its own
+    tasks: tuple[PlannedTask, ...]  # none: the work is done in the coordinator
+    detail: str = ""  # what the action needs of the plan later, in its own format
     commits: bool = True  # else the process ends with its tasks
-    held: str = ""  # why a person has to see it first: it is stored and waits, unless the request is confirmed
+    held: str = ""  # why it needs confirmation: it is stored and waits, unless the request is confirmed
     measures: Mapping[str, int] = field(
         default_factory=dict
-    )  # by which a confirmed plan may not exceed the one that was seen
+    )  # in which a confirmed plan must not exceed the one that was shown
     condemned: tuple[Condemned, ...] = ()  # files that are condemned when the work is done
     keep: timedelta = timedelta()  # how long condemned files stay before they are deleted
     document: Mapping[str, object] = field(default_factory=dict)  # the preview, as values of JSON
+    blobs: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # that tasks fetch, by their SHA-256
+    data_files: tuple[str, ...] = ()  # that its tasks replace: in no other plan of the table
+    ttl: timedelta | None = None  # a plan that is stored before it is started is closed after so long
+    waits: bool = False  # it is started by command only
+    #: 0: one, of all that its tasks make; else groups are committed as they end, in so many at most.
+    max_commits: int = 0
 
 
 #: Makes the change of one process for the head of that moment, attempt after attempt; it may remember what files say,
-#: which never changes. Raises CommitConflict when nothing of it can be committed there, CheckFailed when what was
-#: made does not add up, and what reading and staging raise.
-Prepare = Callable[[AnyTable, Case, datetime], Change]
+#: which never changes. Of a process that commits group by group: what of its results is in no commit yet, or which
+#: groups are dropped when none of these can be committed. Raises CommitConflict when nothing of the process can be
+#: committed there (any more), CheckFailed when what was made does not add up, and what reading and staging raise.
+Prepare = Callable[[AnyTable, Case, datetime], Change | Dropped]
 
 
 class Action(Protocol):
-    """A kind of process, or several that one look at a table chooses from."""
+    """A kind of process, or several kinds from which one evaluation of a table chooses."""
 
     @property
     def name(self) -> str:
-        """What it is called where back-off, reason, last and next time are kept, for each table."""
+        """Its name, under which back-off, reason, last and next run are stored for each table."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What its processes are called: stored, shown, a label of metrics. No other action has one of them."""
+        """The types of its processes: stored, shown, a label of metrics. Unique among all actions."""
 
     @property
     def lane(self) -> str:
-        """Where its processes run: of each lane a table has one at a time (`state.lanes`)."""
+        """The lane of its processes: a table has one at a time in each lane (`state.lanes`)."""
 
     @property
     def roles(self) -> frozenset[Role]:
-        """What it needs of a table's format; a table that lacks any is refused for this action, and for no other."""
+        """The roles it needs; a table whose format lacks one is refused for this action, and for no other."""
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Verdict, Plan | None]:
-        """The verdict on the table with its reason, and what is to be done; None: nothing.
+        """The verdict on the table with its reason, and the plan; None: nothing to do.
 
-        Raises TableRefused, InvalidArgument for a request that can't be, and what reading the table raises.
+        Raises TableRefused, InvalidArgument for an invalid request, and what reading the table raises.
         """
 
     def preparing(self) -> Prepare:
-        """What makes the changes of one process."""
+        """A function that makes the changes of one process."""
 
     def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
-        """The partitions whose last times move when these tasks' results are committed."""
+        """The partitions whose times of last optimizing change when these tasks' results are committed."""
 
     def inputs(self, case: Case) -> tuple[str, ...]:
-        """The files that its tasks read: nobody may remove them while it is active."""
+        """The files that its tasks read, which must not be removed while it is active."""
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """The files that these tasks have written: left over unless a commit names them."""
+        """The files that these tasks have written, which are left over unless a commit references them."""
 
     def removals(self, case: Case) -> tuple[str, ...]:
         """The files that the process removes once its work is done and, where it commits, the commit has landed.
 
-        Each is removed only when the table, as it is then, names it no more.
+        Each is removed only if the table no longer references it at that time.
         """
 
     def receipt(self, case: Case) -> Receipt | None:
-        """What a process has done that commits nothing."""
+        """The receipt of a process that commits nothing."""
 
 
 @runtime_checkable
 class Triggered(Action, Protocol):
-    """An action that is due by itself: evaluated at each refresh of a table, and by the clock."""
+    """An action that is evaluated at each refresh of a table, and on schedule."""
 
     def evaluate(self, table: AnyTable, properties: Mapping[str, str], now: datetime) -> TriggerVerdict | None:
-        """Whether it is due on the table, and why or why not; None where the table's properties switch it off.
+        """Whether it is due on the table, and why or why not; None if the table's properties switch it off.
 
-        `properties` are the table's over the defaults of its catalog. Pure, and cheap: it reads nothing but what
-        loading the table has read. Raises TableRefused("configuration").
+        `properties` are the table's over the defaults of its catalog. Pure and cheap: it reads nothing beyond the
+        loaded table. Raises TableRefused("configuration").
         """
 
 
 @runtime_checkable
 class Periodic(Action, Protocol):
-    """An action that the clock begins: `every` so often on each table where it is on."""
+    """A scheduled action: it runs at the interval `every` on each table where it is on."""
 
     @property
     def every(self) -> timedelta:
-        """The pause between two runs, unless the setting `NAME.interval` says otherwise."""
+        """The default interval between two runs; the setting `NAME.interval` overrides it."""
 
     @property
     def switch(self) -> str:
@@ -182,73 +212,138 @@ class Periodic(Action, Protocol):
 
     @property
     def needs_gc(self) -> bool:
-        """Whether `gc.enabled=false` forbids it, and a catalog with branches of its own."""
+        """Whether it is forbidden by `gc.enabled=false`, and by a catalog with branches of its own."""
 
     def enabled(self, properties: Mapping[str, str]) -> bool:
-        """Whether those properties switch it on; without its property its default. Raises TableRefused."""
+        """Whether those properties switch it on; its default without its property. Raises TableRefused."""
+
+
+@runtime_checkable
+class Configured(Action, Protocol):
+    """An action with properties of its own."""
+
+    @property
+    def configuration(self) -> type:
+        """The class whose fields declare them (`model.properties`); changing one ends a pause."""
+
+
+@runtime_checkable
+class Clustering(Action, Protocol):
+    """An action whose tasks order the rows of groups of files, and whose groups are known afterwards.
+
+    The clock begins it only on tables that are optimized, and its plans are stored before they are started.
+    """
+
+    def data_files(self, given: bytes) -> tuple[str, ...]:
+        """The data files that a task with that input replaces."""
+
+    def made(self, case: Case, groups: tuple[int, ...]) -> tuple[KnownGroup, ...]:
+        """The groups of files that these tasks have made."""
 
 
 @runtime_checkable
 class Condemning(Action, Protocol):
-    """An action whose files to be deleted are known only once its commit has landed."""
+    """An action whose files to delete are known only once its commit has landed."""
 
     def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
-        """The files that nothing of the table, loaded anew, needs any more. Asked again after a death.
+        """The files that the reloaded table no longer needs. Called again after a crash.
 
-        Raises what reading the table raises; nothing is condemned then, and it is tried again.
+        Raises what reading the table raises; nothing is condemned then, and it is retried.
         """
 
     def keep(self, case: Case) -> timedelta:
-        """How long they stay before they are deleted, as the plan said."""
+        """How long they are kept before they are deleted, as planned."""
+
+
+@runtime_checkable
+class Based(Action, Protocol):
+    """An action that needs an earlier state of the table after its commit, and as long as it can be undone."""
+
+    def base(self, case: Case) -> str:
+        """Where the metadata file of that state lies."""
 
 
 @runtime_checkable
 class Mending(Action, Protocol):
-    """An action whose commit may take more along than it was to, where a catalog offers nothing against it."""
+    """An action whose commit may remove more than planned, if the catalog can't prevent that."""
 
     def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
-        """Put back what the commit that landed has taken beyond; each in words, also what was back already.
+        """Restore what the landed commit removed beyond its plan; returns a phrase for each, also if restored already.
 
-        Asked before anything is condemned, and again after a death. Raises what reading the table and sending raise.
+        Called before anything is condemned, and again after a crash. Raises what reading the table and sending raise.
         """
 
 
 @runtime_checkable
+class Gathering(Action, Protocol):
+    """An action whose tasks determine what to do."""
+
+    def gathered(self, table: AnyTable, situation: Situation, case: Case, options: Options) -> Plan:
+        """The plan, without tasks, that follows from the results of all tasks; may be called again after a crash.
+
+        Raises CheckFailed for results that contradict themselves, TableRefused, and what reading the table raises.
+        """
+
+
+@runtime_checkable
+class Tidying(Action, Protocol):
+    """An action that, last of all, removes what lies empty beside a table's files."""
+
+    def tidy(self, table: AnyTable, case: Case) -> int:
+        """Remove it, once the process has succeeded; how many. Raises TableRefused, and what the storage raises."""
+
+
+@runtime_checkable
 class Sweeping(Action, Protocol):
-    """An action whose process deletes what was condemned on its table and is due."""
+    """An action whose process deletes its table's condemned files that are due; by tasks, if it has any."""
 
     @property
     def sweeps(self) -> bool:
         """True."""
 
+    def batches_of(self, payload: bytes) -> Mapping[int, tuple[str, ...]]:
+        """The files that a task deletes, by batch."""
+
+    def narrowed(self, payload: bytes, left: Mapping[int, Sequence[Condemned]]) -> bytes:
+        """The same work restricted to these batches, each with these files."""
+
+    def removals_of(self, output: bytes) -> Mapping[str, Removal]:
+        """The outcome of each file, as reported by the task."""
+
 
 @runtime_checkable
 class Interruptible(Action, Protocol):
-    """An action that reads for long, in the coordinator, before it has something to commit."""
+    """An action that reads for a long time in the coordinator before it has something to commit."""
 
     def interrupt(self) -> None:
-        """End it soon, with AttemptAbandoned, as all that is begun later: the coordinator stops, the next goes on."""
+        """End this and any later reading soon, with AttemptAbandoned: the coordinator stops, the next one continues."""
+
+    def preparing_while(self, goes_on: Callable[[], bool]) -> Prepare:
+        """Like `preparing`; reading ends soon, with AttemptAbandoned, once `goes_on` returns False."""
 
 
 @runtime_checkable
 class Undoing(Action, Protocol):
-    """An action that takes back what one process did: `Request.undone`, of which a commit has landed."""
+    """An action that undoes one process, `Request.undone`, whose commit has landed."""
 
     @property
     def undoes(self) -> tuple[str, ...]:
-        """The names of the processes that it takes back. Its `plan` raises CannotUndo where that can't be right."""
+        """The types of processes that it undoes. Its `plan` raises CannotUndo when that is not possible."""
 
 
 @runtime_checkable
 class Restoring(Undoing, Protocol):
-    """An action after whose end the files are condemned no more that another process has condemned."""
+    """An action at whose end files condemned by another process are released."""
 
     def restores(self, case: Case) -> str:
         """The id of that process. No lane of the two may run beside `storage`, in which files are deleted."""
 
+    def spares(self, case: Case) -> tuple[str, ...]:
+        """Further files that come back although others have condemned them since."""
+
 
 class Optimizing(Action, Protocol):
-    """The action that the status of a table is about."""
+    """The action that a table's status reflects."""
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
-        """As of any action; the verdict tells of each partition."""
+        """Like any action's; the verdict covers each partition."""

@@ -1,10 +1,10 @@
-"""Dangling delete files: those that no live data file needs leave the table in a snapshot that changes no row."""
+"""Dangling delete files: those that no live data file needs are removed in a snapshot that changes no row."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, refuse_options, staged_change, summary_of
+from amoro_core.actions.untasked import Untasked, staged_change, summary_of
 from amoro_core.errors import CommitConflict
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import Rewritable
@@ -24,12 +24,13 @@ _TOTAL = "total-delete-files"
 class CleanDanglingDeletes(Untasked):
     """The action that removes delete files which delete nothing.
 
-    Whether a delete dangles is told on the one scan of the head that the commit is made for, by the rule of rewriting:
+    Whether a delete dangles is decided on the scan of the head that is committed on, by the rule of rewriting: by
     sequence number and partition alone, over all live data files.
     """
 
     name = NAME
     names = (NAME,)
+    configuration = DanglingConfig
     lane = FILES
     roles = OPTIMIZING_ROLES
     every = timedelta(days=1)
@@ -42,10 +43,9 @@ class CleanDanglingDeletes(Untasked):
 
     def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
         """The deletes that dangle now. Raises InvalidArgument for any option."""
-        refuse_options(NAME, request)
         if (why := table.left_alone()) is not None:
             return TriggerVerdict(False, why), None
-        # A scan reads every manifest: the total says for nothing that there is nothing to find.
+        # A scan reads every manifest; a total of 0 shows without it that there is nothing to find.
         scan = None if table.facts.snapshot_summary.get(_TOTAL) == "0" else table.scan()
         going = () if scan is None else dangling_deletes(scan)
         if scan is None or not going:
@@ -55,7 +55,7 @@ class CleanDanglingDeletes(Untasked):
         return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
-        """What stages the removal of what dangles on the head of that moment."""
+        """A function that stages the removal of deletes that dangle on the present head."""
         return _change
 
 

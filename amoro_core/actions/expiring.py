@@ -1,4 +1,4 @@
-"""Expiry of snapshots: those past their time leave the table, and the files that they alone needed are condemned."""
+"""Expiry of snapshots: those past their age are removed, and the files that only they needed are condemned."""
 
 import json
 from collections import Counter
@@ -23,9 +23,9 @@ from amoro_core.model.properties import boolean, parse_into, parse_value, proper
 from amoro_core.model.tables import History
 
 NAME = "expire-snapshots"
-#: What no command may go below.
+#: The minimum age that a command may set.
 LEAST_AGE = timedelta(hours=24)
-#: Files that one process condemns at most; beyond, the oldest snapshots go first.
+#: Maximum of files that one process condemns; the oldest snapshots expire first.
 MOST_FILES = 1_000_000
 _GC = "gc.enabled"
 #: Counts of files by the names that Spark's procedure gives them.
@@ -40,10 +40,11 @@ _EVERY_COUNT = (_COUNTS[FileKind.DATA], _POSITION, _EQUALITY, *tuple(_COUNTS.val
 
 
 class ExpireSnapshots(Untasked):
-    """The action that removes snapshots, branches and tags past their time."""
+    """The action that removes snapshots, branches and tags past their age."""
 
     name = NAME
     names = (NAME,)
+    configuration = RetentionConfig
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
     every = timedelta(hours=1)
@@ -55,8 +56,8 @@ class ExpireSnapshots(Untasked):
         return parse_into(RetentionConfig, properties).enabled
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """What is past its time. Raises InvalidArgument for an age below 24 h, a count below 1, a snapshot that is not
-        there or that something needs, and options of other actions."""
+        """The snapshots past their age. Raises InvalidArgument for an age below 24 h, a count below 1, an unknown or
+        needed snapshot, and options of other actions."""
         _refuse(request.options)
         config = parse_into(RetentionConfig, situation.properties)
         around, history = situation.around(), table.history()
@@ -93,28 +94,31 @@ class ExpireSnapshots(Untasked):
         return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
-        """What stages the removal of what was planned, as far as nothing needs it on the table of that moment."""
+        """A function that stages the planned removal, except for snapshots that the present table needs."""
         return _change
 
     def mend(self, table: AnyTable, case: Case) -> tuple[str, ...]:
-        """Branches and tags that others made on a removed snapshot meanwhile are brought back."""
+        """Restore branches and tags that others created on a removed snapshot meanwhile."""
         return tuple(f"brought {name} back, which was made meanwhile" for name in table.bring_back(_removed(case)))
 
     def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
-        """What only the removed snapshots needed."""
+        """The files that only the removed snapshots needed."""
         removed = _removed(case)
         reason = f"no snapshot needs it since {len(removed.snapshot_ids)} have expired"
-        for one in table.released(json.loads(case.process.detail)["base"], removed):
+        for one in table.released(self.base(case), removed):
             yield Condemned(one.path, one.kind, one.size_bytes, None, reason)
 
+    def base(self, case: Case) -> str:
+        """The state that still knew the snapshots."""
+        base: str = json.loads(case.process.detail)["base"]
+        return base
+
     def keep(self, case: Case) -> timedelta:
-        """As the table's properties said when it was planned."""
+        """The table's property at the time of planning."""
         return timedelta(seconds=json.loads(case.process.detail)["keep_s"])
 
 
 def _refuse(options: Options) -> None:
-    if others := [name for name in options.given if name in ("--location", "--file-list")]:
-        raise InvalidArgument(f"{NAME} takes no {', '.join(others)}", hint=f"Leave {', '.join(others)} out.")
     if options.older_than is not None and options.older_than < LEAST_AGE:
         raise InvalidArgument(
             f"the age {options.older_than} is below 24 h",
@@ -167,19 +171,19 @@ def _own(properties: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in properties.items() if key in keys}
 
 
-# What is released
+# Released files
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """Released files by the names that Spark's procedure gives their counts, and their bytes."""
+    """Counts of released files, named as by Spark's procedure, and their bytes."""
 
     counts: Mapping[str, int]
     bytes: int
 
 
 def _within_limit(table: AnyTable, oldest_first: Sequence[int]) -> tuple[list[int], _Counted]:
-    """So many of the snapshots, the oldest first, that the files of one process stay within the limit; at least one."""
+    """As many of the snapshots, oldest first, as keep the process within the limit of files; at least one."""
     going = list(oldest_first)
     while True:
         counts: Counter[str] = Counter()
@@ -199,7 +203,7 @@ def _count_of(one: Released) -> str:
 
 
 def _may_go(history: History, selected: Selection, going: Sequence[int], name: str) -> bool:
-    """Whether a reference goes now: not while its snapshot is left to the next time."""
+    """Whether a reference is removed now: not if its snapshot is left for the next time."""
     at = next(ref.snapshot_id for ref in history.refs if ref.name == name)
     return at in selected.stay or at in going
 
@@ -258,7 +262,7 @@ def _change(table: AnyTable, case: Case, now: datetime) -> Change:
 
 
 def _removed(case: Case) -> SnapshotsGone:
-    """What the commit that landed has removed."""
+    """What the landed commit has removed."""
     landed = next(one for one in case.attempts if one.outcome is CommitOutcome.DONE)
     if not isinstance(landed.evidence, SnapshotsGone):
         raise TypeError(f"{NAME} has committed {landed.evidence}")

@@ -1,11 +1,11 @@
-"""Data expiry: files with nothing but rows that are too old leave the table, with the deletes that only they need."""
+"""Data expiry: files with only rows that are too old are removed, with the deletes that only they need."""
 
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, refuse_options, staged_change, summary_of
+from amoro_core.actions.untasked import Untasked, staged_change, summary_of
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, Role
@@ -39,6 +39,7 @@ class ExpireData(Untasked):
 
     name = NAME
     names = (NAME,)
+    configuration = DataExpiryConfig
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.DATE}
     every = timedelta(days=1)
@@ -50,11 +51,10 @@ class ExpireData(Untasked):
         return parse_into(DataExpiryConfig, properties).enabled
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """What has expired by the table's properties, for whoever asks also where they do not switch it on.
+        """The expired files by the table's properties; on request also if these do not switch it on.
 
-        Raises InvalidArgument for any option, TableRefused("configuration") for a column or a time that is missing.
+        Raises InvalidArgument for any option, TableRefused("configuration") for a missing column or retention.
         """
-        refuse_options(NAME, request)
         config = parse_into(DataExpiryConfig, situation.properties)
         if not (config.enabled or request.name):
             return TriggerVerdict(False, f"{SWITCH} is false"), None
@@ -92,13 +92,13 @@ class ExpireData(Untasked):
         return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
-        """What stages the removal of what was planned, as far as the head of that moment still has it."""
+        """A function that stages the planned removal, as far as the present head still has the files."""
         planned: list[Expired] = []  # files of a snapshot never change
         return lambda table, case, now: _change(table, case, now, planned)
 
 
 def _required(config: DataExpiryConfig) -> timedelta:
-    """The time that rows are kept."""
+    """The retention of rows."""
     retention = config.retention
     for key, said in (("data-expire.field", config.column), ("data-expire.retention-time", retention)):
         if not said:
@@ -111,11 +111,11 @@ def _required(config: DataExpiryConfig) -> timedelta:
 
 
 def _base(table: AnyTable, config: DataExpiryConfig, situation: Situation) -> datetime | None:
-    """What is counted back from; None: it is not known, and nothing expires."""
+    """The time from which retention is counted back; None: unknown, and nothing expires."""
     if config.base is BaseRule.CURRENT_TIME:
         return situation.now
     found = last_data_commit(table.snapshots(), table.facts.snapshot_id, situation.last_commit)
-    # A writer whose clock is ahead brings the end of no row nearer.
+    # A writer whose clock is ahead must not make rows expire earlier.
     return None if found is None else min(_EPOCH + timedelta(milliseconds=found.committed_at_ms), situation.now)
 
 
@@ -126,7 +126,7 @@ def _limit(table: AnyTable, properties: Mapping[str, str], until: datetime) -> L
 
 
 def _held(found: Expired) -> str:
-    """Why a person has to see it first."""
+    """Why it needs confirmation; "" when it does not."""
     if not found.is_most:
         return ""
     return f"{found.rows} of {found.total_rows} rows would go, more than half"

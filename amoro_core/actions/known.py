@@ -1,7 +1,8 @@
-"""All actions, by the names of their processes: our own, and those of installed packages."""
+"""All actions by the types of their processes: our own, and those of installed packages."""
 
 from collections.abc import Iterable, Mapping
 
+from amoro_core.actions.clustering import Cluster
 from amoro_core.actions.contract import Action, Optimizing, Triggered
 from amoro_core.actions.dangling import CleanDanglingDeletes
 from amoro_core.actions.emptying import EmptyTrash
@@ -20,10 +21,10 @@ GROUP = "amoro.actions"
 
 
 class Actions:
-    """Every action, found by the name of one of its processes."""
+    """Every action, found by the type of a process."""
 
     def __init__(self, more: Iterable[Action] = ()) -> None:
-        """`more` are known beside our own. Raises ValueError for a name that two of them have."""
+        """`more` are added to our own. Raises ValueError for a duplicate name."""
         self.optimizing: Optimizing = Rewriting()
         self._by_name: Mapping[str, Action] = _by_name((self.optimizing, *_maintenance(), *more))
 
@@ -34,7 +35,7 @@ class Actions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What processes may be called."""
+        """The types of all processes."""
         return tuple(self._by_name)
 
     @property
@@ -44,11 +45,11 @@ class Actions:
 
     @property
     def triggered(self) -> tuple[Triggered, ...]:
-        """Those that are evaluated at each refresh of a table."""
+        """The actions evaluated at each refresh of a table."""
         return tuple(action for action in self.every if isinstance(action, Triggered))
 
     def of(self, name: str) -> Action:
-        """Raises IllegalState for a process of an action that is not installed (any more)."""
+        """The action of a process type. Raises IllegalState if it is not installed (any more)."""
         action = self._by_name.get(name)
         if action is None:
             raise IllegalState(
@@ -68,6 +69,7 @@ def _maintenance() -> tuple[Action, ...]:
         ComputeStatistics(),
         CleanOrphanFiles(),
         EmptyTrash(),
+        Cluster(),
         *undoing(),
     )
 

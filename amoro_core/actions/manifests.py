@@ -1,11 +1,11 @@
-"""Manifests written anew: small ones together, the entries sorted by partition, so that a scan reads few of them."""
+"""Rewriting manifests: small ones are merged and entries sorted by partition, so that scans read few of them."""
 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import OPTIMIZING_ROLES, Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, refuse_options, staged_change, summary_of
+from amoro_core.actions.untasked import Untasked, staged_change, summary_of
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.maintaining.manifests import SWITCH, ManifestConfig
@@ -23,6 +23,7 @@ class RewriteManifests(Untasked):
 
     name = NAME
     names = (NAME,)
+    configuration = ManifestConfig
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.CLUSTER}
     every = timedelta(days=1)
@@ -34,11 +35,10 @@ class RewriteManifests(Untasked):
         return parse_into(ManifestConfig, properties).enabled
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """The manifests that are worth it by the table's properties; for whoever asks, whatever gains.
+        """The manifests worth rewriting by the table's properties; on request, any gain suffices.
 
         Raises InvalidArgument for any option.
         """
-        refuse_options(NAME, request)
         config = parse_into(ManifestConfig, situation.properties)
         snapshot_id = table.facts.snapshot_id
         if (why := table.left_alone()) is not None or snapshot_id is None:
@@ -46,14 +46,14 @@ class RewriteManifests(Untasked):
         min_count = None if request.name else config.min_count
         found = table.manifest_clusters(min_count)
         if not found:
-            return TriggerVerdict(False, "no manifest is worth writing anew"), None
+            return TriggerVerdict(False, "no manifest is worth rewriting"), None
         reason = "; ".join(one.reason for one in found)
         detail = json.dumps({"min_count": min_count})
         plan = Plan(NAME, reason, snapshot_id, table.facts.sequence_number, (), detail, document=_document(found))
         return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
-        """What writes the manifests of the head of that moment that are worth it."""
+        """A function that rewrites the manifests of the present head that are worth it."""
         return _change
 
 
@@ -73,7 +73,7 @@ def _change(table: AnyTable, case: Case, now: datetime) -> Change:
 
 
 def _document(found: Sequence[ManifestCluster]) -> dict[str, object]:
-    """`rewritten_manifests_count` is Spark's word."""
+    """The preview; `rewritten_manifests_count` is Spark's name."""
     return {
         "rewritten_manifests_count": sum(len(one.paths) for one in found),
         "bytes": sum(one.size_bytes for one in found),

@@ -1,17 +1,30 @@
-"""Orphan files: what lies where a table's files lie and belongs to nobody is condemned, and deleted days later."""
+"""Orphan files: unreferenced files in a table's locations are condemned, and deleted days later."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
+from amoro_core.actions.orphan_tasks import ended, gathered, list_tasks
 from amoro_core.actions.untasked import Untasked
 from amoro_core.errors import IllegalState, InvalidArgument
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.formats.upkeep import Upkept
-from amoro_core.maintaining.orphans import LEAST_AGE, SWITCH, Found, OrphanConfig, Search, Terms, breaker, is_in_flight
-from amoro_core.maintaining.places import Ground, is_below, outermost, refuse_shared
+from amoro_core.maintaining.orphans import (
+    BEYOND,
+    LEAST_AGE,
+    SWITCH,
+    Found,
+    OrphanConfig,
+    Search,
+    Terms,
+    breaker,
+    is_in_flight,
+)
+from amoro_core.maintaining.places import Ground, Named, is_below, outermost, refuse_shared
+from amoro_core.maintaining.scale import is_large, known_files
+from amoro_core.maintaining.trash import is_in_trash
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.maintenance import Condemned, Options
@@ -21,17 +34,18 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.stored import StoredFile
 
 NAME = "clean-orphan-files"
-#: Files that the preview names one by one.
+#: Maximum of files listed in the preview.
 _NAMED = 10_000
 
 
 class CleanOrphanFiles(Untasked):
-    """The action that condemns files which no snapshot names and nobody needs."""
+    """The action that condemns files which no snapshot references and nothing needs."""
 
     name = NAME
     names = (NAME,)
+    configuration = OrphanConfig
     lane = STORAGE
-    roles = frozenset({Role.SEARCH, Role.SWEEP})
+    roles = frozenset({Role.READ, Role.SEARCH, Role.SWEEP})
     every = timedelta(days=1)
     switch = SWITCH
     needs_gc = True
@@ -40,39 +54,111 @@ class CleanOrphanFiles(Untasked):
         """By its property, off without it."""
         return parse_into(OrphanConfig, properties).enabled
 
-    def plan(self, table: Upkept, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """The orphan files of now. Raises InvalidArgument for options that can't be; TableRefused("shared-location",
-        "authority"); CatalogUnavailable for a listing that can't be believed."""
-        config, options = parse_into(OrphanConfig, situation.properties), request.options
-        age = _age(config, options)
-        ground = table.ground()
-        places = _places(ground, options)
-        around = situation.around()
-        name = str(table.facts.identifier)
-        refuse_shared(name, ground, places, around.neighbours)
-        in_flight = table.uncommitted(_in_flight(table, ground, situation.now))
-        terms = Terms(situation.now, age, situation.task_limit, around, frozenset(in_flight))
-        if options.file_list:
-            ground = replace(ground, must_be_listed=())  # a list is of an earlier time
-        elif options.locations:
-            ground = replace(ground, must_be_listed=_within(ground.must_be_listed, places))
-        search = Search(ground, table.named(), terms)
-        for place, page in _pages(table, places, options):
+    def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
+        """The present orphan files. Raises InvalidArgument for invalid options; TableRefused("shared-location",
+        "authority"); CatalogUnavailable for an implausible listing."""
+        looked = _look(table, situation, request.options)
+        if _is_for_optimizers(table, request):
+            return _listing(table, looked)
+        search = Search(looked.ground, table.named(), looked.terms)
+        for place, page in _pages(table, looked.places, request.options):
             search.see(place, page)
-        search.opened(table.table_uuids(one.path for one in search.found.metadata_files), table.facts.uuid)
-        found = search.end()
-        orphans = _still_files(table, found.orphans)
-        return _planned(table, replace(found, orphans=list(orphans)), config, age)
+        made = _planned(table, _opened(table, search).end(), looked)
+        return TriggerVerdict(bool(made.condemned), made.reason), made if made.condemned else None
+
+    def gathered(self, table: AnyTable, situation: Situation, case: Case, options: Options) -> Plan:
+        """The tasks' findings, evaluated again with the table's present surroundings.
+
+        Raises CheckFailed for implausible results, and like `plan`.
+        """
+        looked = _look(table, situation, options)
+        # The tasks have checked that these files exist, as of the plan.
+        search = Search(replace(looked.ground, must_be_listed=()), Named(_nowhere), looked.terms)
+        gathered(search, case.results)
+        found = ended(_opened(table, search))
+        return _planned(table, found, looked)
 
     def preparing(self) -> Prepare:
-        """Nothing: it commits nothing."""
+        """A function that raises IllegalState: it commits nothing."""
         return _nothing
 
     def receipt(self, case: Case) -> Receipt:
-        """How many files were condemned, as planned."""
+        """The number of condemned files, as planned."""
         said = json.loads(case.process.detail)
-        figures = (Figure("condemned_files", said["files"], "files"), Figure("condemned_bytes", said["bytes"], "bytes"))
-        return Receipt.told(f"condemned {said['files']} orphan files", case.process.snapshot_id, figures)
+        figures = [Figure("condemned_files", said["files"], "files"), Figure("condemned_bytes", said["bytes"], "bytes")]
+        words = f"condemned {said['files']} orphan files"
+        if more := said.get("more_files"):
+            figures.append(Figure("more_files", more, "files"))
+            words += f"; {more} more are left for the next process"
+        return Receipt.told(words, case.process.snapshot_id, tuple(figures))
+
+    def tidy(self, table: AnyTable, case: Case) -> int:
+        """Remove folders that have been empty for as long as an orphan is old, where folders are no mere names."""
+        age_s = json.loads(case.process.detail).get("age_s")
+        if age_s is None:  # it was planned by an earlier version
+            return 0
+        ground, before = table.ground(), case.process.created_at - timedelta(seconds=age_s)
+        places = (one for one in ground.places if one != ground.metadata_place)
+        return sum(table.remove_empty_folders(place, before) for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """The inputs of a search."""
+
+    config: OrphanConfig
+    ground: Ground
+    places: tuple[str, ...]  # that are listed
+    terms: Terms
+
+
+def _look(table: Upkept, situation: Situation, options: Options) -> _Looked:
+    config = parse_into(OrphanConfig, situation.properties)
+    age = _age(config, options)
+    ground = table.ground()
+    places = _places(ground, options)
+    around = situation.around()
+    refuse_shared(str(table.facts.identifier), ground, places, around.neighbours)
+    in_flight = table.uncommitted(_in_flight(table, ground, situation.now))
+    if options.file_list:
+        ground = replace(ground, must_be_listed=())  # an inventory is older
+    elif options.locations:
+        ground = replace(ground, must_be_listed=_within(ground.must_be_listed, places))
+    terms = Terms(situation.now, age, situation.task_limit, around, frozenset(in_flight))
+    return _Looked(config, ground, places, terms)
+
+
+def _is_for_optimizers(table: AnyTable, request: Request) -> bool:
+    """Whether optimizers list the files: not for a preview, which starts nothing, nor for an inventory, read here."""
+    return not request.is_preview and not request.options.file_list and is_large(table.snapshots())
+
+
+def _listing(table: AnyTable, looked: _Looked) -> tuple[TriggerVerdict, Plan]:
+    facts, known = table.facts, known_files(table.snapshots())
+    tasks, blobs = list_tasks(table, looked.ground, looked.places, looked.terms, known)
+    reason = f"{known} files are known: {len(tasks)} tasks list what lies beside them"
+    plan = Plan(
+        NAME,
+        reason,
+        facts.snapshot_id or 0,
+        facts.sequence_number,
+        tasks,
+        json.dumps({"files": 0, "bytes": 0}),
+        commits=False,
+        keep=looked.config.trash_keep,
+        document={"known_files": known, "tasks": len(tasks)},
+        blobs=blobs,
+    )
+    return TriggerVerdict(True, reason), plan
+
+
+def _nowhere(paths: Sequence[str]) -> Sequence[frozenset[tuple[str, str]]]:
+    return [frozenset()] * len(paths)
+
+
+def _opened(table: Upkept, search: Search) -> Search:
+    search.opened(table.table_uuids(one.path for one in search.found.metadata_files), table.facts.uuid)
+    return search
 
 
 def _nothing(table: AnyTable, case: Case, now: datetime) -> Change:
@@ -92,13 +178,16 @@ def _age(config: OrphanConfig, options: Options) -> timedelta:
 
 
 def _places(ground: Ground, options: Options) -> tuple[str, ...]:
-    if refused := [one for one in options.given if one in ("--retain-last", "--snapshot")]:
-        raise InvalidArgument(f"{NAME} takes no {', '.join(refused)}", hint=f"Leave {', '.join(refused)} out.")
     for place in options.locations:
         if not any(is_within(place, one) for one in ground.writable) or ".." in place.split("/"):
             raise InvalidArgument(
                 f"--location {place} is outside the places where files of the table are written",
                 hint=f"One below: {', '.join(ground.writable)}",
+            )
+        if any(is_within(place, one) and is_in_trash(place, one) for one in ground.writable):
+            raise InvalidArgument(
+                f"--location {place} is a trash: what was moved there is deleted when its time has come",
+                hint="`amoro trash list` shows it.",
             )
     return outermost(options.locations) if options.locations else ground.places
 
@@ -108,14 +197,14 @@ def _within(files: Iterable[str], places: Sequence[str]) -> tuple[str, ...]:
 
 
 def _in_flight(table: Upkept, ground: Ground, now: datetime) -> Iterator[StoredFile]:
-    """Flink's manifests that are not committed yet; where it keeps them is listed before anything else."""
+    """Flink's manifests that are not committed yet; their location is listed before anything else."""
     for place in outermost((ground.flink_place, ground.metadata_place)):
         for page in table.pages(place):
             yield from (one for one in page if is_in_flight(one, now))
 
 
 def _pages(table: Upkept, places: Sequence[str], options: Options) -> Iterator[tuple[str, Sequence[StoredFile]]]:
-    """Pages of files, each with the place that they lie below."""
+    """Pages of files, each with the location that was listed."""
     if not options.file_list:
         yield from ((place, page) for place in places for page in table.pages(place))
         return
@@ -126,7 +215,7 @@ def _pages(table: Upkept, places: Sequence[str], options: Options) -> Iterator[t
 
 
 def _still_files(table: Upkept, orphans: Sequence[Condemned]) -> Iterator[Condemned]:
-    """Each file once, without what is none: stores list the empty objects of folders among files."""
+    """The distinct orphans that are files: stores also list the empty objects of folders."""
     empty = table.stat_many(one.path for one in orphans if not one.size_bytes)
     seen: set[str] = set()
     for one in orphans:
@@ -135,37 +224,37 @@ def _still_files(table: Upkept, orphans: Sequence[Condemned]) -> Iterator[Condem
         seen.add(one.path)
 
 
-def _planned(table: Upkept, found: Found, config: OrphanConfig, age: timedelta) -> tuple[TriggerVerdict, Plan | None]:
-    facts = table.facts
+def _planned(table: Upkept, seen: Found, looked: _Looked) -> Plan:
+    facts, found = table.facts, replace(seen, orphans=list(_still_files(table, seen.orphans)))
     kept = ", ".join(f"{count} {reason}" for reason, count in sorted(found.kept.items()))
-    if not found.orphans:
-        return TriggerVerdict(False, f"none of {found.files} files is an orphan{kept and f'; kept: {kept}'}"), None
     size = sum(one.size_bytes or 0 for one in found.orphans)
     figures = {"files": len(found.orphans), "bytes": size}
+    more = {"more_files": found.kept[BEYOND], "more_bytes": found.beyond_bytes} if found.kept[BEYOND] else {}
     reason = f"{len(found.orphans)} of {found.files} files are orphans"
-    plan = Plan(
+    if not found.orphans:
+        reason = f"none of {found.files} files is an orphan{kept and f'; kept: {kept}'}"
+    return Plan(
         NAME,
         reason,
         facts.snapshot_id or 0,
         facts.sequence_number,
         (),
-        json.dumps(figures),
+        json.dumps({**figures, **more, "age_s": looked.terms.age.total_seconds()}),
         commits=False,
         held=breaker(found),
         measures=figures,
         condemned=tuple(found.orphans),
-        keep=config.trash_keep,
+        keep=looked.config.trash_keep,
         document={
             "orphan_files_count": len(found.orphans),
             "bytes": size,
             "listed_files": found.files,
             "listed_bytes": found.bytes,
-            "older_than_seconds": round(age.total_seconds()),
+            "older_than_seconds": round(looked.terms.age.total_seconds()),
             "kept": dict(sorted(found.kept.items())),
             "orphan_files": [_shown(one) for one in found.orphans[:_NAMED]],
         },
     )
-    return TriggerVerdict(True, reason), plan
 
 
 def _shown(one: Condemned) -> dict[str, object]:

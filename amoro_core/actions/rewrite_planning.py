@@ -1,4 +1,4 @@
-"""From a table to the tasks of a minor, major or full process."""
+"""Planning the tasks of a minor, major or full process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,21 +19,22 @@ from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
 from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.work import REWRITE, Work
+from amoro_core.planning.around import beside, kept_in, told
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.protocol import codec
 
-#: What the bounds of whole numbers, dates and times take at most: only these are compared with those of row groups.
+#: Maximum size of bounds of integers, dates and times: only these are compared with those of row groups.
 _NUMBER_BYTES = 8
 
 
 def plan_rewriting(table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
-    """The verdict on the table, by its triggers or as somebody asked, and the plan; None: nothing to do.
+    """The verdict on the table, by its triggers or on request, and the plan; None: nothing to do.
 
-    Raises as the action's `plan`.
+    Raises like the action's `plan`.
     """
     config = situation.config
-    scan = table.scan()
+    scan, taken = table.scan(), situation.taken.paths
     evaluation = evaluate(
         scan,
         config,
@@ -42,9 +43,11 @@ def plan_rewriting(table: Rewritable, situation: Situation, request: Request) ->
         None if request.name is None else OptimizingType(request.name),
         request.force,
         table.partition_path,
-        table.selects(config.filter) if config.filter is not None else None,
+        beside(taken, table.selects(config.filter) if config.filter is not None else None),
         table.chooses(request.where) if request.where else None,
+        kept=kept_in(scan),
     )
+    evaluation = told(evaluation, scan, taken)
     made = None
     if scan is not None:
         made = plan(
@@ -58,11 +61,13 @@ def plan_rewriting(table: Rewritable, situation: Situation, request: Request) ->
         return evaluation, None
     table.refuse_inputs(_inputs(made))
     tasks = _tasks(table, made, config)
-    return evaluation, Plan(made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks)
+    files = tuple(file.data.path for task in made.tasks for file in (*task.rewritten, *task.converted))
+    plan_ = Plan(made.type, evaluation.reason, made.snapshot_id, made.sequence_number, tasks, data_files=files)
+    return evaluation, plan_
 
 
 def _inputs(made: OptimizingPlan) -> list[str]:
-    """Every file that the plan's tasks read, each once."""
+    """The distinct files that the plan's tasks read."""
     files = [file for task in made.tasks for file in (*task.rewritten, *task.converted)]
     deletes = (delete.path for file in files for delete in file.deletes)
     return list(dict.fromkeys((*(file.data.path for file in files), *deletes)))
@@ -72,7 +77,7 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
     tasks = []
     for task in made.tasks:
-        work = _work(task, contexts[task.key.spec_id], made.sequence_number, config)
+        work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config)
         files = (*task.rewritten, *task.converted)
         tasks.append(
             PlannedTask(
@@ -87,7 +92,7 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     return tuple(tasks)
 
 
-def _work(task: TaskPlan, context: TableContext, sequence_number: int, config: OptimizingConfig) -> RewriteInput:
+def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, config: OptimizingConfig) -> RewriteInput:
     """The input of a task: each delete once, metrics left out but for bounds of paths and keys."""
     deletes: dict[DeleteIdentity, int] = {}
     ordered: list[DeleteFile] = []
@@ -119,7 +124,7 @@ def _work(task: TaskPlan, context: TableContext, sequence_number: int, config: O
 
 
 def _key_bounds(file: ScannedFile) -> ColumnMetrics:
-    """The bounds of the columns that equality deletes of the file name, but for long texts and bytes."""
+    """The bounds of the key columns of the file's equality deletes, except long strings and binaries."""
     named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
     bounds = file.data.metrics
 

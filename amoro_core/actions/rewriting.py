@@ -1,4 +1,4 @@
-"""Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces what they read."""
+"""Minor, major and full optimizing: tasks rewrite or convert files, and one snapshot replaces their inputs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -45,11 +45,11 @@ class Rewriting:
     roles = OPTIMIZING_ROLES
 
     def plan(self, table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
-        """What its triggers say, or what somebody asked for, and the tasks that do it."""
+        """The verdict of the triggers, or on request, and the tasks."""
         return plan_rewriting(table, situation, request)
 
     def preparing(self) -> Prepare:
-        """What validates, checks and stages the commit of one process."""
+        """A function that validates, checks and stages the commit of one process."""
         known = KnownFiles()
         return lambda table, case, now: _change(table, case, known, now)
 
@@ -77,7 +77,7 @@ class Rewriting:
 
 
 def record_of(case: Case) -> PlanRecord:
-    """What the process was planned on, with the results of its tasks."""
+    """The record of the process's plan, with the results of its tasks."""
     process = case.process
     return PlanRecord(
         process_id=process.process_id,
@@ -109,13 +109,13 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     if validation.content is None:
         raise CommitConflict("; ".join(validation.dropped.values()), hint=_AGAIN)
     content = validation.content
-    inputs = _inputs(record, content, head)
-    _check(record, content, inputs, table, known)
+    inputs = inputs_of(record, content, head)
+    check_content(record, content, inputs, table, known)
     failpoint("commit.before_intent")
     staged = table.stage(head, content, _summary(case.process))
     failpoint("commit.after_stage")
     files = (*(file.path for file in content.added_data), *(file.path for file in content.added_deletes))
-    receipt = _receipt(case.process, record, content, head, staged, now)
+    receipt = receipt_of(case.process, record, content, head, staged, now)
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number, files),
@@ -127,10 +127,13 @@ def _change(table: Rewritable, case: Case, known: KnownFiles, now: datetime) -> 
     )
 
 
-def _check(
+def check_content(
     record: PlanRecord, content: CommitContent, inputs: Sequence[ScannedFile], table: Rewritable, known: KnownFiles
 ) -> None:
-    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row."""
+    """The check that can't be skipped: what is about to be committed adds up, file by file and row by row.
+
+    Raises CheckFailed, and what reading footers raises.
+    """
     kept = replace(record, groups=tuple(group for group in record.groups if group.number in content.groups))
     facts: dict[str, FileFacts] = {}
     for path in _outputs(kept.groups):
@@ -141,7 +144,7 @@ def _check(
     check(kept, {file.data.path: file for file in inputs}, facts)
 
 
-def _inputs(record: PlanRecord, content: CommitContent, head: Head) -> list[ScannedFile]:
+def inputs_of(record: PlanRecord, content: CommitContent, head: Head) -> list[ScannedFile]:
     """The files that the commit's groups have read, with their deletes of the head matched one by one."""
     groups = (group for group in record.groups if group.number in content.groups)
     paths = {file.data.path for group in groups for file in (*group.work.rewritten, *group.work.converted)}
@@ -162,7 +165,7 @@ def _key(group: Group) -> PartitionKey:
 
 
 def _summary(process: OptimizingProcess) -> dict[str, str]:
-    """What the snapshot's summary says of the process."""
+    """The entries of the snapshot's summary about the process."""
     return {
         "snapshot.producer": "OPTIMIZE",
         PROCESS_ID: process.process_id,
@@ -170,7 +173,7 @@ def _summary(process: OptimizingProcess) -> dict[str, str]:
     }
 
 
-def _receipt(
+def receipt_of(
     process: OptimizingProcess,
     record: PlanRecord,
     content: CommitContent,
@@ -178,6 +181,7 @@ def _receipt(
     staged: StagedCommit,
     now: datetime,
 ) -> Receipt:
+    """What the commit changes if it lands."""
     kept = [group for group in record.groups if group.number in content.groups]
     removed = {delete.identity for delete in content.removed_deletes}
     equality = {

@@ -1,19 +1,21 @@
-"""Statistics of main's head: how many different values columns have, and what lies in each partition."""
+"""Statistics of main's head: numbers of distinct values of columns, and partition statistics."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from threading import Event
 from typing import Any
 
-from amoro_core.actions.contract import Plan, Prepare, Request, Situation
+from amoro_core.actions.contract import Plan, PlannedTask, Prepare, Request, Situation
+from amoro_core.actions.sketch_tasks import sketch_tasks, united
 from amoro_core.actions.tagging import main_history
-from amoro_core.errors import CommitConflict, InvalidArgument
+from amoro_core.errors import CommitConflict
 from amoro_core.files.io import FileAccess
 from amoro_core.files.sketches import ThetaSketch
 from amoro_core.formats.port import AnyTable, Role
 from amoro_core.live.reading import by_partition, reading_works
+from amoro_core.maintaining.scale import is_large
 from amoro_core.maintaining.statistics import StatisticsConfig, StatisticsVerdict, evaluate_statistics
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import StatisticsNamed
@@ -27,12 +29,12 @@ from amoro_core.model.statistics import ColumnSketch, StatisticsEntry
 from amoro_optimizer.rewrite.sketching import sketch_rows
 
 NAME = "compute-statistics"
-#: Of each process that reads: delete keys beyond it wait on disk.
+#: Memory of each reading process: delete keys beyond it are spilled to disk.
 READING_BYTES = 256 * 1024 * 1024
 #: Readers may still open a file that was replaced.
 _KEPT = timedelta(days=1)
 
-#: Counts the different values of columns in the live rows of a task's rewritten files, until it is told to stop.
+#: Sketches columns of the live rows of a task's rewritten files; the last argument tells whether to stop.
 Sketch = Callable[[RewriteInput, FileAccess, frozenset[int], Callable[[], bool]], Mapping[int, ThetaSketch]]
 
 
@@ -43,10 +45,11 @@ def _sketch(
 
 
 class ComputeStatistics:
-    """The action that computes them by the clock, or when somebody asks."""
+    """The action that computes them on schedule or on request."""
 
     name = NAME
     names = (NAME,)
+    configuration = StatisticsConfig
     lane = STATISTICS
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
     every = timedelta(days=1)
@@ -66,9 +69,7 @@ class ComputeStatistics:
         return parse_into(StatisticsConfig, properties).enabled
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[StatisticsVerdict, Plan | None]:
-        """The head's statistics, when too many rows have changed since the last; asked for, when it has none."""
-        if request.options.given:
-            raise InvalidArgument(f"{NAME} takes no {', '.join(request.options.given)}")
+        """The head's statistics, if too many rows have changed since the last; on request, if it has none."""
         config = parse_into(StatisticsConfig, situation.properties)
         names = table.countable_columns()
         columns = config.field_ids(names)
@@ -104,39 +105,48 @@ class ComputeStatistics:
             verdict.reason,
             head.snapshot_id,
             head.sequence_number,
-            (),
+            _tasks(table, head.snapshot_id, columns, request),
             json.dumps(detail),
             document=document,
         )
         return verdict, plan
 
     def preparing(self) -> Prepare:
-        """What reads the snapshot's rows, once for all attempts, and stages its statistics."""
+        """A function that reads the snapshot's rows, once for all attempts, and stages its statistics."""
+        return self.preparing_while(lambda: True)
+
+    def preparing_while(self, goes_on: Callable[[], bool]) -> Prepare:
+        """The same; it stops reading soon after its process has ended."""
         read: list[tuple[ColumnSketch, ...]] = []
+
+        def is_stopped() -> bool:
+            return self._interrupted.is_set() or not goes_on()
 
         def prepare(table: AnyTable, case: Case, now: datetime) -> Change:
             if not read:
-                read.append(self._read(table, case))
+                read.append(self._read(table, case, is_stopped))
             return _change(table, case, read[0], now)
 
         return prepare
 
-    def _read(self, table: AnyTable, case: Case) -> tuple[ColumnSketch, ...]:
+    def _read(self, table: AnyTable, case: Case, is_stopped: Callable[[], bool]) -> tuple[ColumnSketch, ...]:
         columns = frozenset(_detail(case)["columns"])
         if not columns:
             return ()
+        if case.tasks:
+            return _told(united(case, columns))
         scan = table.scan_of(case.process.snapshot_id)
         if scan is None:
             raise CommitConflict(f"snapshot {case.process.snapshot_id} is not in the table any more")
         sketches = dict.fromkeys(sorted(columns), ThetaSketch())
         for place, files in by_partition(scan.files).items():
             for work in reading_works(table.reading(place.spec_id, [scan]), files):
-                for field_id, part in self._sketch(work, table.access(), columns, self._interrupted.is_set).items():
+                for field_id, part in self._sketch(work, table.access(), columns, is_stopped).items():
                     sketches[field_id] = sketches[field_id].union(part)
-        return tuple(ColumnSketch(key, int(one.estimate), one.serialized()) for key, one in sketches.items())
+        return _told(sketches)
 
     def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
-        """The files whose entries were replaced, or were of snapshots that are gone, unless they are named again."""
+        """The files whose entries were replaced, or belong to removed snapshots, unless they are referenced again."""
         named = {one.path for one in table.statistics().every}
         for one in _detail(case)["replaced"]:
             if one["path"] not in named:
@@ -156,7 +166,7 @@ class ComputeStatistics:
         return ()
 
     def outputs(self, case: Case, groups: frozenset[int]) -> tuple[str, ...]:
-        """None: it has no tasks."""
+        """None: its tasks only read."""
         return ()
 
     def removals(self, case: Case) -> tuple[str, ...]:
@@ -165,6 +175,18 @@ class ComputeStatistics:
 
     def receipt(self, case: Case) -> None:
         """None: every process of it commits."""
+
+
+def _tasks(table: AnyTable, snapshot_id: int, columns: Collection[int], request: Request) -> tuple[PlannedTask, ...]:
+    """The tasks that read a large table; none for a preview, which starts nothing."""
+    if request.is_preview or not columns or not is_large(table.snapshots()):
+        return ()
+    scan = table.scan_of(snapshot_id)
+    return () if scan is None else sketch_tasks(table, scan, columns)
+
+
+def _told(sketches: Mapping[int, ThetaSketch]) -> tuple[ColumnSketch, ...]:
+    return tuple(ColumnSketch(key, int(one.estimate), one.serialized()) for key, one in sketches.items())
 
 
 def _stored(entry: StatisticsEntry) -> dict[str, object]:
@@ -191,5 +213,6 @@ def _change(table: AnyTable, case: Case, sketches: tuple[ColumnSketch, ...], now
         payload=staged.payload,
         evidence=StatisticsNamed(snapshot_id, paths),
         receipt=replace(Receipt.told(words, snapshot_id, figures), duration_ms=duration),
+        groups=tuple(result.number for result in case.results),
         metadata_files=paths,
     )

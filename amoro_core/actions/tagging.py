@@ -1,4 +1,4 @@
-"""Automatic tags: the coordinator names a snapshot of each period, by a commit that adds no snapshot."""
+"""Automatic tags: the coordinator tags a snapshot of each period, by a commit that adds no snapshot."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from amoro_core.actions.contract import Plan, Prepare, Request, Situation, TriggerVerdict
-from amoro_core.actions.untasked import Untasked, refuse_options
+from amoro_core.actions.untasked import Untasked
 from amoro_core.formats.port import Maintainable, Readable, Role
 from amoro_core.maintaining.tags import TagConfig, TagVerdict, evaluate_tag
 from amoro_core.maintaining.timing import MaintenanceConfig
@@ -25,6 +25,7 @@ class AutoCreateTags(Untasked):
 
     name = NAME
     names = (NAME,)
+    configuration = TagConfig
     lane = METADATA
     roles = frozenset({Role.READ, Role.COMMIT, Role.MAINTAIN})
 
@@ -37,8 +38,7 @@ class AutoCreateTags(Untasked):
         return TriggerVerdict(verdict.snapshot_id is not None, verdict.reason, verdict.due_at)
 
     def plan(self, table: Readable, situation: Situation, request: Request) -> tuple[TagVerdict, Plan | None]:
-        """The tag that is missing; asked for, it is made whether or not the table's properties switch the action on."""
-        refuse_options(NAME, request)
+        """The missing tag; on request also if the table's properties do not switch the action on."""
         config = _config(situation.properties)
         verdict = _verdict(table, config, situation.now)
         if verdict.snapshot_id is None or not (config.enabled or request.name):
@@ -49,12 +49,12 @@ class AutoCreateTags(Untasked):
         return verdict, Plan(NAME, reason, snapshot.snapshot_id, snapshot.sequence_number, (), detail)
 
     def preparing(self) -> Prepare:
-        """What stages the tag as it was planned, on whatever the table is by then."""
+        """A function that stages the planned tag on the present table."""
         return _change
 
 
 def main_history(table: Readable) -> list[SnapshotFacts]:
-    """The snapshots from main's head back, as far as the table still knows them."""
+    """The snapshots from main's head back, as far as the table still has them."""
     known = {one.snapshot_id: one for one in table.snapshots()}
     history: list[SnapshotFacts] = []
     snapshot_id = table.facts.snapshot_id

@@ -1,7 +1,7 @@
-"""Taking back what a process did to data and delete files: one more snapshot, and later commits stay."""
+"""Undoing what a process did to data and delete files by a new snapshot; later commits are kept."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from amoro_core.actions.contract import (
     Situation,
     TriggerVerdict,
 )
-from amoro_core.actions.untasked import Untasked, refuse_options, summary_of
+from amoro_core.actions.untasked import Untasked, summary_of
 from amoro_core.errors import CannotUndo, CommitConflict, DataFileMissing, InvalidArgument
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.known import KnownFiles
@@ -29,23 +29,27 @@ from amoro_core.model.properties import parse_into
 from amoro_core.model.undoing import UNDOES
 from amoro_core.validating.undoing import Undone, ambiguous_since, revert
 
-#: The key of a snapshot's summary that names the process which it takes back.
+#: The key of a snapshot's summary that names the process it undoes.
 UNDONE = "amoro.undoes"
 _PRODUCER = "UNDO"
+_LOOKS = 5
 
 
 def undone_of(request: Request) -> Case:
-    """The process that somebody wants to be taken back. Raises InvalidArgument."""
-    refuse_options("an undo", request)
+    """The process to undo. Raises InvalidArgument."""
     if request.undone is None:
         raise InvalidArgument("nothing is named that is to be undone", hint="Name the process: amoro undo PROCESS")
     return request.undone
 
 
 def landed_of(case: Case) -> CommitAttempt:
-    """The commit of the process. Raises CannotUndo for a process without one."""
-    found = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
-    if found is None:
+    """The first commit of the process. Raises CannotUndo for a process without one."""
+    return _all_landed(case)[0]
+
+
+def _all_landed(case: Case) -> list[CommitAttempt]:
+    found = [one for one in case.attempts if one.outcome is CommitOutcome.DONE]
+    if not found:
         status, process_id = case.process.status, case.process.process_id
         raise CannotUndo(f"process {process_id} ({case.process.type}, {status}) has committed nothing")
     return found
@@ -53,33 +57,38 @@ def landed_of(case: Case) -> CommitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class _Detail:
-    """What an undo of files keeps of its plan."""
+    """What an undo of files stores of its plan."""
 
     undone: str  # the process
     kind: str  # of that process
-    before: int  # the snapshot that it was committed on
-    after: int  # its own
-    rows: int  # live ones of its inputs; −1: it removed rows
+    before: int  # the snapshot that its first commit was made on
+    after: int  # the snapshot of that commit
+    rows: int  # live rows of its inputs; −1: it removed rows
+    more: tuple[tuple[int, int], ...] = ()  # before and after of its further commits, in their order
+
+    @property
+    def commits(self) -> tuple[tuple[int, int], ...]:
+        return ((self.before, self.after), *self.more)
 
 
 class UndoFiles(Untasked):
-    """The action that takes back commits which replaced or removed files."""
+    """The action that undoes commits which replaced or removed files."""
 
     lane = FILES
     roles = OPTIMIZING_ROLES | {Role.SWEEP}
 
     def __init__(self, name: str, *, removes_rows: bool = False) -> None:
-        """`removes_rows`: such processes do, and are taken back within `maintenance.undo.keep` only."""
+        """`removes_rows`: the undone processes do, so they can be undone only within `maintenance.undo.keep`."""
         self.name = name
         self.names = (name,)
         self.undoes = UNDOES[name]
         self._removes_rows = removes_rows
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan | None]:
-        """What takes the commit back on the head. Raises CannotUndo with the reason why that can't be right."""
+        """The plan to undo the commit on the head. Raises CannotUndo with the reason when it is not possible."""
         case = undone_of(request)
-        evidence = landed_of(case).evidence
-        if not isinstance(evidence, SnapshotAdded) or case.process.type not in self.undoes:
+        landed = [one.evidence for one in _all_landed(case) if isinstance(one.evidence, SnapshotAdded)]
+        if not landed or case.process.type not in self.undoes:
             raise CannotUndo(f"process {case.process.process_id} ({case.process.type}) changed no files")
         if case.process.table_uuid != table.facts.uuid:
             raise CannotUndo(f"{table.facts.identifier} is another table than the one that the process changed")
@@ -87,9 +96,8 @@ class UndoFiles(Untasked):
             _require_window(case, situation)
         receipt = case.process.receipt
         rows = -1 if self._removes_rows or receipt is None else receipt.rows_before
-        detail = _Detail(
-            case.process.process_id, case.process.type, evidence.parent_snapshot_id, evidence.snapshot_id, rows
-        )
+        (first_before, first_after), *more = ((one.parent_snapshot_id, one.snapshot_id) for one in landed)
+        detail = _Detail(case.process.process_id, case.process.type, first_before, first_after, rows, tuple(more))
         try:
             _, content = _content(table, detail)
         except CommitConflict as error:
@@ -109,7 +117,7 @@ class UndoFiles(Untasked):
         return TriggerVerdict(True, reason), plan
 
     def preparing(self) -> Prepare:
-        """What validates it anew and stages it on the head of that moment."""
+        """A function that validates it again and stages it on the present head."""
         known = KnownFiles()
         return lambda table, case, now: _change(table, case, known, now)
 
@@ -129,24 +137,34 @@ def _days(keep: timedelta) -> str:
 
 
 def _content(table: AnyTable, detail: _Detail, known: KnownFiles | None = None) -> tuple[Head, CommitContent]:
-    """What takes the commit back on the head as it is now. Raises CommitConflict with the reason why it can't be."""
-    scans = {snapshot_id: table.scan_of(snapshot_id) for snapshot_id in (detail.before, detail.after)}
-    before, after = scans[detail.before], scans[detail.after]
-    if before is None or after is None:
-        gone = detail.before if before is None else detail.after
-        raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
-    undone = Undone(before, after)
-    head = table.head(after.snapshot_id, after.sequence_number)
-    named = (known or KnownFiles()).named(table, ambiguous_since(undone, head))
-    made = revert(undone, head, named)
+    """The change that undoes the commit on the present head. Raises CommitConflict with the reason if impossible."""
+    commits = []
+    for pair in detail.commits:
+        before, after = (table.scan_of(snapshot_id) for snapshot_id in pair)
+        if before is None or after is None:
+            gone = pair[0] if before is None else pair[1]
+            raise CommitConflict(f"its snapshot {gone} has expired, so that nothing tells any more what it replaced")
+        commits.append(Undone(before, after))
+    heads = _heads(table, commits)
+    named = (known or KnownFiles()).named(table, ambiguous_since(commits, heads))
+    made = revert(commits, heads, named)
     if made.content is None:
         raise CommitConflict(made.refusal)
     _require_files(table, made.content)
-    return head, made.content
+    return heads[0], made.content
+
+
+def _heads(table: AnyTable, commits: Sequence[Undone]) -> list[Head]:
+    """One present state, as seen from each of the commits. Raises CommitConflict where it keeps moving."""
+    for _ in range(_LOOKS):
+        heads = [table.head(one.after.snapshot_id, one.number) for one in commits]
+        if len({one.snapshot_id for one in heads}) == 1:
+            return heads
+    raise CommitConflict(f"others committed each time that it was validated ({_LOOKS} times)")
 
 
 def _require_files(table: AnyTable, content: CommitContent) -> None:
-    """Raise CommitConflict for a file to come back that is gone, or is another by now."""
+    """Raise CommitConflict for a file to restore that is gone or was replaced."""
     files = {one.path: one for one in _coming(content)}
     table.refuse_inputs(files)
     try:
@@ -169,7 +187,8 @@ def _refuse_condemned(content: CommitContent, situation: Situation, detail: _Det
 
 
 def _detail(case: Case) -> _Detail:
-    return _Detail(**json.loads(case.process.detail))
+    said = json.loads(case.process.detail)
+    return _Detail(**{**said, "more": tuple((before, after) for before, after in said.get("more", ()))})
 
 
 def _change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Change:
@@ -178,7 +197,7 @@ def _change(table: AnyTable, case: Case, known: KnownFiles, now: datetime) -> Ch
     failpoint("commit.before_intent")
     staged = table.stage(head, content, {**summary_of(case.process, _PRODUCER), UNDONE: detail.undone})
     failpoint("commit.after_stage")
-    # Its files were in the table before: only its snapshot tells that it landed.
+    # Its files were in the table before: only its snapshot shows that it landed.
     evidence = SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number)
     duration = round((now - case.process.created_at).total_seconds() * 1000)
     receipt = _receipt(detail, content, staged.snapshot_id, staged.parent_snapshot_id)

@@ -1,4 +1,4 @@
-"""What actions have in common that take something back."""
+"""Common parts of undo actions."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ def _reason(case: Case) -> str:
 def plan_of(
     name: str, case: Case, table: AnyTable, detail: dict[str, Any], document: dict[str, object], *, commits: bool = True
 ) -> tuple[TriggerVerdict, Plan]:
-    """The verdict and the plan of an undo of that process, which keeps the detail beside its id and type."""
+    """The verdict and the plan of an undo of that process, which stores the detail beside its id and type."""
     facts, reason = table.facts, _reason(case)
     known = {"process_id": case.process.process_id, "type": case.process.type}
     plan = Plan(
@@ -38,7 +38,7 @@ def plan_of(
 
 
 def detail_of(case: Case) -> dict[str, Any]:
-    """What an undo keeps of its plan."""
+    """What an undo stores of its plan."""
     said: dict[str, Any] = json.loads(case.process.detail)
     return said
 
@@ -46,19 +46,19 @@ def detail_of(case: Case) -> dict[str, Any]:
 def change_of(
     case: Case, payload: bytes, evidence: Evidence, words: str, figures: tuple[Figure, ...], now: datetime
 ) -> Change:
-    """The change of an undo, told in words and figures."""
+    """The change of an undo, with a summary and figures."""
     told = Receipt.told(words, case.process.snapshot_id, figures)
     duration = round((now - case.process.created_at).total_seconds() * 1000)
     return Change(payload, evidence, replace(told, duration_ms=duration))
 
 
 def refused(case: Case, why: str) -> CannotUndo:
-    """That the process can't be undone, and why."""
+    """The error that the process can't be undone, with the reason."""
     return CannotUndo(f"process {case.process.process_id} can't be undone: {why}")
 
 
 def undone_here(table: AnyTable, request: Request) -> Case:
-    """The process, of this very table. Raises InvalidArgument, CannotUndo."""
+    """The process to undo, which must be of this table. Raises InvalidArgument, CannotUndo."""
     case = undone_of(request)
     if case.process.table_uuid != table.facts.uuid:
         raise refused(case, f"{table.facts.identifier} is another table by now")

@@ -1,4 +1,4 @@
-"""Taking back tags and statistics: removed, as long as they are as they were made."""
+"""Undoing tags and statistics: they are removed if unchanged."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,12 +15,12 @@ from amoro_core.model.lanes import METADATA, STATISTICS
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.undoing import UNDOES
 
-#: Readers may still open a file that is named no more.
+#: Readers may still open a file that is no longer referenced.
 _KEPT = timedelta(days=1)
 
 
 class UndoTags(Untasked):
-    """The action that removes an automatic tag, as long as it stands where it was made."""
+    """The action that removes an automatic tag, if it still points at its snapshot."""
 
     name = "undo-auto-create-tags"
     names = (name,)
@@ -29,7 +29,7 @@ class UndoTags(Untasked):
     roles = frozenset({Role.READ, Role.COMMIT, Role.EXPIRE})
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
-        """The removal of the tag. Raises CannotUndo where it is gone or stands elsewhere."""
+        """The removal of the tag. Raises CannotUndo if it is gone or was moved."""
         case = undone_here(table, request)
         made = landed_of(case).evidence
         if not isinstance(made, RefAt):
@@ -40,7 +40,7 @@ class UndoTags(Untasked):
         return plan_of(self.name, case, table, detail, {"removed_tag": made.name, "snapshot_id": made.snapshot_id})
 
     def preparing(self) -> Prepare:
-        """What stages it, where the tag still stands as it was made."""
+        """A function that stages it, if the tag is unchanged."""
         return _untagged
 
 
@@ -63,7 +63,7 @@ def _untagged(table: AnyTable, case: Case, now: datetime) -> Change:
 
 
 class UndoStatistics(Untasked):
-    """The action that removes the entries of statistics, as long as they are as they were made."""
+    """The action that removes the entries of statistics, if they are unchanged."""
 
     name = "undo-compute-statistics"
     names = (name,)
@@ -72,7 +72,7 @@ class UndoStatistics(Untasked):
     roles = frozenset({Role.READ, Role.COMMIT, Role.ANALYZE})
 
     def plan(self, table: AnyTable, situation: Situation, request: Request) -> tuple[TriggerVerdict, Plan]:
-        """The removal of the entries. Raises CannotUndo where one was replaced or removed."""
+        """The removal of the entries. Raises CannotUndo if one was replaced or removed."""
         case = undone_here(table, request)
         made = landed_of(case).evidence
         if not isinstance(made, StatisticsNamed):
@@ -85,18 +85,18 @@ class UndoStatistics(Untasked):
         return plan_of(self.name, case, table, detail, {"snapshot_id": made.snapshot_id, "removed_files": files})
 
     def preparing(self) -> Prepare:
-        """What stages the removal of the entries."""
+        """A function that stages the removal of the entries."""
         return _unnamed
 
     def condemned(self, table: AnyTable, case: Case) -> Iterable[Condemned]:
-        """The files that are named no more."""
+        """The files that are no longer referenced."""
         named = {one.path for one in table.statistics().every}
         for one in detail_of(case)["files"]:
             if one["path"] not in named:
                 yield Condemned(one["path"], FileKind.STATISTICS, one["bytes"], None, "statistics that were taken back")
 
     def keep(self, case: Case) -> timedelta:
-        """How long the files stay."""
+        """How long the files are kept."""
         return _KEPT
 
 

@@ -1,9 +1,7 @@
-"""What actions have in common that no optimizer works for: a process of theirs has no task."""
+"""Common parts of actions whose processes have no tasks."""
 
 from datetime import datetime
 
-from amoro_core.actions.contract import Request
-from amoro_core.errors import InvalidArgument
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.commits import PROCESS_ID, SnapshotAdded, StagedCommit
 from amoro_core.model.plans import PartitionKey
@@ -11,7 +9,7 @@ from amoro_core.model.processes import Figure, OptimizingProcess, Receipt
 
 
 class Untasked:
-    """Answers of an action that plans no tasks and ends with its commit."""
+    """Default methods of an action that plans no tasks and ends with its commit."""
 
     def optimized(self, case: Case, groups: tuple[int, ...]) -> frozenset[PartitionKey]:
         """None: nothing was rewritten."""
@@ -26,7 +24,7 @@ class Untasked:
         return ()
 
     def removals(self, case: Case) -> tuple[str, ...]:
-        """None: what the table loses belongs to its earlier snapshots."""
+        """None: removed files still belong to earlier snapshots."""
         return ()
 
     def receipt(self, case: Case) -> Receipt | None:
@@ -34,19 +32,13 @@ class Untasked:
         return None
 
 
-def refuse_options(name: str, request: Request) -> None:
-    """Raise InvalidArgument for options that the action of that name does not take."""
-    if given := request.options.given:
-        raise InvalidArgument(f"{name} takes no {', '.join(given)}", hint=f"Leave {', '.join(given)} out.")
-
-
 def summary_of(process: OptimizingProcess, producer: str) -> dict[str, str]:
-    """What the summary of a snapshot says of the process that committed it; `producer` is Amoro's word."""
+    """The entries of a snapshot's summary about the process that committed it; `producer` is Amoro's word for it."""
     return {"snapshot.producer": producer, PROCESS_ID: process.process_id}
 
 
 def staged_change(case: Case, staged: StagedCommit, told: str, more: tuple[Figure, ...], now: datetime) -> Change:
-    """The change of a process that adds a snapshot without new files; `told` says what it does, in figures `more`."""
+    """The change of a process that adds a snapshot without new files; `told` is the summary, `more` its figures."""
     return Change(
         payload=staged.payload,
         evidence=SnapshotAdded(staged.snapshot_id, staged.parent_snapshot_id, staged.sequence_number),

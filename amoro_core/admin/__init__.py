@@ -1,1 +1,1 @@
-"""The operations for people and their tools, each defined once; gRPC, and whatever comes beside it, only translates."""
+"""The admin operations, each defined once; gRPC and any further transport only translate."""

@@ -4,9 +4,8 @@ from amoro_core.admin.arguments import duration, word
 from amoro_core.admin.messages.tables import blocker
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.paging import page_by_name
+from amoro_core.model.paging import page_by_name, page_limit
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.overview import page_limit
 
 
 def block_table(services: Services, request: pb.BlockTableRequest, call: Call) -> pb.Blocker:
@@ -29,7 +28,7 @@ def release_blocker(services: Services, request: pb.ReleaseBlockerRequest, call:
 
 
 def list_blockers(services: Services, request: pb.ListBlockersRequest, call: Call) -> pb.ListBlockersResponse:
-    """Blockers that hold now, the oldest first."""
+    """Active blockers, the oldest first."""
     table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
     # Their ids begin with the time at which they were taken.
     held, limit = services.blockers.list_active(table_id), page_limit(request.limit)

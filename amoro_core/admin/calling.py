@@ -1,17 +1,23 @@
-"""Calls of operations: authorized by role, run outside of the event loop, bounded by their deadlines."""
+"""Calls of operations: authorized by role and pattern, run outside of the event loop, bounded by their deadlines."""
 
 import asyncio
 import threading
 import time
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from amoro_core.admin.noting import noted
 from amoro_core.admin.operations import OPERATIONS, Operation
+from amoro_core.admin.rights import require
 from amoro_core.admin.services import Call, Services
 from amoro_core.changes import Changes, wait_for
-from amoro_core.errors import NotAllowed, TableNotFound, UnknownToken, WaitTimeout
+from amoro_core.errors import TableNotFound, UnknownToken, WaitTimeout
+from amoro_core.model import metrics
+from amoro_core.model.principals import Principal, Way
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.protocol.deadlines import QUICK
 
 MAX_WAIT_S = 20.0
 
@@ -25,14 +31,30 @@ class Operations:
         self._changes = changes
         self._pool = pool
 
-    async def call(self, method: str, request: Any, token: str, user: str = "") -> Any:
-        """The answer of the method to a caller with that token; `user` is the caller's name as the client gives it.
+    async def admit(self, token: str, way: Way, address: str = "", said: str = "") -> Principal:
+        """The account of a token that came that way; `said` is the person's name as the client states it.
 
-        Raises UnknownToken, NotAllowed, WaitTimeout at the deadline, and the errors of the operation. Work that has
+        Raises UnknownToken, WaitTimeout.
+        """
+        asked = asyncio.get_running_loop().run_in_executor(self._pool, self._services.tokens.admit, token)
+        try:
+            found = await asyncio.wait_for(asked, QUICK.total_seconds())
+        except TimeoutError as late:
+            raise WaitTimeout("the coordinator is busy: the token was not looked at", hint="Try again.") from late
+        except UnknownToken:
+            self._services.meters.count(metrics.LOGIN_FAILURES)
+            raise
+        return replace(found, way=way, address=address, said=said)
+
+    async def call(self, method: str, request: Any, principal: Principal) -> Any:
+        """The answer of the method to that account.
+
+        A call that changes something is written down in the audit, a refused one, too; one that can't be is not made.
+        Raises NotAllowed, StoreFailed, WaitTimeout at the deadline, and the errors of the operation. Work that has
         begun runs on after the deadline, except where it asks `Call.is_given_up`.
         """
         operation, given_up = OPERATIONS[method], threading.Event()
-        look = partial(self._look, method, operation, request, token, user, given_up)
+        look = partial(self._look, method, operation, request, principal, given_up)
         try:
             async with asyncio.timeout(operation.deadline.total_seconds()) as limit:
                 return await self._until_news(operation, request, look)
@@ -61,29 +83,32 @@ class Operations:
             await wait_for(changed, left)
 
     def _look(
-        self, method: str, operation: Operation, request: Any, token: str, user: str, given_up: threading.Event
+        self, method: str, operation: Operation, request: Any, principal: Principal, given_up: threading.Event
     ) -> Any:
-        name = self._admitted(method, operation, token)
-        caller = f"user {user} with the token {name}" if user else f"the token {name}"
+        if not operation.changes and not operation.is_dry_run:
+            return self._work(method, operation, request, principal, given_up)
+        end = self._services.auditing.begin(noted(principal, method, request, operation.is_dry_run))
         try:
-            return operation.work(self._services, request, Call(caller, given_up.is_set))
+            answer = self._work(method, operation, request, principal, given_up)
+        except BaseException as error:
+            end(error)
+            raise
+        end(None)
+        return answer
+
+    def _work(
+        self, method: str, operation: Operation, request: Any, principal: Principal, given_up: threading.Event
+    ) -> Any:
+        on = operation.on
+        try:
+            require(principal, method, operation.role, on and partial(on, self._services, request))
+            return operation.work(self._services, request, Call(principal, given_up.is_set))
         except TableNotFound as error:
-            self._suggest(error)
+            self._suggest(error, known_only=principal.way is Way.PAGE)
             raise
 
-    def _admitted(self, method: str, operation: Operation, token: str) -> str:
-        """The name of the token. Raises UnknownToken; NotAllowed for one whose role the method is not for."""
-        found = self._services.tokens.find(token)
-        if found is None:
-            raise UnknownToken("the admin token is wrong", hint="It is in admin.token of the state directory.")
-        (name, role), needed = found, operation.role
-        if not role.allows(needed):
-            raise NotAllowed(
-                f"the token {name} has the role {role}; {method} needs the role {needed}",
-                hint=f"Give a token with the role {needed}: amoro token create NAME --role {needed}",
-            )
-        return name
-
-    def _suggest(self, error: TableNotFound) -> None:
-        if isinstance(error.table, TableIdentifier) and (similar := self._services.tables.similar(error.table)):
-            error.hint = f"Did you mean {similar}?"
+    def _suggest(self, error: TableNotFound, *, known_only: bool) -> None:
+        # No page waits for a catalog.
+        find = self._services.tables.similar
+        if isinstance(error.table, TableIdentifier) and (name := find(error.table, known_only=known_only)):
+            error.hint = f"Did you mean {name}?"

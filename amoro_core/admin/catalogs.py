@@ -2,11 +2,10 @@
 
 from amoro_core.admin.messages import catalogs as messages
 from amoro_core.admin.services import Call, Services
-from amoro_core.model.paging import page_by_name
+from amoro_core.model.paging import page_by_name, page_limit
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.overview import page_limit
 
 
 def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -> pb.Catalog:

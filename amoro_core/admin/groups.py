@@ -3,11 +3,11 @@
 from amoro_core.admin.messages import groups as messages
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.containers import EXTERNAL
+from amoro_core.model.paging import page_limit
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.scheduling.policy import DEFAULT_POLICY
 from amoro_core.services.groups import GroupChange, GroupView
-from amoro_core.services.overview import page_limit
 
 
 def create_group(services: Services, request: pb.CreateGroupRequest, call: Call) -> pb.Group:

@@ -3,6 +3,7 @@
 from amoro_core.admin.arguments import duration
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.leasing import USUAL, HeldLease
 
@@ -12,7 +13,14 @@ def take_lease(services: Services, request: pb.TakeLeaseRequest, call: Call) -> 
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
     held_for = duration(request.hold_ms) or USUAL
     holder = request.holder or call.caller
-    taken = services.leasing.take(runtime, request.snapshot_id, holder, since=request.since, held_for=held_for)
+    taken = services.leasing.take(
+        runtime,
+        request.snapshot_id,
+        holder,
+        since=request.since,
+        held_for=held_for,
+        as_tag=request.as_tag,
+    )
     return _message(taken)
 
 
@@ -27,9 +35,10 @@ def release_lease(services: Services, request: pb.ReleaseLeaseRequest, call: Cal
 
 
 def list_leases(services: Services, request: pb.ListLeasesRequest, call: Call) -> pb.ListLeasesResponse:
-    """Leases that hold now, the next to end first."""
+    """Active leases, the next to expire first."""
     table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
-    return pb.ListLeasesResponse(leases=map(_message, services.leasing.list_leases(table_id)))
+    page = services.leasing.page(table_id, Window(request.limit, request.after))
+    return pb.ListLeasesResponse(leases=map(_message, page.items), next=page.next, total=page.total)
 
 
 def _message(held: HeldLease) -> pb.Lease:
@@ -42,4 +51,5 @@ def _message(held: HeldLease) -> pb.Lease:
         holder=lease.holder,
         created_ms=milliseconds(lease.created_at),
         expires_ms=milliseconds(lease.expires_at),
+        tag=lease.tag,
     )

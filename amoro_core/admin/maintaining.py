@@ -1,4 +1,4 @@
-"""Actions beside optimizing: asked for by name, and what is known of them on a table."""
+"""Actions other than optimizing: requested by name, and their state on a table."""
 
 import json
 from dataclasses import replace
@@ -10,10 +10,11 @@ from amoro_core.admin.services import Call, Services
 from amoro_core.model.maintenance import Options
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.maintaining import KnownAction, Maintained
+from amoro_core.services.known_actions import KnownAction
+from amoro_core.services.maintaining import Maintained
 from amoro_core.services.trash import require_confirmed
 
-#: What an answer calls the action that takes something back, whatever it is.
+#: The name of every undo action in answers.
 UNDO = "undo"
 
 
@@ -30,19 +31,19 @@ def maintain_table(services: Services, request: pb.MaintainTableRequest, call: C
 
 
 def confirm_maintenance(services: Services, request: pb.MaintainTableRequest, call: Call) -> pb.MaintainTableResponse:
-    """The same, whatever breakers say; or let a process go on that one holds."""
+    """The same, overriding breakers; or resume a process that a breaker holds."""
     require_confirmed(services.catalogs.resolve(request.table), request.confirm)
     return _begin(services, request, replace(_options(request), confirmed=True))
 
 
 def preview_undo(services: Services, request: pb.UndoRequest, call: Call) -> pb.MaintainTableResponse:
-    """What would take back what the process did."""
+    """The plan that would undo the process."""
     undone = process_summary(services, request.process_id)
     return _answer(undone.table, UNDO, services.maintaining.preview_undo(undone.process.process_id))
 
 
 def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.MaintainTableResponse:
-    """Begin a process that takes back what another one did."""
+    """Start a process that undoes another one."""
     undone = process_summary(services, request.process_id)
     return _answer(undone.table, UNDO, services.maintaining.undo(undone.process.process_id))
 
@@ -50,7 +51,7 @@ def undo_process(services: Services, request: pb.UndoRequest, call: Call) -> pb.
 def list_actions(services: Services, request: pb.ListActionsRequest, call: Call) -> pb.ListActionsResponse:
     """Every action on the table: on or off and by whose word, last, next, what runs."""
     runtime = services.tables.ensure(services.catalogs.resolve(request.table))
-    known = services.maintaining.list_actions(runtime)
+    known = services.known_actions.list_actions(runtime)
     return pb.ListActionsResponse(table=str(runtime.identifier), actions=map(_action, known))
 
 
@@ -98,5 +99,7 @@ def _action(known: KnownAction) -> pb.TableAction:
         retry_ms=milliseconds(record.retry_at),
         process_id=known.process.process_id if known.process else "",
         is_due=known.is_due,
+        paused_ms=milliseconds(record.paused_at),
+        paused_for=record.paused_for,
         process_status=str(known.process.status) if known.process else "",
     )

@@ -2,11 +2,10 @@
 
 from amoro_core.admin.messages import groups as messages
 from amoro_core.admin.services import Call, Services
-from amoro_core.model.paging import page_by_name
+from amoro_core.model.paging import page_by_name, page_limit
 from amoro_core.model.processes import Optimizer
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.optimizers import Life
-from amoro_core.services.overview import page_limit
 
 
 def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:

@@ -1,6 +1,7 @@
 """Optimizing of a table: plans, processes and verification."""
 
 from amoro_core.admin.arguments import requested_type
+from amoro_core.admin.clustering import cluster_table, is_clustering, plan_clustering
 from amoro_core.admin.messages import plans
 from amoro_core.admin.messages.verification import verification
 from amoro_core.admin.processes import messages_of, process_summary
@@ -10,6 +11,8 @@ from amoro_core.protocol import admin_pb2 as pb
 
 def plan_table(services: Services, request: pb.PlanTableRequest, call: Call) -> pb.Plan:
     """The plan that optimizing the table would have now."""
+    if is_clustering(request):
+        return plan_clustering(services, request)
     requested = requested_type(request.type, request.force)
     identifier = services.catalogs.resolve(request.table)
     return plans.plan(services.tables.preview(identifier, requested, request.force, request.where))
@@ -17,6 +20,8 @@ def plan_table(services: Services, request: pb.PlanTableRequest, call: Call) -> 
 
 def optimize_table(services: Services, request: pb.OptimizeTableRequest, call: Call) -> pb.OptimizeTableResponse:
     """Start a process on the table, if there is something to do."""
+    if is_clustering(request):
+        return cluster_table(services, request)
     requested = requested_type(request.type, request.force)
     runtime = services.tables.require_optimizable(services.catalogs.resolve(request.table))
     begun = services.planning.begin(

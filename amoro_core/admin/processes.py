@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from amoro_core.admin.arguments import word
 from amoro_core.admin.messages import processes as messages
 from amoro_core.admin.services import Call, Services
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus, TaskStatus
+from amoro_core.planning.clustering.properties import PREFIX
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.overview import ProcessSummary
 
@@ -44,7 +46,7 @@ def get_process(services: Services, request: pb.GetProcessRequest, call: Call) -
 
 
 def has_moved(before: pb.Process | None, now: pb.Process) -> bool:
-    """Whether a waiting caller is answered: the process has ended, or its commit begins to wait for something new."""
+    """Whether to answer a waiting caller: the process has ended, or its commit waits for something new."""
     return now.status not in _MAY_MOVE or (before is not None and now.waiting not in ("", before.waiting))
 
 
@@ -62,14 +64,37 @@ def process_summary(services: Services, process_id: str) -> ProcessSummary:
 
 def messages_of(services: Services, summaries: Sequence[ProcessSummary]) -> list[pb.Process]:
     """The processes, with why nobody takes their tasks where that is so."""
-    waiting = {
-        group
-        for summary in summaries
-        if summary.process.status is ProcessStatus.RUNNING
-        for group in summary.figures.waiting_in
-    }
-    nobody = {group: services.nobody_works(group) for group in waiting}
+    asked: dict[tuple[str, tuple[str, ...]], str] = {}
+
+    def nobody(summary: ProcessSummary) -> str:
+        if summary.process.status is not ProcessStatus.RUNNING or not summary.figures.waiting_in:
+            return ""
+        kinds = tuple(services.overview.waiting_kinds(summary.process.process_id))
+        for group in summary.figures.waiting_in:
+            if (group, kinds) not in asked:
+                asked[group, kinds] = services.nobody_works(group, kinds)
+        return "; ".join(filter(None, (asked[group, kinds] for group in summary.figures.waiting_in)))
+
     return [
-        messages.process(summary, "; ".join(filter(None, map(nobody.get, summary.figures.waiting_in))))
+        messages.process(summary, "; ".join(filter(None, (nobody(summary), _too_large(services, summary)))))
         for summary in summaries
     ]
+
+
+def _too_large(services: Services, summary: ProcessSummary) -> str:
+    """Which group of files is above what every optimizer takes, and whose bound is the greatest; "": none is."""
+    process = summary.process
+    if process.type != CLUSTER or process.status not in (ProcessStatus.RUNNING, ProcessStatus.COMMITTING):
+        return ""
+    found = services.overview.largest_cluster(process.process_id)
+    bounds = [
+        (optimizer.max_cluster_bytes, optimizer.optimizer_id)
+        for optimizer, _ in services.optimizers.list_optimizers()
+        if optimizer.group in summary.figures.waiting_in and CLUSTER in optimizer.kinds and not optimizer.draining
+    ]
+    most, whose = max(bounds, default=(0, ""))
+    if not whose or found is None or found[1] <= most:
+        return ""
+    number, size = found
+    takes = f"the largest that any takes is {most} bytes (optimizer {whose})"
+    return f"group {number} has {size} bytes, and {takes}: give one more disk, or lower {PREFIX}max-group-bytes"

@@ -1,25 +1,38 @@
 """The arguments of operations: the services, the program around them, and the call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from amoro_core.meters import Meters
+from amoro_core.model.principals import Principal
+from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
+from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
 from amoro_core.services.inspecting import InspectionService
+from amoro_core.services.journal import JournalService
+from amoro_core.services.known_actions import KnownActionService
+from amoro_core.services.learning import LearningService
 from amoro_core.services.leasing import LeaseService
 from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.overview import OverviewService
 from amoro_core.services.planning import PlanningService
+from amoro_core.services.queue import QueueService
+from amoro_core.services.sampling import SamplingService
+from amoro_core.services.sessions import SessionService
+from amoro_core.services.snapshots import SnapshotService
+from amoro_core.services.starting import StartingService
 from amoro_core.services.state import StateService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.trash import TrashService
+from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 
 
@@ -32,14 +45,21 @@ class Program:
     settings: Sequence[tuple[str, str, str]]  # key, value, origin
     address: Callable[[], str]  # where it listens
     explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
+    http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
+    role: str = "leader"  # reading: it answers one command from the state directory
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """The caller, and whether the caller still waits for the answer."""
+    """Who calls, and whether the caller still waits for the answer."""
 
-    caller: str
+    principal: Principal
     is_given_up: Callable[[], bool] = lambda: False
+
+    @property
+    def caller(self) -> str:
+        """Who calls, in words."""
+        return self.principal.caller
 
 
 class Services(Protocol):
@@ -48,20 +68,32 @@ class Services(Protocol):
     catalogs: CatalogService
     tables: TableService
     planning: PlanningService
+    known_actions: KnownActionService
     maintaining: MaintenanceService
+    starting: StartingService
+    learning: LearningService
     trash: TrashService
     leasing: LeaseService
     optimizing: OptimizingService
     optimizers: OptimizerService
     groups: GroupService
     inspection: InspectionService
+    journal: JournalService
+    snapshots: SnapshotService
+    sampling: SamplingService
     overview: OverviewService
+    queue: QueueService
     state: StateService
     verifying: VerifyingService
     tokens: TokenService
+    auditing: AuditService
+    users: UserService
+    sessions: SessionService
     blockers: BlockerService
     containers: ContainerService
+    conditions: ConditionService
+    meters: Meters
     program: Program
 
-    def nobody_works(self, group: str) -> str:
-        """Why nobody takes tasks of the group; "" when somebody does."""
+    def nobody_works(self, group: str, kinds: Iterable[str] = ()) -> str:
+        """Why no optimizer takes tasks of the group, or those of these kinds of work; "" when one does."""

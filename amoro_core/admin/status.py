@@ -14,10 +14,12 @@ def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> 
         version=program.version,
         started_ms=milliseconds(program.started),
         address=program.address(),
+        http_address=program.http_address(),
         tables=services.tables.count(),
         optimizers=len(services.optimizers.list_optimizers()),
         running_processes=services.overview.count_running(),
         pid=os.getpid(),
+        role=program.role,
     )
 
 

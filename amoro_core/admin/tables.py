@@ -6,22 +6,25 @@ from amoro_core.admin.arguments import word
 from amoro_core.admin.messages import tables as messages
 from amoro_core.admin.messages.catalogs import selected
 from amoro_core.admin.services import Call, Services
-from amoro_core.model.paging import Window
-from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_table
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.paging import Window, page_limit
+from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
+from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_namespace
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.overview import page_limit, wanted_tables
 
 MAX_FILES = 10_000  # on a page: each reads the manifests of the table anew
 
 
 def list_tables(services: Services, request: pb.ListTablesRequest, call: Call) -> pb.ListTablesResponse:
-    """Tables by name."""
+    """Tables in the order asked for."""
     if request.catalog:
         services.catalogs.get(request.catalog)
-    status = word(OptimizingStatus, request.status, "status")
-    after = parse_table(request.after) if request.after else None
-    page = services.overview.tables(wanted_tables(request.catalog, status, request.group), after, request.limit)
-    return pb.ListTablesResponse(tables=_tables(services, page.items), next=page.next, total=page.total)
+    key, direction = word(TableKey, request.sort, "sort key"), word(Order, request.order, "direction")
+    order = TableOrder(key or TableKey.NAME, direction or Order.ASC)
+    page = services.overview.tables(_wanted(request), order, Window(request.limit, request.after))
+    return pb.ListTablesResponse(
+        tables=_tables(services, page.items), next=page.next, total=page.total, total_is_exact=page.total_is_exact
+    )
 
 
 def select_tables(services: Services, request: pb.SelectTablesRequest, call: Call) -> pb.SelectTablesResponse:
@@ -31,7 +34,8 @@ def select_tables(services: Services, request: pb.SelectTablesRequest, call: Cal
 
 def get_table(services: Services, request: pb.GetTableRequest, call: Call) -> pb.Table:
     """The runtime of the table, with the failure of its last process."""
-    return _table(services, services.tables.find(services.catalogs.resolve(request.table)))
+    identifier, find = services.catalogs.resolve(request.table), services.tables.find
+    return _table(services, (services.tables.find_known if request.known_only else find)(identifier))
 
 
 def get_table_properties(
@@ -39,7 +43,8 @@ def get_table_properties(
 ) -> pb.GetTablePropertiesResponse:
     """The effective properties of the table."""
     identifier = services.catalogs.resolve(request.table)
-    return messages.table_properties(identifier, *services.inspection.properties(identifier))
+    found = services.inspection.properties(identifier, known_only=request.known_only)
+    return messages.table_properties(identifier, *found)
 
 
 def get_table_health(services: Services, request: pb.GetTableHealthRequest, call: Call) -> pb.TableHealth:
@@ -69,6 +74,21 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
     if services.optimizing.cancel_unwanted(runtime.table_id) is not None:
         runtime = services.tables.find(runtime.identifier)
     return _table(services, runtime)
+
+
+def _wanted(request: pb.ListTablesRequest) -> WantedTables:
+    if request.health_below < 0:
+        raise InvalidArgument(f"{request.health_below} is no health score", hint="Give 1 to 100.")
+    return WantedTables(
+        catalog=request.catalog,
+        status=word(OptimizingStatus, request.status, "status"),
+        group=request.group,
+        text=request.text,
+        namespace=parse_namespace(request.namespace) if request.namespace else (),
+        enabled=request.enabled if request.HasField("enabled") else None,
+        refusal=request.refusal,
+        health_below=request.health_below or None,
+    )
 
 
 def _table(services: Services, runtime: TableRuntime) -> pb.Table:

@@ -1,17 +1,17 @@
-"""Tokens that let people and optimizers in."""
+"""Access tokens of users and optimizers."""
 
-from amoro_core.admin.arguments import word
+from amoro_core.admin.arguments import duration, word
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import page_limit
 from amoro_core.model.tokens import AccessToken, Role
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.services.overview import page_limit
 
 
 def create_token(services: Services, request: pb.CreateTokenRequest, call: Call) -> pb.Token:
     """Create a token. Only this answer holds it."""
     role = word(Role, request.kind, "role") or Role.ADMIN
-    made, token = services.tokens.create(request.name, role)
+    made, token = services.tokens.create(request.name, role, request.pattern, duration(request.lasts_ms))
     return _token(made, token)
 
 
@@ -28,4 +28,11 @@ def revoke_token(services: Services, request: pb.RevokeTokenRequest, call: Call)
 
 
 def _token(item: AccessToken, secret: str = "") -> pb.Token:
-    return pb.Token(name=item.name, kind=item.role.value, created_ms=milliseconds(item.created_at), token=secret)
+    return pb.Token(
+        name=item.name,
+        kind=item.role.value,
+        created_ms=milliseconds(item.created_at),
+        token=secret,
+        pattern=item.pattern,
+        expires_ms=milliseconds(item.expires_at),
+    )

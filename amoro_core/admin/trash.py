@@ -2,6 +2,7 @@
 
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.admin.services import Call, Services
+from amoro_core.model.paging import Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.trash import Trash, require_confirmed
 
@@ -9,9 +10,10 @@ _FILES = 1000
 
 
 def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> pb.ListTrashResponse:
-    """What waits, by process, the next to be deleted first."""
+    """Condemned files by process, the next to be deleted first."""
     table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
-    return pb.ListTrashResponse(trash=map(_message, services.trash.list_trash(table_id)))
+    page = services.trash.page(table_id, Window(request.limit, request.after))
+    return pb.ListTrashResponse(trash=map(_message, page.items), next=page.next, total=page.total)
 
 
 def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> pb.ShowTrashResponse:
@@ -25,19 +27,20 @@ def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> 
             modified_ms=milliseconds(file.modified_at),
             reason=file.reason,
             status=status.value,
+            moved_to=place,
         )
-        for file, status in shown.files
+        for file, status, place in shown.files
     )
     return pb.ShowTrashResponse(trash=_message(shown.trash), files=files)
 
 
 def restore_trash(services: Services, request: pb.RestoreTrashRequest, call: Call) -> pb.Trash:
-    """Take back what a process has condemned."""
+    """Restore the files that a process has condemned."""
     return _message(services.trash.restore(request.process_id))
 
 
 def hurry_trash(services: Services, request: pb.HurryTrashRequest, call: Call) -> pb.HurryTrashResponse:
-    """Let all that waits of the table be deleted by the next emptying."""
+    """Make all condemned files of the table due for the next emptying."""
     identifier = services.catalogs.resolve(request.table)
     require_confirmed(identifier, request.confirm)
     files, size = services.trash.hurry(services.tables.id_of(identifier))

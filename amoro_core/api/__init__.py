@@ -1,6 +1,6 @@
 """The Python API: `from amoro_core import plan, optimize, verify, connect`.
 
-What goes wrong is raised as one of `amoro_core.errors`, whose classes mirror the exit statuses of the command line:
+Failures are raised as errors of `amoro_core.errors`, whose classes mirror the exit statuses of the command line:
 WorkFailed (1), InvalidArgument and InvalidSettings (2), NotFound (3), NotAllowed (4), Conflict (5), TableRefused (6),
 CommitUnknown (7), WaitTimeout (124).
 """
@@ -9,9 +9,14 @@ from amoro_core.api.client import Client, connect
 from amoro_core.api.local import optimize, plan, verify
 from amoro_core.api.results import (
     Catalog,
+    ChosenColumn,
+    ChosenColumns,
     ComparedPartition,
     Comparison,
+    Figure,
     FileSummary,
+    Learned,
+    LearnedColumn,
     Maintenance,
     Optimizer,
     Optimizing,
@@ -19,6 +24,8 @@ from amoro_core.api.results import (
     PlannedPartition,
     Process,
     Receipt,
+    Suggested,
+    SuggestedColumn,
     Table,
     Task,
     Verification,
@@ -26,10 +33,15 @@ from amoro_core.api.results import (
 
 __all__ = [
     "Catalog",
+    "ChosenColumn",
+    "ChosenColumns",
     "Client",
     "ComparedPartition",
     "Comparison",
+    "Figure",
     "FileSummary",
+    "Learned",
+    "LearnedColumn",
     "Maintenance",
     "Optimizer",
     "Optimizing",
@@ -37,6 +49,8 @@ __all__ = [
     "PlannedPartition",
     "Process",
     "Receipt",
+    "Suggested",
+    "SuggestedColumn",
     "Table",
     "Task",
     "Verification",

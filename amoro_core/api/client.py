@@ -11,11 +11,14 @@ from typing import Literal, Self, TypeVar
 
 from google.protobuf.message import Message
 
-from amoro_cli.client import AdminClient, Wanted
+from amoro_cli.client import AdminClient
 from amoro_cli.connection import Connection, resolve_place, running_endpoint
 from amoro_cli.launcher import Endpoint
+from amoro_cli.ordering import AS_CONFIGURED, Ordering
 from amoro_cli.output import Document
 from amoro_cli.progress import ProgressReport
+from amoro_cli.reports import learn_from
+from amoro_cli.views.clustering import learned_document, suggested_document
 from amoro_cli.views.maintaining import maintain_document
 from amoro_cli.views.plans import optimize_command, plan_document
 from amoro_cli.views.processes import optimize_document, process_detail, receipt_blocks
@@ -23,8 +26,20 @@ from amoro_cli.views.services import catalog_detail, optimizer_detail
 from amoro_cli.views.tables import table_detail
 from amoro_cli.views.verification import verification_document
 from amoro_cli.waiting import Deadline, failure_of, maintain_once, optimize_once, undo_once, wait_for_end
+from amoro_cli.wanted import Wanted
 from amoro_core.api.reading import read
-from amoro_core.api.results import Catalog, Maintenance, Optimizer, Optimizing, Plan, Process, Table, Verification
+from amoro_core.api.results import (
+    Catalog,
+    Learned,
+    Maintenance,
+    Optimizer,
+    Optimizing,
+    Plan,
+    Process,
+    Suggested,
+    Table,
+    Verification,
+)
 from amoro_core.api.shown import Shown
 from amoro_core.api.voices import CLIENT, Voice, methods_told, told_in
 from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, VerificationFailed
@@ -34,13 +49,13 @@ from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import Trust
 from amoro_core.protocol import admin_pb2 as pb
 
-Kind = Literal["minor", "major", "full"]
+Kind = Literal["minor", "major", "full", "cluster"]
 Duration = timedelta | str
 Result = TypeVar("Result", bound=Shown)
 
 
 class Silent:
-    """A wait that nobody watches."""
+    """A progress report that shows nothing."""
 
     pace = timedelta(seconds=10)
 
@@ -56,9 +71,9 @@ class Silent:
 
 @methods_told
 class Client:
-    """A connection to a coordinator, to be closed; every method raises what `amoro_core.errors` names.
+    """A connection to a coordinator; close it after use. Every method raises errors of `amoro_core.errors`.
 
-    Tables are named as on the command line: catalog.namespace.table. Durations are timedeltas or texts such as "10m".
+    Tables are named as on the command line: catalog.namespace.table. Durations are timedeltas or strings such as "10m".
     """
 
     def __init__(self, connection: Connection, voice: Voice = CLIENT) -> None:
@@ -83,20 +98,36 @@ class Client:
         return tuple(self._table(item) for item in self._admin.list_tables(catalog, status).items)
 
     def table(self, name: str) -> Table:
-        """One table as the coordinator knows it."""
+        """The state that the coordinator keeps about a table."""
         return self._table(self._admin.get_table(name))
 
     def enable(self, table: str) -> Table:
-        """Let the coordinator optimize the table by itself."""
+        """Let the coordinator optimize the table automatically."""
         return self._table(self._admin.set_table_enabled(table, True))
 
     def disable(self, table: str) -> Table:
-        """Keep the coordinator from optimizing the table."""
+        """Stop the coordinator from optimizing the table."""
         return self._table(self._admin.set_table_enabled(table, False))
 
-    def plan(self, table: str, *, type: Kind | None = None, force: bool = False, where: str = "") -> Plan:
-        """What optimizing would rewrite now. Nothing is changed. `where` chooses partitions by an SQL condition."""
-        return self._plan(self._admin.plan_table(table, type or "", force, where), type, force, where)
+    def plan(
+        self,
+        table: str,
+        *,
+        type: Kind | None = None,
+        force: bool = False,
+        where: str = "",
+        columns: Sequence[str] = (),
+        strategy: str = "",
+        partitions: str = "",
+        full: bool = False,
+    ) -> Plan:
+        """What optimizing would rewrite now. Nothing is changed. `where` selects partitions by an SQL condition.
+
+        `columns` and what follows belong to the type "cluster".
+        """
+        ordering = Ordering(tuple(columns), strategy, partitions, full)
+        planned = self._admin.plan_table(table, type or "", force, where, ordering=ordering)
+        return self._plan(planned, type, force, where, ordering)
 
     def optimize(
         self,
@@ -105,19 +136,37 @@ class Client:
         type: Kind | None = None,
         force: bool = False,
         where: str = "",
+        columns: Sequence[str] = (),
+        strategy: str = "",
+        partitions: str = "",
+        full: bool = False,
+        schedule_only: bool = False,
         wait: bool = True,
         timeout: Duration = "10m",
         report: ProgressReport | None = None,
     ) -> Optimizing:
-        """Optimize a table, or the partitions that `where` chooses, once.
+        """Optimize a table, or the partitions that `where` selects, once.
 
-        A failed process is raised: Conflict when partly committed, CommitUnknown, ...
+        `columns` to `schedule_only` belong to the type "cluster"; what is only scheduled waits for `start`.
 
-        Raises WaitTimeout when it has not ended in time; it goes on then.
+        A failed process is raised as its error: Conflict when partly committed, CommitUnknown, ...
+
+        Raises WaitTimeout when it has not ended in time; the process continues.
         """
-        deadline = Deadline(duration(timeout))
+        deadline, ordering = (
+            Deadline(duration(timeout)),
+            Ordering(tuple(columns), strategy, partitions, full, schedule_only),
+        )
         answer, process = optimize_once(
-            self._connection, table, type or "", force, deadline, report or Silent(), wait=wait, where=where
+            self._connection,
+            table,
+            type or "",
+            force,
+            deadline,
+            report or Silent(),
+            wait=wait,
+            where=where,
+            ordering=ordering,
         )
         if process is not None and (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
@@ -125,10 +174,46 @@ class Client:
         return Optimizing(
             table=answer.plan.table,
             outcome=str(document.body["outcome"]),
-            plan=self._plan(answer.plan, type, force, where),
+            plan=self._plan(answer.plan, type, force, where, ordering),
             process=None if process is None else self._process(process),
             blocks=self.voice.blocks(document.blocks),
         )
+
+    def suggest(self, table: str) -> Suggested:
+        """Columns that the table may be clustered by, each with the reason, and what columns=auto chooses."""
+        found = self._admin.suggest_columns(table)
+        return self._shown(Suggested, found, suggested_document(found))
+
+    def learn(
+        self, table: str, *, spark_event_log: Path | str | None = None, queries: Path | str | None = None
+    ) -> Learned:
+        """Learn which columns queries filter by, from Spark's event logs or a file of queries.
+
+        What comes twice counts twice. Raises InvalidArgument, with file and line, for what is malformed; then nothing
+        is kept.
+        """
+        logs, file = (None if one is None else Path(one) for one in (spark_event_log, queries))
+        found = learn_from(self._admin, table, logs, file)
+        return self._shown(Learned, found, learned_document(found))
+
+    def start(
+        self,
+        process_id: str,
+        *,
+        wait: bool = True,
+        timeout: Duration = "10m",
+        report: ProgressReport | None = None,
+    ) -> Process:
+        """Start a process that was planned and stored; the process at its end, or as it is.
+
+        Raises as `optimize`, and IllegalState for a process that waits for no start.
+        """
+        started = self._admin.start_process(process_id)
+        if wait:
+            started = wait_for_end(self._admin, started.process_id, Deadline(duration(timeout)), report or Silent())
+            if (failure := failure_of(started, self._connection.embedded)) is not None:
+                raise failure
+        return self._process(started)
 
     def maintain(
         self,
@@ -145,10 +230,10 @@ class Client:
         timeout: Duration = "10m",
         report: ProgressReport | None = None,
     ) -> Maintenance:
-        """Maintain a table by an action, such as "expire-snapshots", once; a dry run only says what would be done.
+        """Run an action such as "expire-snapshots" on a table once; a dry run only returns what would be done.
 
-        `confirm` is the table's full name, for what a breaker holds. Raises as `optimize`, and Held for what waits for
-        a confirmation.
+        `confirm` is the table's full name, to override a breaker. Raises like `optimize`, and Held for a process that
+        waits for confirmation.
         """
         deadline = Deadline(duration(timeout))
         older = None if older_than is None else duration(older_than)
@@ -170,9 +255,9 @@ class Client:
         timeout: Duration = "10m",
         report: ProgressReport | None = None,
     ) -> Maintenance:
-        """Take back what a process did, by one more commit; a dry run only says whether it can be, and what comes back.
+        """Undo a process by a new commit; a dry run only returns whether it is possible, and what would change.
 
-        Raises CannotUndo with the reason where it can't be right, ProcessNotFound, and as `optimize`.
+        Raises CannotUndo with the reason when it is not possible, ProcessNotFound, and like `optimize`.
         """
         deadline = Deadline(duration(timeout))
         if dry_run:
@@ -199,9 +284,9 @@ class Client:
     def verify(
         self, table: str, *, before: int | None = None, after: int | None = None, timeout: Duration = "1h"
     ) -> Verification:
-        """Read both sides of the last optimizing, or two snapshots, and compare their rows.
+        """Read both sides of the last optimizing commit, or two snapshots, and compare their rows.
 
-        Raises VerificationFailed, whose `verification` says what differs.
+        Raises VerificationFailed, whose `verification` has the differences.
         """
         found = self._admin.verify_table(table, before or 0, after or 0, duration(timeout))
         result = self._shown(Verification, found, verification_document(found))
@@ -214,32 +299,34 @@ class Client:
         return tuple(self._process(item) for item in self._admin.list_processes(table, status, Window(limit)).items)
 
     def process(self, process_id: str) -> Process:
-        """One process with its tasks; six characters of its id or more will do."""
+        """One process with its tasks, by its id or a unique prefix of six characters or more."""
         return self._process(self._admin.with_tasks(self._admin.get_process(process_id)))
 
     def wait(self, process_id: str, *, timeout: Duration = "10m") -> Process:
-        """The process at its end. Raises as `optimize`."""
+        """Wait for the process, and return it when it has ended. Raises like `optimize`."""
         process = wait_for_end(self._admin, process_id, Deadline(duration(timeout)), Silent())
         if (failure := failure_of(process, self._connection.embedded)) is not None:
             raise failure
         return self._process(process)
 
     def cancel(self, process_id: str) -> Process:
-        """End a running process before its commit."""
+        """Cancel a running process before its commit."""
         return self._process(self._admin.with_tasks(self._admin.cancel_process(process_id)))
 
     def catalogs(self) -> tuple[Catalog, ...]:
-        """The catalogs that are known."""
+        """The known catalogs."""
         found = self._admin.list_catalogs().items
         return tuple(self._shown(Catalog, item, catalog_detail(item)) for item in found)
 
     def optimizers(self) -> tuple[Optimizer, ...]:
-        """The optimizers that are registered."""
+        """The registered optimizers."""
         found = self._admin.list_optimizers().items
         return tuple(self._shown(Optimizer, item, optimizer_detail(item)) for item in found)
 
-    def _plan(self, plan: pb.Plan, type_: Kind | None, force: bool, where: str) -> Plan:
-        command = optimize_command(plan.table, type_ or "", force, where)
+    def _plan(
+        self, plan: pb.Plan, type_: Kind | None, force: bool, where: str, ordering: Ordering = AS_CONFIGURED
+    ) -> Plan:
+        command = optimize_command(plan.table, type_ or "", force, where, ordering)
         explained = str(self._shown(Plan, plan, plan_document(plan, command, explain=True)))
         return self._shown(Plan, plan, plan_document(plan, command), _explained=explained)
 
@@ -266,7 +353,7 @@ def connect(
 ) -> Client:
     """A client of the coordinator at the address, or of the one that runs on the state directory.
 
-    Without a token: `AMORO_TOKEN`, else the state directory's. TLS is spoken with a CA file (or `AMORO_CA_FILE`) and
+    Without a token: `AMORO_TOKEN`, else the state directory's. TLS is used with a CA file (or `AMORO_CA_FILE`), and
     with `grpcs://` before the address. Raises CoordinatorUnavailable, Untrusted, NotAllowed.
     """
     trust = Trust(None if ca_file is None else Path(ca_file))
@@ -290,7 +377,7 @@ def connect(
 
 
 def duration(value: Duration) -> timedelta:
-    """The duration that was given as such or as a text. Raises InvalidArgument."""
+    """The duration, given as a timedelta or a string. Raises InvalidArgument."""
     try:
         given = parse_duration(value) if isinstance(value, str) else value
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Planning, optimizing and verifying tables that were loaded with pyiceberg, without a server of one's own."""
+"""Planning, optimizing and verifying tables loaded with pyiceberg, without running a server."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from amoro_core.launcher import LocalLauncher
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
-#: Modules of pyiceberg's catalogs, and the kind that configuration calls them.
+#: Modules of pyiceberg's catalogs, and their type in configuration.
 _KINDS = {
     "pyiceberg.catalog.sql": "sql",
     "pyiceberg.catalog.rest": "rest",
@@ -37,17 +37,31 @@ def plan(
     type: Kind | None = None,
     force: bool = False,
     where: str = "",
+    columns: Sequence[str] = (),
+    strategy: str = "",
+    partitions: str = "",
+    full: bool = False,
     home: Path | str | None = None,
 ) -> Plan:
     """What optimizing the table would rewrite now, and why. Nothing is changed.
 
-    `where` chooses partitions, by an SQL condition on partition columns.
+    `where` selects partitions by an SQL condition on partition columns. `columns`, `strategy`, `partitions` and `full`
+    belong to the type "cluster".
 
-    As `amoro plan`: through the coordinator of the state directory where one runs, else in this process, from what
-    the directory and the catalog hold. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
+    Like `amoro plan`: through the coordinator of the state directory if one runs, else in this process, from the state
+    directory and the catalog. `home` is the state directory, by default `AMORO_HOME`, else ~/.amoro.
     """
     with _session(table, home) as (client, name):
-        return client.plan(name, type=type, force=force, where=where)
+        return client.plan(
+            name,
+            type=type,
+            force=force,
+            where=where,
+            columns=columns,
+            strategy=strategy,
+            partitions=partitions,
+            full=full,
+        )
 
 
 @told_in(TABLE)
@@ -57,23 +71,35 @@ def optimize(
     type: Kind | None = None,
     force: bool = False,
     where: str = "",
+    columns: Sequence[str] = (),
+    strategy: str = "",
+    partitions: str = "",
+    full: bool = False,
     timeout: Duration = "10m",
     progress: bool = False,
     home: Path | str | None = None,
 ) -> Optimizing:
     """Optimize the table once and wait for the commit, after which the table is refreshed.
 
-    `where` chooses partitions, by an SQL condition on partition columns.
-    As `amoro optimize --wait`; where no coordinator runs, all cores of this process work. `progress` shows it on
-    stderr. Raises what `Client.optimize` raises, StateDirectoryLocked when others hold the state directory too long.
+    `where` selects partitions by an SQL condition on partition columns. `columns`, `strategy`, `partitions` and `full`
+    belong to the type "cluster", as `amoro optimize --type cluster` has them.
+    Like `amoro optimize --wait`; without a running coordinator, this process uses all its cores. `progress` shows
+    progress on stderr. Raises like `Client.optimize`, and StateDirectoryLocked when others hold the state directory.
     """
     wait = duration(timeout)
-    with _session(table, home, wait) as (client, name):
-        if not progress:
-            done = client.optimize(name, type=type, force=force, where=where, timeout=wait)
-        else:
-            with progress_report() as report:
-                done = client.optimize(name, type=type, force=force, where=where, timeout=wait, report=report)
+    with _session(table, home, wait) as (client, name), progress_report() if progress else nullcontext() as report:
+        done = client.optimize(
+            name,
+            type=type,
+            force=force,
+            where=where,
+            columns=columns,
+            strategy=strategy,
+            partitions=partitions,
+            full=full,
+            timeout=wait,
+            report=report,
+        )
     if done.snapshot_id is not None:
         table.refresh()
     return done
@@ -88,7 +114,7 @@ def verify(
     timeout: Duration = "1h",
     home: Path | str | None = None,
 ) -> Verification:
-    """Prove that the last optimizing, or what was rewritten between two snapshots, kept every row. As `amoro verify`.
+    """Prove that the last optimizing, or every rewrite between two snapshots, kept every row. Like `amoro verify`.
 
     Raises VerificationFailed when something differs or can't be read.
     """
@@ -100,7 +126,7 @@ def verify(
 def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None = None) -> Iterator[tuple[Client, str]]:
     """A client that knows the table's catalog, and the table's full name there. Raises InvalidArgument.
 
-    Without a time to wait for the state directory's lock it serves only who reads, and waits for nobody.
+    Without `lock_wait` the client is read-only and waits for no lock.
     """
     if not isinstance(table, Table):
         raise InvalidArgument(
@@ -123,7 +149,7 @@ def _session(table: Table, home: Path | str | None, lock_wait: timedelta | None 
 
 
 def _config_of(catalog: Catalog) -> CatalogConfig:
-    """How the catalog is opened again, by another thread. Raises InvalidArgument for one that can't be."""
+    """The configuration to open the catalog again in another thread. Raises InvalidArgument when that is impossible."""
     kind = next((_KINDS[base.__module__] for base in type(catalog).__mro__ if base.__module__ in _KINDS), None)
     uri = str(catalog.properties.get("uri", ""))
     if kind is None:
@@ -133,7 +159,7 @@ def _config_of(catalog: Catalog) -> CatalogConfig:
         )
     if kind == "sql" and ":memory:" in uri:
         raise InvalidArgument(
-            f"catalog {catalog.name} is in memory, where nobody else can commit",
+            f"catalog {catalog.name} is in memory, where no other connection can commit",
             hint="Use a catalog in a file: uri=sqlite:////absolute/path.db",
         )
     properties = {key: str(value) for key, value in catalog.properties.items() if value is not None}

@@ -15,10 +15,10 @@ _NONE = type(None)
 
 
 def read(kind: type[Result], message: Message, **more: object) -> Result:
-    """The dataclass with what the message's fields of the same names hold, and with `more`.
+    """The dataclass filled from the message's fields of the same names, and from `more`.
 
-    A time is read from the field in milliseconds (`created_at` from `created_ms`, `retry_at` from `retry_at_ms`). What
-    may be None is None where the message has 0, "" or nothing.
+    A time is read from the field in milliseconds (`created_at` from `created_ms`, `retry_at` from `retry_at_ms`). An
+    optional field is None where the message has 0, "" or nothing.
     """
     known = {field.name for field in message.DESCRIPTOR.fields}
     values = dict(more)

@@ -1,4 +1,4 @@
-"""What the Python API returns. Sizes are bytes, times are UTC, what never happened is None."""
+"""Results of the Python API. Sizes are in bytes, times in UTC; the time of what never happened is None."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class FileSummary(Shown):
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition(Shown):
-    """One partition, and what would be done with it; `type` None: nothing."""
+    """The plan for one partition; `type` None: nothing to do."""
 
     partition: str  # its path, "" when unpartitioned
     spec_id: int
@@ -50,9 +50,9 @@ class Plan(Shown):
     partitions: tuple[PlannedPartition, ...]
     tasks: int
     files: FileSummary
-    next_at: datetime | None  # when the next optimizing comes by the clock
+    next_at: datetime | None  # when the next scheduled optimizing is due
     health_score: int  # 0 to 100, −1: not evaluated
-    enabled: bool  # whether a coordinator optimizes it by itself
+    enabled: bool  # whether a coordinator optimizes it automatically
     enabled_origin: str
     disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
     _explained: str = field(default="", repr=False, compare=False)
@@ -60,6 +60,15 @@ class Plan(Shown):
     def explain(self) -> str:
         """Every partition with the reason, as `amoro plan --explain` prints it."""
         return self._explained
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number of a receipt."""
+
+    name: str
+    value: int
+    unit: str  # "files", "rows", "bytes", "ms", ...; "" for what is merely counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +88,12 @@ class Receipt(Shown):
     duration_ms: int
     revertible: bool  # the snapshot is still the head
     disputed_deletes: int  # equality deletes on its inputs that Iceberg's Java readers pass over
+    figures: tuple[Figure, ...] = field(default=(), repr=False)  # these and those of the action's own
 
 
 @dataclass(frozen=True, slots=True)
 class Task(Shown):
-    """A set of files that is rewritten together."""
+    """A set of files rewritten together."""
 
     task_id: int
     status: str
@@ -124,9 +134,9 @@ class Process(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Optimizing(Shown):
-    """What came of the request to optimize a table.
+    """The result of optimizing a table.
 
-    `outcome` is "nothing_to_do", "planned" when the end was not waited for, else the status of the process.
+    `outcome` is "nothing_to_do", "planned" when the end was not awaited, else the status of the process.
     """
 
     table: str
@@ -136,35 +146,35 @@ class Optimizing(Shown):
 
     @property
     def receipt(self) -> Receipt | None:
-        """What the commit did, if there was one."""
+        """The receipt of the commit; None without one."""
         return self.process.receipt if self.process else None
 
     @property
     def snapshot_id(self) -> int | None:
-        """The snapshot that was committed."""
+        """The committed snapshot; None without one."""
         return self.receipt.snapshot_id if self.receipt else None
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance(Shown):
-    """What came of the request to maintain a table by an action.
+    """The result of maintaining a table by an action.
 
-    `outcome` is "nothing_to_do", "due" of a dry run, "planned" when the end was not waited for, else the status of the
-    process. `plan` is what would be done or was planned: the items with their reasons.
+    `outcome` is "nothing_to_do", "due" for a dry run, "planned" when the end was not awaited, else the status of the
+    process. `plan` holds the items with their reasons.
     """
 
     table: str
     action: str
     outcome: str
     reason: str
-    held: str  # why a person has to confirm it first
+    held: str  # why it needs confirmation first; "" when it does not
     plan: Mapping[str, Any]
     process: Process | None
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPartition(Shown):
-    """One partition before and after; data files that both snapshots have with the same deletes do not count."""
+    """One partition before and after, without data files that both snapshots have with the same deletes."""
 
     partition: str
     spec_id: int
@@ -194,7 +204,7 @@ class Comparison(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Verification(Shown):
-    """Rewrites compared row by row; `sound`: every comparison is equal, and there is no problem."""
+    """Rewrites compared by their rows; `sound`: every comparison is equal, and there is no problem."""
 
     table: str
     snapshot_id: int | None  # whose files were checked
@@ -209,7 +219,7 @@ class Verification(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Table(Shown):
-    """What a coordinator keeps about a table."""
+    """The state that a coordinator keeps about a table."""
 
     table: str
     table_uuid: str
@@ -244,7 +254,7 @@ class Catalog(Shown):
 
 @dataclass(frozen=True, slots=True)
 class Optimizer(Shown):
-    """What does the rewriting."""
+    """A process that executes tasks."""
 
     optimizer_id: str
     group: str
@@ -255,3 +265,65 @@ class Optimizer(Shown):
     running_tasks: int
     labels: Mapping[str, str]
     draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedColumn(Shown):
+    """A column that scans filter by."""
+
+    column: str
+    scans: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learned(Shown):
+    """What was learned of how a table is read."""
+
+    table: str
+    scans: int  # that were kept
+    unfiltered_scans: int  # of these by no column that the table has
+    old_scans: int  # that are older than is kept
+    first_day: str  # such as 2026-11-22, "": nothing was kept
+    last_day: str
+    columns: tuple[LearnedColumn, ...]  # those filtered by most first
+    recent_scans: int  # that count for columns=auto now, whoever told of them
+    enough_scans: int  # that columns=auto needs
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedColumn(Shown):
+    """A column that a table may be clustered by."""
+
+    column: str
+    reason: str
+    files_met: float  # by a point query on it, on average; 0.0: not known
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenColumn(Shown):
+    """A column of a choice."""
+
+    column: str
+    saved: float  # share of the bytes that it adds
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenColumns(Shown):
+    """Columns that are chosen by how the table is read; none: not chosen yet."""
+
+    columns: tuple[ChosenColumn, ...]
+    strategy: str
+    chosen_at: datetime | None
+    scans: int  # that they are chosen by
+    saved: float  # share of the bytes that these need not read
+
+
+@dataclass(frozen=True, slots=True)
+class Suggested(Shown):
+    """Columns that a table may be clustered by."""
+
+    table: str
+    files: int
+    columns: tuple[SuggestedColumn, ...]  # the best first
+    auto: ChosenColumns
+    auto_reason: str

@@ -1,4 +1,4 @@
-"""Results that show themselves: as text like the command line, as HTML in a notebook."""
+"""Results that render themselves: as text like the command line, as HTML in a notebook."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -9,7 +9,7 @@ from amoro_cli.output import Block, Grid, Pairs, plain_lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A result with what the command line would print of it, or its fields; `str` gives that text."""
+    """A result that renders as the command line prints it, or as its fields; `str` returns that text."""
 
     blocks: tuple[Block, ...] = field(default=(), repr=False, compare=False)
 

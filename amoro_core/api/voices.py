@@ -1,7 +1,7 @@
-"""Hints in the words of whoever reads them: the command line calls things by commands and options, Python by calls.
+"""Translation of hints for Python users: commands and options of the command line become calls and parameters.
 
-A hint is written once, where its reason is known, in the words of the command line, and travels so. Here stands what
-its commands are called in Python; one that has no call there stays the command that it is, for a shell.
+A hint is written once, where its reason is known, in terms of the command line. This module maps its commands to calls;
+a command without a call is kept, to be run in a shell.
 """
 
 import re
@@ -19,7 +19,7 @@ Parameters = ParamSpec("Parameters")
 Answer = TypeVar("Answer")
 Class = TypeVar("Class", bound=type)
 
-#: Options of the command line as Python has them; those that end in = take a value.
+#: Options of the command line and their Python parameters; those that end in = take a value.
 OPTIONS: Mapping[str, str] = {
     "--action": "action=",
     "--address": "address=",
@@ -35,6 +35,8 @@ OPTIONS: Mapping[str, str] = {
     "--home": "home=",
     "--key-file": "AMORO_KEY_FILE",
     "--limit": "limit=",
+    "--queries": "queries=",
+    "--spark-event-log": "spark_event_log=",
     "--status": "status=",
     "--table": "table=",
     "--timeout": "timeout=",
@@ -56,17 +58,17 @@ _STOPS = ".,;:)"
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """What commands are called in Python.
+    """The Python calls of commands.
 
-    A command that takes an argument has it in capitals, and `{}` in its call takes that and the options; `first`
-    stands in the argument's place, where it is not "".
+    A command's argument is in capitals; `{}` in the call takes it and the options. `first`, unless "", replaces the
+    argument.
     """
 
     calls: Mapping[str, str]
     first: str = ""
 
     def said(self, text: str) -> str:
-        """A hint of the command line in this voice; what is said in it already stays as it is."""
+        """A hint of the command line in this voice; text already in it is kept."""
         for sentence, words in _SENTENCES.items():
             text = text.replace(sentence, words)
         known = {re.sub(r" [A-Z]+$", "", command): (command, call) for command, call in self.calls.items()}
@@ -86,18 +88,18 @@ class Voice:
         return "".join([*parts, _options_in(text[position:])])
 
     def blocks(self, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-        """What the command line shows, with its sentences in this voice."""
+        """Output blocks of the command line, with their sentences in this voice."""
         return tuple(self.said(block) if isinstance(block, str) else block for block in blocks)
 
     def retold(self, error: AmoroError) -> None:
-        """Give the error its hint in this voice, and let its traceback show it, too."""
+        """Translate the error's hint to this voice, and add it to the traceback."""
         error.hint = self.said(error.hint or error.remedy)
         note = f"Hint: {error.hint}"
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
 
     def _arguments(self, text: str, position: int, *, takes_one: bool) -> tuple[list[str], int]:
-        """The arguments of a command as Python writes them, and where they end in the text."""
+        """The arguments of a command as Python source, and the offset of their end in the text."""
         given: list[str] = []
         while word := _WORD.match(text, position):
             value = word[1].rstrip(_STOPS)
@@ -115,10 +117,12 @@ class Voice:
         return given, position
 
 
-#: What somebody who has a client can call.
+#: For users of a client.
 CLIENT = Voice(
     {
         "catalog list": "client.catalogs()",
+        "cluster learn TABLE": "client.learn({})",
+        "cluster suggest TABLE": "client.suggest({})",
         "optimize TABLE": "client.optimize({})",
         "optimizer list": "client.optimizers()",
         "plan TABLE": "client.plan({})",
@@ -135,7 +139,7 @@ CLIENT = Voice(
         "verify TABLE": "client.verify({})",
     }
 )
-#: What somebody who has a table of pyiceberg's can call.
+#: For users of a pyiceberg table.
 TABLE = Voice(
     {
         "optimize TABLE": "optimize({})",
@@ -148,7 +152,7 @@ TABLE = Voice(
 
 
 def told_in(voice: Voice) -> Callable[[Callable[Parameters, Answer]], Callable[Parameters, Answer]]:
-    """Let the errors of a function have their hints in that voice."""
+    """A decorator that translates the hints of a function's errors to that voice."""
 
     def told(function: Callable[Parameters, Answer]) -> Callable[Parameters, Answer]:
         @wraps(function)
@@ -165,7 +169,7 @@ def told_in(voice: Voice) -> Callable[[Callable[Parameters, Answer]], Callable[P
 
 
 def methods_told(kind: Class) -> Class:
-    """Let the errors of all public methods of a class have their hints in the voice that an instance has."""
+    """A class decorator that translates the hints of all public methods' errors to the instance's voice."""
     for name, function in list(vars(kind).items()):
         if isfunction(function) and not name.startswith("_"):
             setattr(kind, name, _told(function))
@@ -181,7 +185,7 @@ def _told(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _options_in(text: str) -> str:
-    """The text with its options, where no command takes them, as parameters."""
+    """The text with options outside of commands replaced by parameters."""
 
     def parameters(found: re.Match[str]) -> str:
         words = re.sub(r"(--type) (\w+)", r"\1='\2'", found[0]).split(" ")
@@ -196,6 +200,6 @@ def _parameter(word: str) -> str:
 
 
 def _literal(value: str) -> str:
-    """A value as Python writes it; what stands for one, as TABLE, stays."""
+    """A value as Python source; a placeholder such as TABLE is kept."""
     plain = shlex.split(value)[0] if value.startswith("'") else value
     return plain if plain.isupper() and plain.isalpha() else repr(plain)

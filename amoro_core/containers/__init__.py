@@ -1,1 +1,1 @@
-"""Where optimizers run: processes on this machine, Spark applications, or elsewhere."""
+"""Containers, in which optimizers run: processes on this machine, Spark applications, or elsewhere."""

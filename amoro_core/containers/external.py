@@ -1,4 +1,4 @@
-"""Optimizers that are started by hand, or by something that we know nothing of."""
+"""Optimizers that are started by hand, or by another system."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from amoro_core.model.containers import Launch, Liveness, Observation, Resource
 
 
 class ExternalContainer:
-    """Starts nothing: who starts an optimizer ends it."""
+    """Starts nothing: whoever starts an optimizer also stops it."""
 
     launches = False
     status_interval_s = 0.0
@@ -17,7 +17,7 @@ class ExternalContainer:
         pass
 
     def check(self, properties: Mapping[str, str]) -> None:
-        """Any properties will do."""
+        """Accepts any properties."""
 
     def start(self, launch: Launch) -> str:
         """Raises InvalidArgument."""
@@ -27,7 +27,7 @@ class ExternalContainer:
         return Observation(Liveness.UNKNOWN)
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
-        """Nothing: it is told to drain, as every optimizer."""
+        """Does nothing: like every optimizer, it is told to drain."""
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
         return []

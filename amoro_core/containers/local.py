@@ -27,17 +27,17 @@ def optimizer_arguments(launch: Launch, token_file: str) -> list[str]:
 
 
 class LocalContainer:
-    """Each optimizer is a process of this machine and of the coordinator's user."""
+    """Runs each optimizer as a process on this machine, as the coordinator's user."""
 
     launches = True
-    status_interval_s = 0.0  # two looks into the table of processes
+    status_interval_s = 0.0  # looking up a process is cheap
 
     def __init__(self, home: Path, program: Sequence[str] = (sys.executable, "-m", "amoro_core")) -> None:
         self._processes = Processes(home / "logs")
         self._program = tuple(program)
 
     def check(self, properties: Mapping[str, str]) -> None:
-        """Any properties will do."""
+        """Accepts any properties."""
 
     def start(self, launch: Launch) -> str:
         """Raises AmoroError."""

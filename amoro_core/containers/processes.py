@@ -1,4 +1,4 @@
-"""Processes of this machine that go on when the coordinator ends, and are found again by their resource id."""
+"""Processes on this machine that outlive the coordinator, and are found again by their resource id."""
 
 import os
 import signal
@@ -14,24 +14,24 @@ from amoro_core.errors import AmoroError
 from amoro_core.model.containers import Liveness, Observation, Resource
 from amoro_core.model.secrets import without_secrets
 
-#: Logs of earlier processes that are kept.
+#: Number of logs of earlier processes to keep.
 KEPT_LOGS = 200
-#: What of the coordinator's environment is not for others: the admin's token may stand there.
+#: Environment variables that are not passed on: they may contain the admin token.
 _WITHHELD = ("AMORO_TOKEN",)
 
 
 class Processes:
-    """Processes whose command lines hold the ids of their resources: so a number that was given anew is no mistake.
+    """Processes whose command lines contain the ids of their resources, so that a reused process id is detected.
 
-    The handle of a resource is the number of its process.
+    The handle of a resource is its process id.
     """
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; none after a restart
+        self._children: dict[str, subprocess.Popen[bytes]] = {}  # to be reaped; empty after a restart
 
     def start(self, resource_id: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
-        """Start a process whose command names the resource; what it says goes to a file of its own.
+        """Start a process whose command names the resource; its output goes to a log file of its own.
 
         Raises AmoroError.
         """
@@ -45,7 +45,7 @@ class Processes:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     env={**_environment(), **(environment or {})},
-                    # Ctrl-C at the coordinator is not meant for it, and it can be ended with all that it starts.
+                    # Ctrl-C at the coordinator must not reach it, and it can be killed with all its children.
                     start_new_session=True,
                 )
         except OSError as error:
@@ -65,7 +65,7 @@ class Processes:
         return Observation(Liveness.ENDED, f"its process has ended{how}{f': {said[0]}' if said else ''}")
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
-        """SIGKILL to all of it, or SIGTERM to the one that drains: the innermost process with the resource's id."""
+        """SIGKILL to the group, or SIGTERM to the process that drains: the innermost one with the resource's id."""
         leader = self._find(resource)
         if leader is None:
             return
@@ -111,7 +111,7 @@ def _names(process: psutil.Process, resource_id: str) -> bool:
 
 
 def _is_leader(process: psutil.Process, resource_id: str) -> bool:
-    """Whether the process names the resource and leads a session, as what we start does."""
+    """Whether the process names the resource and leads a session, like those started here."""
     with suppress(OSError):
         return _names(process, resource_id) and os.getsid(process.pid) == process.pid
     return False

@@ -24,7 +24,7 @@ KEYS = (MASTER, DEPLOY_MODE, APPLICATION)
 
 DEFAULT_MASTER = "local[*]"
 CLIENT, CLUSTER = "client", "cluster"
-#: Names of secrets of Kubernetes and of where they are mounted: no secrets themselves.
+#: Names and mount points of Kubernetes secrets, which are not secret themselves.
 _REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.(secrets|secretKeyRef)\.")
 SUBMIT_S = 300.0
 ASK_S = 60.0
@@ -32,11 +32,11 @@ ASK_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class SparkConfig:
-    """What the properties of a group say about its Spark applications."""
+    """The properties of a group that configure its Spark applications."""
 
     master: str
     deploy_mode: str
-    application: str  # "": the one of this installation
+    application: str  # "": that of this installation
     settings: tuple[tuple[str, str], ...]
 
     @property
@@ -47,11 +47,11 @@ class SparkConfig:
 
 
 def parse_spark(properties: Mapping[str, str]) -> SparkConfig:
-    """Raises InvalidArgument for what can't be, and for secrets, which spark-submit's command line would show."""
+    """The parsed properties. Raises InvalidArgument, also for secrets, which a command line would show."""
     settings = {key.removeprefix(CONF): value for key, value in properties.items() if key.startswith(CONF)}
     for key in sorted(key for key in settings if is_secret(key) and not _REFERENCE.match(key)):
         raise InvalidArgument(
-            f"{CONF}{key} would stand on a command line, which everybody on the machine can read",
+            f"{CONF}{key} would be on a command line, which every user of the machine can read",
             hint="Put it into spark-defaults.conf, or let the file system find it in its own configuration.",
         )
     config = SparkConfig(
@@ -87,7 +87,7 @@ class SparkContainer:
     """In client mode spark-submit, with the driver, is a process of this machine; in cluster mode it only submits."""
 
     launches = True
-    #: Each question in cluster mode starts a JVM.
+    #: In cluster mode each request starts a JVM.
     status_interval_s = 30.0
 
     def __init__(self, home: Path, submit: str | None = None) -> None:
@@ -99,7 +99,7 @@ class SparkContainer:
         parse_spark(properties)
 
     def start(self, launch: Launch) -> str:
-        """In cluster mode when the cluster has taken it, else at once. Raises AmoroError, InvalidArgument."""
+        """In cluster mode returns once the cluster has accepted it, else at once. Raises AmoroError."""
         properties = dict(launch.properties)
         config = parse_spark(properties)
         command = submit_command(launch, config, self._spark_submit())
@@ -109,7 +109,7 @@ class SparkContainer:
         said = _run(command, SUBMIT_S)
         handle = config.cluster.handle(launch, said)
         if not handle:
-            raise AmoroError(f"spark-submit did not say what it started: {_last_line(said)}")
+            raise AmoroError(f"spark-submit did not report what it started: {_last_line(said)}")
         return handle
 
     def status(self, resource: Resource) -> Observation:
@@ -122,7 +122,7 @@ class SparkContainer:
             return Observation(Liveness.UNKNOWN, error.message)
 
     def stop(self, resource: Resource, *, by_force: bool) -> None:
-        """Raises AmoroError. In cluster mode an application that is asked to end is killed, too."""
+        """Raises AmoroError. In cluster mode an application is killed even when not `by_force`."""
         cluster = _cluster_of(resource)
         if cluster is None:
             self._processes.stop(resource, by_force=by_force)
@@ -130,7 +130,7 @@ class SparkContainer:
         _run(cluster.kill(resource.handle, self._spark_submit), ASK_S)
 
     def logs(self, resource: Resource, lines: int) -> list[str]:
-        """In cluster mode what the cluster gives of them: nothing where it can't be asked."""
+        """In cluster mode, the logs that the cluster returns; empty when they can't be requested."""
         cluster = _cluster_of(resource)
         if cluster is None:
             return self._processes.logs(resource, lines)
@@ -141,7 +141,7 @@ class SparkContainer:
         return [without_secrets(line) for line in said.splitlines() if line.strip()][-lines:]
 
     def _spark_submit(self) -> str:
-        """The program. Raises InvalidArgument where there is none."""
+        """The path of spark-submit. Raises InvalidArgument when there is none."""
         if self._submit is not None:
             return self._submit
         home = os.environ.get("SPARK_HOME", "")
@@ -152,13 +152,13 @@ class SparkContainer:
         )
         if found is None:
             raise InvalidArgument(
-                "spark-submit is not there", hint="Install it with: pip install 'amoro[spark]', or set SPARK_HOME."
+                "spark-submit was not found", hint="Install it with: pip install 'amoro[spark]', or set SPARK_HOME."
             )
         return found
 
 
 def submit_command(launch: Launch, config: SparkConfig, submit: str) -> list[str]:
-    """The command line that starts the optimizer; of the enrolment token it holds the file's name only."""
+    """The command line that starts the optimizer; it contains only the name of the enrolment token's file."""
     properties, cluster = dict(launch.properties), config.cluster
     token_file = properties.get(TOKEN_FILE, str(launch.token_file))
     extra: Sequence[str] = ()
@@ -184,12 +184,12 @@ def application_file() -> Path:
 
 
 def _cluster_of(resource: Resource) -> Cluster | None:
-    """Where the resource's driver runs; None: here, or nobody knows."""
+    """The cluster where the resource's driver runs; None: on this machine, or unknown."""
     return next((cluster for cluster in CLUSTERS if resource.handle.startswith(cluster.prefix)), None)
 
 
 def _run(command: Sequence[str], seconds: float) -> str:
-    """What a command says that succeeds. Raises AmoroError with its last line."""
+    """The output of a successful command. Raises AmoroError with its last line on failure."""
     try:
         ended = subprocess.run(  # noqa: S603 - a list, no shell
             list(command),
@@ -210,4 +210,4 @@ def _run(command: Sequence[str], seconds: float) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return without_secrets(lines[-1]) if lines else "it said nothing"
+    return without_secrets(lines[-1]) if lines else "it printed nothing"

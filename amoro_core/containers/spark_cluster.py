@@ -1,4 +1,4 @@
-"""Spark's cluster mode: how YARN and Kubernetes are told and asked. Handles begin with the master's name."""
+"""Spark's cluster mode: commands for YARN and Kubernetes. Handles begin with the master's name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,48 +8,48 @@ from typing import Protocol
 from amoro_core.model.containers import Launch, Liveness, Observation
 
 _NAMESPACE = "spark-conf.spark.kubernetes.namespace"
-#: What a long line takes; YARN counts bytes.
+#: Assumed length of a long log line; YARN counts bytes.
 _LINE_BYTES = 1024
 
 
 class Cluster(Protocol):
-    """A manager that runs drivers."""
+    """A cluster manager that runs drivers."""
 
     prefix: str  # of its masters, and of the handles
-    needs_token_file: bool  # whether spark-submit can't bring the enrolment token to the driver
+    needs_token_file: bool  # whether spark-submit can't ship the enrolment token to the driver
 
     def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
-        """Where the driver finds the token, and what spark-submit is told besides."""
+        """The path of the token on the driver, and further arguments of spark-submit."""
         ...
 
     def handle(self, launch: Launch, said: str) -> str:
-        """The application that spark-submit has started, from what it said; "" where that can't be told."""
+        """The handle of the application that spark-submit started, from its output; "" when unknown."""
         ...
 
     def ask(self, handle: str, submit: Callable[[], str]) -> list[str]:
-        """The command that tells how the application stands."""
+        """The command that reports the application's status."""
         ...
 
     def parse_status(self, said: str) -> Observation:
-        """How it stands, from what that command said."""
+        """The status in that command's output."""
         ...
 
     def kill(self, handle: str, submit: Callable[[], str]) -> list[str]:
         """The command that ends the application."""
 
     def ask_logs(self, handle: str, lines: int) -> list[str]:
-        """The command that shows the last lines that the driver said: so many, or somewhat more."""
+        """The command that shows the last lines of the driver's log: `lines` of them, or somewhat more."""
         ...
 
 
 class Yarn:
-    """spark-submit asks YARN for no status of an application; the command `yarn` does. Handle: yarn|application id."""
+    """YARN. spark-submit can't request an application's status; the command `yarn` can. Handle: yarn|application id."""
 
     prefix = "yarn"
     needs_token_file = False
 
     def prepare(self, launch: Launch, token_file: str | None) -> tuple[str, list[str]]:
-        # A file of --files lies in the driver's directory, and in a staging directory that only the user reads.
+        # A file of --files is copied to the driver's directory, and to a staging directory that only the user can read.
         brought = [] if token_file else [f"--files={launch.token_file}#enrolment.token"]
         tell = ["--conf", "spark.yarn.submit.waitAppCompletion=false"]
         return token_file or "enrolment.token", [*tell, *brought]
@@ -73,7 +73,7 @@ class Yarn:
 
 
 class Kubernetes:
-    """The driver's pod has a name that we give it. Handle: master|namespace:pod, as spark-submit wants it."""
+    """Kubernetes. We name the driver's pod. Handle: master|namespace:pod, the form of spark-submit."""
 
     prefix = "k8s://"
     needs_token_file = True
@@ -128,7 +128,7 @@ def _observation(word: str, known: Mapping[str, Liveness]) -> Observation:
 
 
 def _value(said: str, label: str) -> str:
-    """The word after a label that a line begins with, the last one; empty where there is none."""
+    """The word after the last occurrence of a label at the start of a line; empty without one."""
     found = re.findall(rf"(?m)^\s*{label}\s*(\w+)", said)
     return found[-1] if found else ""
 

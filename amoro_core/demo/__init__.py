@@ -1,4 +1,4 @@
-"""The main job, shown on a warehouse made for it: a table that is written to all the time is kept healthy."""
+"""The demo: a table under constant writes is kept healthy, in a warehouse made for it."""
 
 from amoro_core.demo.run import run_demo
 

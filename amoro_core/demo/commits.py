@@ -1,4 +1,4 @@
-"""Commits of rows and deletes as an engine makes them, tried again when the optimizer was faster."""
+"""Commits of rows and deletes like those of an engine, retried on conflicts with the optimizer."""
 
 import time
 import uuid
@@ -23,7 +23,7 @@ from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_m
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.tables import TableIdentifier
 
-#: More than an optimizer beside can ever get in between.
+#: More often than a concurrent optimizer can ever conflict.
 _ATTEMPTS = 50
 _COUNTED = ("data-files", "delete-files", "records", "files-size", "position-deletes", "equality-deletes")
 
@@ -37,9 +37,9 @@ class RowDelta:
 
 
 def commit(catalog: Catalog, identifier: TableIdentifier, build: Callable[[Table], RowDelta]) -> RowDelta:
-    """Add what `build` makes of the head, anew for each head that is tried; returns what was committed.
+    """Commit what `build` makes for the head, rebuilt for each try; returns what was committed.
 
-    Raises CommitConflict when others were faster again and again.
+    Raises CommitConflict after too many conflicts.
     """
     for _ in range(_ATTEMPTS):
         table = catalog.load_table(identifier.in_catalog)
@@ -114,7 +114,7 @@ def _is_live(manifest: ManifestFile) -> bool:
 
 
 def _summary(delta: RowDelta, metrics: UpdateMetrics, head: Snapshot | None) -> dict[str, str]:
-    """Counts of what is added and, on a head that has them, of all there is."""
+    """Counts of what is added and, if the head has totals, the new totals."""
     counts = metrics.to_dict()
     before = head.summary.additional_properties if head and head.summary else {}
     totals = {

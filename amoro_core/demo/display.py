@@ -1,4 +1,4 @@
-"""How the demo shows itself: a live view on a terminal, lines elsewhere."""
+"""The demo's output: a live view on a terminal, lines elsewhere."""
 
 import sys
 import time
@@ -23,14 +23,14 @@ _BETWEEN_LINES_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is to be seen at one moment."""
+    """The state to show at one moment."""
 
     files: FileCounts
     written: Written
     seconds_left: float
     status: str  # of the table
     reason: str
-    running: tuple[str, ...] = ()  # a line for each process that goes on
+    running: tuple[str, ...] = ()  # a line for each running process
 
 
 class Display(Protocol):
@@ -40,11 +40,11 @@ class Display(Protocol):
         """Show a line that stays."""
 
     def scene(self, scene: Scene) -> None:
-        """Show how it stands; later scenes take its place where that is possible."""
+        """Show the present state; where possible, each scene replaces the last."""
 
 
 class PlainDisplay:
-    """Lines with the seconds since the start; a scene only every few seconds."""
+    """Prints lines with the seconds since the start, and a scene only every few seconds."""
 
     def __init__(self, stream: TextIO, started: float) -> None:
         self._stream = stream
@@ -77,7 +77,7 @@ class LiveDisplay:
 
 @contextmanager
 def open_display(plain: bool, started: float) -> Iterator[Display]:
-    """The display on stdout; the live one is gone afterwards, its lines stay."""
+    """The display on stdout; a live one is removed afterwards, its lines stay."""
     if plain:
         yield PlainDisplay(sys.stdout, started)
         return
@@ -100,13 +100,13 @@ def scene_line(scene: Scene) -> str:
 
 
 def planned_line(view: ProcessView) -> str:
-    """What a process sets out to do, and why."""
+    """What a process is going to do, and why."""
     tasks = len(view.tasks)
     return f"{view.process.type:5}  planned, {tasks} task{'' if tasks == 1 else 's'}: {view.process.reason}"
 
 
 def running_line(view: ProcessView) -> str:
-    """How far a process is."""
+    """The progress of a process."""
     done = sum(task.status.value == "success" for task in view.tasks)
     return f"{view.process.type}: {view.process.status}, {done}/{len(view.tasks)} tasks"
 
@@ -135,7 +135,7 @@ def equation(what: str, expected: int, found: int) -> str:
 
 
 def summary_lines(written: Written, stopped: FileCounts, settled: FileCounts) -> list[str]:
-    """Before and after, with what the writer wrote in all."""
+    """Counts before and after, with everything the writer wrote."""
     columns = (written.files, stopped, settled)
     rows = [
         ("", "written", "before settling", "after"),

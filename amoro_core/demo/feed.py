@@ -1,4 +1,4 @@
-"""A CDC-like feed: flights are announced, turn out, are corrected and cancelled; each change is one commit."""
+"""A CDC-like feed: flights are announced, completed, corrected and cancelled; each change is one commit."""
 
 import threading
 import time
@@ -18,10 +18,10 @@ from amoro_core.errors import CheckFailed
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.files import DataFile
 
-HISTORY_MONTHS = 4  # are there before the feed begins
+HISTORY_MONTHS = 4  # written before the feed begins
 HISTORY_COMMITS = 12
 _ANNOUNCED = 400  # flights in a commit
-_IN_THE_AIR = 2  # announcements from that of a flight to its end
+_IN_THE_AIR = 2  # announcements between that of a flight and its completion
 _CORRECTED = 40
 _CORRECTED_MONTHS = 2
 _DELETED = 25
@@ -34,11 +34,11 @@ class Written:
 
     commits: int = 0
     files: FileCounts = field(default_factory=FileCounts)
-    rows: int = 0  # that the table must hold now
+    rows: int = 0  # rows that the table must now hold
 
 
 class Feed:
-    """The only writer of rows of a table; it keeps the ledger of what the table must hold."""
+    """The only writer of rows of a table; it keeps the ledger of the rows that the table must hold."""
 
     def __init__(self, catalog: Catalog, table: Table, flights: Flights) -> None:
         self._catalog = catalog
@@ -52,13 +52,13 @@ class Feed:
         self.written = Written()
 
     def write_history(self, part: int) -> None:
-        """Append that part, of HISTORY_COMMITS, of the months before the feed; each month gets a file of it."""
+        """Append part `part` of HISTORY_COMMITS of the months before the feed, one file for each month."""
         ids = np.arange(part, self._next, HISTORY_COMMITS)
         ids = ids[~self._flights.cancelled[ids]]
         self._append(ids, np.ones_like(ids))
 
     def step(self) -> None:
-        """Make the next commit: announcements and changes by key in turn, and now and then deletes by position."""
+        """Make the next commit: announcements and changes by key in turn, and occasionally deletes by position."""
         self._steps += 1
         if self._steps % 5 == 0:
             self._delete_by_position()
@@ -74,7 +74,7 @@ class Feed:
         return ids, np.zeros_like(ids)
 
     def _to_be_corrected(self) -> Ids:
-        """Some flights of some months that turned out before."""
+        """Some completed flights of some months."""
         first = self._flights.months[0]
         months = first + self._random.choice(HISTORY_MONTHS, _CORRECTED_MONTHS, replace=False)
         places = np.searchsorted(self._flights.months, [[month, month + 1] for month in months])
@@ -92,7 +92,7 @@ class Feed:
         self._note_rows()
 
     def _upsert(self, ended: Ids, corrected: Ids) -> None:
-        """Delete the rows by their keys and write their next revisions in one commit; cancelled flights just go."""
+        """Delete the rows by key and write their next revisions in one commit; cancelled flights are only deleted."""
         asked = np.concatenate([corrected, ended])
         keys = asked[[self.ledger.revision(int(key)) is not None for key in asked]]
         gone = keys[self._flights.cancelled[keys]]
@@ -105,9 +105,9 @@ class Feed:
         self._note_rows()
 
     def _delete_by_position(self) -> None:
-        """Delete some rows of one data file, chosen on the very head that is committed on.
+        """Delete some rows of one data file of exactly the head that is committed on.
 
-        It is one of the past: the month that is optimized all the time would conflict with each such delete.
+        The file is of a past month: the month being optimized all the time would conflict with each such delete.
         """
         chosen: list[int] = []
 
@@ -118,7 +118,7 @@ class Feed:
             past = [file.data for file in found.files if self._is_past(file.data)]
             data = past[self._random.integers(len(past))]
             ids, revisions = self._files.read_versions(data)
-            # A row whose revision is not the newest was deleted from this file already.
+            # A row whose revision is not the latest was deleted from this file already.
             live = [place for place, key in enumerate(ids) if self.ledger.revision(int(key)) == revisions[place]]
             places = np.sort(self._random.choice(np.array(live, np.int64), min(_DELETED, len(live)), replace=False))
             chosen[:] = ids[places].tolist()
@@ -145,9 +145,9 @@ class Feed:
 
 
 class FeedThread:
-    """Runs a feed until it is stopped. After an error it has ended, and says so when asked.
+    """Runs a feed until it is stopped. An error ends it, and is raised by `require_healthy`.
 
-    It pauses longer where steps take long: a busy machine must do the optimizing too.
+    It pauses longer when steps take long: a busy machine must do the optimizing too.
     """
 
     def __init__(self, feed: Feed, pause_s: float) -> None:

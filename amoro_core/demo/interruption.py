@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as something to be asked for, so that a run ends between two steps and cleans up."""
+"""Ctrl-C and SIGTERM as a flag to check, so that a run ends between two steps and cleans up."""
 
 import signal
 import threading
@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interruption:
-    """Whether the user wants an end."""
+    """Whether the user asked to stop."""
 
     def __init__(self) -> None:
         self._wanted = threading.Event()
@@ -22,21 +22,21 @@ class Interruption:
         self._wanted.set()
 
     def check(self) -> None:
-        """Raise SystemExit, with the status that shells know for the signal, when an end is wanted."""
+        """Raise SystemExit, with the conventional status of the signal, if one was noted."""
         if self._wanted.is_set():
             raise SystemExit(128 + self._signal)
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not when an end is wanted: raises as `check`."""
+        """Wait, unless a signal was or is noted: then raises like `check`."""
         self._wanted.wait(seconds)
         self.check()
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Signals are noted for the time of the block; a second one ends the process as it always does.
+    """Note signals during the block; a second one ends the process as usual.
 
-    Outside of the main thread, where Python takes no signals, nothing is noted.
+    Outside of the main thread, where Python handles no signals, nothing is noted.
     """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():

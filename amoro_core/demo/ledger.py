@@ -1,4 +1,4 @@
-"""What the table must hold: a checksum of every row, kept by the writer beside the table."""
+"""The ledger of rows that the table must hold: a checksum of every row, kept by the writer."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ _MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Two countings of the same rows: as written down and as read."""
+    """Two counts of the same rows: from the ledger and as read."""
 
     expected_rows: int
     found_rows: int
@@ -22,7 +22,7 @@ class Proof:
 
     @property
     def holds(self) -> bool:
-        """Whether both say the same."""
+        """Whether both agree."""
         return (self.expected_rows, self.expected_checksum) == (self.found_rows, self.found_checksum)
 
 
@@ -36,26 +36,26 @@ class Ledger:
         return len(self._rows)
 
     def put(self, rows: pa.Table) -> None:
-        """Rows that were committed; they replace those with the same keys."""
+        """Record committed rows, which replace those with the same keys."""
         for key, revision, checksum in _entries(rows):
             self._rows[key] = (revision, checksum)
 
     def remove(self, keys: Iterable[int]) -> None:
-        """Keys whose rows were deleted; each is there."""
+        """Record deleted rows by their keys, which must exist."""
         for key in keys:
             del self._rows[key]
 
     def revision(self, key: int) -> int | None:
-        """The live revision of the row; None when it is not there."""
+        """The live revision of the row; None when it does not exist."""
         found = self._rows.get(key)
         return None if found is None else found[0]
 
     def keys(self) -> list[int]:
-        """All live keys, in the order in which they came first."""
+        """All live keys, in the order of their first appearance."""
         return list(self._rows)
 
     def prove(self, rows: pa.Table) -> Proof:
-        """Compare the ledger with rows that were read; a row that is there twice counts twice."""
+        """Compare the ledger with rows that were read; a duplicate row counts twice."""
         found = [checksum for _, _, checksum in _entries(rows)]
         expected = [checksum for _, checksum in self._rows.values()]
         return Proof(len(expected), len(found), sum(expected) % _MODULUS, sum(found) % _MODULUS)

@@ -47,15 +47,15 @@ _SETTLE_TIMEOUT_S = 120.0
 
 
 def run_demo(seconds: float, directory: Path | None, plain: bool) -> None:
-    """Show the main job for so many seconds of writing, then settle and prove the rows.
+    """Run the demo: write for `seconds`, then settle and prove the rows.
 
     Without a directory everything is made in a temporary one and removed at the end. Raises InvalidArgument for a
     directory that is not empty, CheckFailed when files, deletes or rows are not as promised, and SystemExit after
-    Ctrl-C or SIGTERM, when everything is stopped and removed.
+    Ctrl-C or SIGTERM, once everything is stopped and removed.
     """
     started = time.monotonic()
-    configure_logs(logging.ERROR)  # what is logged otherwise is what the demo shows
-    pa.enable_signal_handlers(False)  # Ctrl-C is for us to hear, also while a file is read
+    configure_logs(logging.ERROR)  # the demo shows itself what would be logged
+    pa.enable_signal_handlers(False)  # Ctrl-C is ours to handle, also while a file is read
     with (
         interruptible() as interruption,
         _workplace(directory) as place,
@@ -116,16 +116,16 @@ def _optimize(
     display: Display,
     interruption: Interruption,
 ) -> tuple[FileCounts, FileCounts]:
-    """Write and optimize at the same time, then settle; the files as the writer stopped, and at the end."""
+    """Write and optimize concurrently, then settle; returns the file counts when the writer stopped and at the end."""
     settings = embedded_settings(Settings())
-    # Without watching: the coordinator also knows the user's own catalogs, which are not the demo's to touch.
+    # Without watching: the coordinator also knows the user's own catalogs, which the demo must not touch.
     with (
         closing(open_catalog(place)) as catalog,
         running(place / "state", settings, watch=False, threads=_THREADS) as coordinator,
     ):
         coordinator.catalogs.add(catalog_config(place))
         stage = _Stage(coordinator, catalog, feed, display)
-        display.line(f"coordinator at {coordinator.address}, optimizer with {_THREADS} threads; the writer goes on")
+        display.line(f"coordinator at {coordinator.address}, optimizer with {_THREADS} threads; the writer continues")
         thread = FeedThread(feed, _FEED_PAUSE_S)
         thread.start()
         try:
@@ -144,7 +144,7 @@ def _optimize(
 
 
 class _Stage:
-    """The table under the coordinator, looked at again and again."""
+    """The table under the coordinator, watched by polling."""
 
     def __init__(self, coordinator: Coordinator, catalog: SqlCatalog, feed: Feed, display: Display) -> None:
         self._coordinator = coordinator
@@ -161,7 +161,7 @@ class _Stage:
         return self._counter.count(self._catalog.load_table(IDENTIFIER.in_catalog))
 
     def tick(self, seconds_left: float) -> None:
-        """Do for this one table what a watching coordinator does, and show how it stands."""
+        """Do for this table what a watching coordinator does, and show its state."""
         runtime = self._refresh()
         if runtime.status is OptimizingStatus.PENDING:
             self._begin("evaluation", None)
@@ -177,7 +177,7 @@ class _Stage:
         raise CheckFailed(f"after {_SETTLE_ROUNDS} rounds there is still something to optimize")
 
     def show(self, runtime: TableRuntime, seconds_left: float) -> None:
-        """Tell of processes that are new or have ended, and how the table stands."""
+        """Show processes that began or ended, and the table's state."""
         going_on = []
         for view in reversed(self._coordinator.optimizing.list_processes(self._table_id)):
             process = view.process
@@ -200,7 +200,7 @@ class _Stage:
         self._display.scene(scene)
 
     def _wait(self, interruption: Interruption) -> None:
-        """Wait for the end of the process that holds the table, if any."""
+        """Wait for the end of the table's active process, if any."""
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
         while True:
             active = self._coordinator.optimizing.active_process(self._table_id)
@@ -218,7 +218,7 @@ class _Stage:
         return runtime
 
     def _begin(self, trigger: str, requested: OptimizingType | None) -> bool:
-        """Plan; whether there was something to do."""
+        """Plan a process; returns whether there was something to do."""
         try:
             begun = self._coordinator.planning.begin(self._table_id, trigger=trigger, requested=requested)
         except AmoroError as error:

@@ -1,4 +1,4 @@
-"""The demo's catalog and table, and what the table consists of."""
+"""The demo's catalog and table, and counts of its files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ _SPEC = PartitionSpec(PartitionField(source_id=SCHEDULED, field_id=1000, transfo
 
 @dataclass(frozen=True, slots=True)
 class FileCounts:
-    """How many files there are, and their size together."""
+    """Numbers of files, and their total size."""
 
     data: int = 0
     equality: int = 0
@@ -48,7 +48,7 @@ class FileCounts:
 
 
 class FileCounter:
-    """Counts live files as pyiceberg reads them; a manifest, which never changes, is read only once."""
+    """Counts live files with pyiceberg; manifests are immutable, so each is read only once."""
 
     def __init__(self) -> None:
         self._known: dict[str, FileCounts] = {}
@@ -77,12 +77,12 @@ def _counts(io: FileIO, manifest: ManifestFile) -> FileCounts:
 
 
 def catalog_config(directory: Path) -> CatalogConfig:
-    """The demo's catalog as the coordinator is told about it."""
+    """The demo's catalog as configured in the coordinator."""
     return CatalogConfig(IDENTIFIER.catalog, (("type", "sql"), *_properties(directory).items()))
 
 
 def open_catalog(directory: Path) -> SqlCatalog:
-    """The demo's catalog, made when it is not there; to be closed, and not to be shared by threads."""
+    """The demo's catalog, created if missing; the caller closes it, and must not share it between threads."""
     return SqlCatalog(IDENTIFIER.catalog, **_properties(directory))
 
 

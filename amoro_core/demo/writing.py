@@ -25,7 +25,7 @@ _UNNUMBERED = 0
 
 
 class TableFiles:
-    """Writes and reads files of one table; nothing of it is in the table before a commit."""
+    """Writes and reads files of one table; new files are not part of the table before a commit."""
 
     def __init__(self, table: Table) -> None:
         metadata = table.metadata
@@ -38,7 +38,7 @@ class TableFiles:
         self._access = open_access({}, metadata.location, read_locations=places, write_locations=places)
 
     def write_rows(self, rows: pa.Table) -> list[DataFile]:
-        """One new data file for each month that the rows fall into."""
+        """One new data file for each month of the rows."""
         files = []
         for month, chosen in _by_month(months_of(rows)):
             written = self._write(self._schema, rows.take(pa.array(chosen)))
@@ -84,7 +84,7 @@ class TableFiles:
         return write_position_deletes(self._access, self._new_path(), data, positions, _UNNUMBERED, self._options)
 
     def read_versions(self, data: DataFile) -> tuple[Ids, Ids]:
-        """Ids and revisions of all rows of a data file, deleted ones too, in their order."""
+        """Ids and revisions of all rows of a data file in order, including deleted ones."""
         with self._access.open_input(data.path) as stream:
             rows = pq.read_table(stream, columns=["flight_id", "revision"])
         return rows["flight_id"].to_numpy(), rows["revision"].to_numpy().astype(np.int64)
@@ -100,13 +100,13 @@ class TableFiles:
 
 
 def month_of(file: DataFile) -> int:
-    """The month since 1970-01 that all rows of the file fall into."""
+    """The month of all rows of the file, counted since 1970-01."""
     (value,) = file.partition
     return int.from_bytes(value or b"", "little", signed=True)
 
 
 def _by_month(months: Ids) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Each month with the places at which it stands."""
+    """Each month with the indexes at which it occurs."""
     for month in np.unique(months):
         yield int(month), np.flatnonzero(months == month)
 

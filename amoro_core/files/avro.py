@@ -1,4 +1,4 @@
-"""Reading Avro data and delete files: slow and exact, by the stored numbers and bytes instead of Python's types."""
+"""Reading Avro data and delete files: slow but exact, from the stored numbers and bytes, not from Python's types."""
 
 import bz2
 import decimal
@@ -43,11 +43,11 @@ _LOGICAL: Mapping[tuple[str, str], pa.DataType] = {
 _Convert = Callable[[Any], Any]
 
 
-#: Rows of a batch, whatever blocks the writer has made: records are Python objects until then.
+#: Rows of a batch, whatever the writer's block size: records are Python objects until they are in a batch.
 _BATCH_ROWS = 4096
-#: Encoded bytes of a batch; as Python objects they take several times as much.
+#: Encoded bytes of a batch; as Python objects they take several times that memory.
 _BATCH_BYTES = 4 << 20
-#: What a large file is read by.
+#: The read buffer of a large file.
 _BUFFER_BYTES = 1 << 20
 _SYNC_BYTES = 16
 
@@ -66,7 +66,7 @@ class AvroInput:
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches, each with the position of its first row; only these columns, in the file's order.
+        """Batches of only these columns, in the file's column order, each with the position of its first row.
 
         Raises UnreadableFile.
         """
@@ -99,7 +99,7 @@ class AvroInput:
 
 @contextmanager
 def open_avro(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[AvroInput]:
-    """The Avro file at `path`, open until the block ends; `content` is all of it, where that was fetched.
+    """The Avro file at `path`, open until the block ends; `content` is its content if that was fetched already.
 
     Raises DataFileMissing or UnreadableFile.
     """
@@ -122,7 +122,7 @@ def _buffered(stream: Any) -> BinaryIO:
 
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Rows and bytes of each block. Raises EOFError or ValueError for a file that is cut off or damaged."""
+    """Row count and bytes of each block. Raises EOFError or ValueError for a file that is truncated or damaged."""
     first_sync = None
     while (count := _long(file)) is not None:
         size = _long(file) or 0
@@ -131,7 +131,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
             raise EOFError("the file ends within a block")
         first_sync = first_sync or sync
         if sync != first_sync:
-            raise ValueError("a block does not end with the file's mark")
+            raise ValueError("a block does not end with the file's sync marker")
         yield count, stored
 
 
@@ -147,13 +147,13 @@ def _codec(reader: Any) -> str:
 
 
 def _from_zstd(stored: bytes) -> bytes:
-    """Blocks do not say how long their content is, as frames of zstd might."""
+    """The size of the content is not known: neither the block nor the zstd frame need say it."""
     with pa.CompressedInputStream(pa.BufferReader(stored), "zstd") as stream:
         return bytes(stream.read())
 
 
 def _from_snappy(stored: bytes) -> bytes:
-    """A raw block, which begins with the length of its content, and a checksum of that."""
+    """A raw snappy block, which begins with the length of its content, followed by the content's checksum."""
     length = shift = 0
     for byte in stored:
         length |= (byte & 0x7F) << shift
@@ -162,11 +162,11 @@ def _from_snappy(stored: bytes) -> bytes:
             break
     content = bytes(pa.decompress(stored[:-4], length, "snappy", asbytes=True))
     if zlib.crc32(content) != int.from_bytes(stored[-4:], "big"):
-        raise ValueError("a block's checksum is not that of its content")
+        raise ValueError("a block's checksum does not match its content")
     return content
 
 
-#: Those of Iceberg's writers first. fastavro itself would need further packages.
+#: Those of Iceberg's writers first. fastavro would need further packages for them.
 _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
     "null": bytes,
     "deflate": lambda stored: zlib.decompress(stored, -zlib.MAX_WBITS),
@@ -178,7 +178,7 @@ _CODECS: Mapping[str, Callable[[bytes], bytes]] = {
 
 
 def _count_rows(file: BinaryIO) -> int:
-    """The rows of all blocks, by their heads alone; the file stands behind its own head. Raises EOFError."""
+    """The rows of all blocks, from the block headers alone; `file` is positioned after its header. Raises EOFError."""
     rows = 0
     while (count := _long(file)) is not None:
         size = _long(file)
@@ -190,7 +190,7 @@ def _count_rows(file: BinaryIO) -> int:
 
 
 def _long(file: BinaryIO) -> int | None:
-    """The next number, in zigzag and groups of seven bits; None at the end of the file."""
+    """The next number (zigzag, variable length); None at the end of the file."""
     number = shift = 0
     while byte := file.read(1):
         number |= (byte[0] & 0x7F) << shift
@@ -230,7 +230,7 @@ def _identified(name: str, kind: pa.DataType, nullable: bool, field_id: int | No
 
 
 def _typed(written: Any, names: dict[str, Any]) -> tuple[pa.DataType, _Convert | None, bool]:
-    """Arrow's type for an Avro type, how raw values become its values, and whether they may be null."""
+    """The Arrow type of an Avro type, the conversion of raw values, and whether they may be null."""
     if isinstance(written, list):
         others = [one for one in written if one != "null"]
         if len(others) != 1:

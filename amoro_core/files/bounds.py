@@ -1,7 +1,7 @@
-"""Least and greatest values of written columns, as manifests hold them: made of what Parquet chunks say, unparsed.
+"""Lower and upper bounds of written columns, as manifests hold them, taken from the raw statistics of Parquet chunks.
 
-Values go from the file's bytes to the manifest's without becoming Python's dates or decimals, which do not reach as
-far as Iceberg's. Where a chunk does not say its own there are none: bounds made of the other chunks would be wrong.
+Values are not converted to Python's dates or decimals, whose ranges are smaller than Iceberg's. If any chunk lacks
+statistics the column has no bounds: those of the other chunks would be wrong.
 """
 
 import struct
@@ -36,10 +36,10 @@ _LAST_CODE_POINT = 0x10FFFF
 def column_bounds(
     kind: IcebergType, chunks: Sequence[pq.ColumnChunkMetaData], length: int | None
 ) -> tuple[Bound, Bound]:
-    """The bounds of a column's chunks as single values; strings and binary ones are cut to `length`, if there is one.
+    """The bounds of a column's chunks in single-value serialization; strings and binary truncated to `length` if given.
 
-    Parquet says nothing of chunks that hold a value above 4,096 bytes, or NaN alone: then both are None. A greatest
-    value that is cut is raised to one above it, and None where there is none above.
+    Both are None without statistics: Parquet has none for a chunk with a value above 4,096 bytes, or with NaN only. A
+    truncated upper bound is rounded up, and None where that is impossible.
     """
     least, greatest = [], []
     for chunk in chunks:
@@ -65,14 +65,14 @@ def _only_nulls(statistics: pq.Statistics | None, values: int) -> bool:
 
 
 def _number(kind: IcebergType, raw: Any) -> Any:
-    """The raw value in a form that orders as the values do: decimals of any width as whole numbers."""
+    """The raw value in a form that sorts as the values do: decimals of any width as integers."""
     if isinstance(kind, DecimalType) and isinstance(raw, bytes):
         return int.from_bytes(raw, "big", signed=True)
     return raw
 
 
 def _string_bounds(lower: bytes, upper: bytes, length: int | None) -> tuple[Bound, Bound]:
-    """Cut between characters; none for what is no text: readers differ in what they make of it."""
+    """Truncated between characters; none for invalid UTF-8, which readers treat differently."""
     try:
         first, last = lower.decode(), upper.decode()
     except UnicodeDecodeError:
@@ -102,7 +102,7 @@ def _raised_bytes(value: bytes, length: int | None) -> Bound:
 
 
 def _unscaled(value: int) -> bytes:
-    """In as few bytes as hold it, the sign included."""
+    """The integer in the fewest bytes that hold it, big-endian two's complement."""
     return value.to_bytes((value if value >= 0 else ~value).bit_length() // 8 + 1, "big", signed=True)
 
 

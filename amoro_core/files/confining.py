@@ -1,6 +1,7 @@
-"""A FileIO that opens files only where they may lie, and local ones only where they really are.
+"""A FileIO that opens only files in allowed locations; for local files, with links resolved.
 
-On a local file system a name is no place: links lead elsewhere, and what is no regular file may block whoever opens it.
+On a local file system a path does not say where a file is: links lead elsewhere. And opening anything but a regular
+file, such as a FIFO, may block.
 """
 
 import os
@@ -17,7 +18,7 @@ from amoro_core.failpoints import allowed
 from amoro_core.files.locations import require_within
 from amoro_core.model.paths import is_local, is_within, normalise
 
-#: Where a process finds the files that it has open; opening one there opens that very file anew.
+#: The directory of this process's open files; opening an entry opens that very file again.
 _OPEN_FILES = next((place for place in ("/proc/self/fd", "/dev/fd") if os.path.isdir(place)), None)
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -29,11 +30,11 @@ _KINDS = (
 
 
 class ConfinedFileIO(FileIO):
-    """Another FileIO, for files below some prefixes.
+    """A wrapper of another FileIO that restricts it to files below some prefixes.
 
-    Every file must lie below a readable prefix; one that is written or deleted below a writable one, too. Links of
-    local file systems are followed before that is decided, by the readable prefixes alone. With `remote` everything
-    that is not local passes. Each access raises TableRefused: "location" for a place, "file" for what is no file.
+    Every file must lie below a readable prefix; one that is written or deleted also below a writable one. Local paths
+    with links resolved are checked against the readable prefixes only. With `remote`, all that is not local passes.
+    Each access raises TableRefused: "location" outside the prefixes, "file" for anything but a regular file.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class ConfinedFileIO(FileIO):
         return ConfinedFileIO(self.inner, readable, writable, way_out=self._way_out)
 
     def require(self, location: str, verb: str) -> str:
-        """The normalised place of a file that may be read, or written or deleted. Raises TableRefused("location")."""
+        """The normalised location, if `verb` is allowed there. Raises TableRefused("location")."""
         if self._remote and not is_local(location):
             return normalise(location)
         place = require_within(location, self._readable, verb, self._way_out)
@@ -68,10 +69,10 @@ class ConfinedFileIO(FileIO):
         return place
 
     def require_regular(self, location: str) -> None:
-        """Raise TableRefused for what may not be read, ("file") for a local file that is there and no regular one."""
+        """Raise TableRefused for what may not be read; ("file") for an existing local path that is no regular file."""
         place = self.require(location, "read")
         if is_local(location):
-            with suppress(OSError):  # what can't be inspected is told by whoever opens it
+            with suppress(OSError):  # what can't be inspected is reported when it is opened
                 require_regular(place, Path(place).stat().st_mode)
 
     def new_input(self, location: str) -> InputFile:
@@ -89,7 +90,7 @@ class ConfinedFileIO(FileIO):
 
 
 class _RegularInput(InputFile):
-    """A local file, which is opened only if it is a regular one and lies where it may."""
+    """A local file, which is opened only if it is a regular one in an allowed location."""
 
     def __init__(self, source: InputFile, place: str, readable: Sequence[str]) -> None:
         super().__init__(source.location)
@@ -106,7 +107,7 @@ class _RegularInput(InputFile):
         with _opened(self._place) as descriptor:
             if _OPEN_FILES is None or not isinstance(self._source, PyArrowFile):
                 return self._source.open(seekable)
-            # By the descriptor: by its name another file might be opened than the one that was inspected.
+            # By its descriptor: by name, another file than the inspected one might be opened.
             open_file = f"{_OPEN_FILES}/{descriptor}"
             if os.path.islink(open_file):
                 require_real(open_file, self._readable, "read", shown=self.location)
@@ -114,7 +115,7 @@ class _RegularInput(InputFile):
 
 
 def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "", shown: str = "") -> None:
-    """Raise TableRefused("location") for a local place that links lead out of all the prefixes."""
+    """Raise TableRefused("location") for a local path that links lead outside all prefixes."""
     real = os.path.realpath(place)
     if not any(is_within(real, os.path.realpath(normalise(one))) for one in prefixes if is_local(one)):
         raise TableRefused(
@@ -125,7 +126,7 @@ def require_real(place: str, prefixes: Sequence[str], verb: str, hint: str = "",
 
 
 def require_regular(place: str, mode: int) -> None:
-    """Raise TableRefused("file") for a local file that is no regular one, by its mode."""
+    """Raise TableRefused("file") unless the mode is that of a regular file."""
     if not stat.S_ISREG(mode) and not (stat.S_ISFIFO(mode) and allowed("file.pipe")):
         kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "something else")
         raise TableRefused(f"{place} is not a regular file but {kind}", reason="file")

@@ -1,4 +1,4 @@
-"""Primitive Arrow arrays, as files hold them, in the types in which a table's rows are held: exact, or refused."""
+"""Conversion of primitive Arrow arrays from a file's types to the table's: exact, or refused."""
 
 from collections.abc import Callable
 
@@ -30,10 +30,10 @@ _LONGS = (*_SMALL_INTS, pa.int64(), pa.uint32())
 
 
 def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop_nulls: bool = False) -> pa.Array:
-    """The array in the type of `wanted`, promoted where the specification allows it.
+    """The array as `target`, the Arrow type of `wanted`, promoted where Iceberg's specification allows it.
 
-    With `drop_nulls` nulls become arbitrary values: the caller knows that a struct around them is null.
-    Raises UnreadableFile for a type that is not read as the wanted one.
+    With `drop_nulls`, nulls become arbitrary values: the caller knows that a struct around them is null.
+    Raises UnreadableFile for a type that can't be read as the wanted one.
     """
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -102,14 +102,14 @@ def _time(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The same instants; whether a file says "adjusted to UTC" does not count, the table's type does."""
+    """The same instants; the table's type decides about the zone, not the file's "adjusted to UTC"."""
     if pa.types.is_timestamp(array.type):
         return array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(target)
     return array.view(target) if array.type == pa.int64() else array
 
 
 def _bytes(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Strings and binary values may stand for each other, byte by byte: old writers do not annotate strings."""
+    """Strings and binary values convert to each other byte by byte: old writers do not annotate strings."""
     kind = array.type
     known = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     known = known or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)

@@ -1,4 +1,4 @@
-"""Delete files: positions and keys out of them, and position delete files for one data file."""
+"""Delete files: reading positions and keys, and writing the position delete file of one data file."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ _WRITE_ROWS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """The keys of equality deletes by one set of ids: equally long arrays in the ids' order."""
+    """The keys of equality deletes with one set of ids: arrays of equal length, in the order of the ids."""
 
     ids: tuple[int, ...]
     columns: tuple[pa.ChunkedArray, ...]
@@ -52,15 +52,15 @@ class KeyTable:
 
     @property
     def nbytes(self) -> int:
-        """What the keys take in memory."""
+        """Memory of the keys, in bytes."""
         return sum(int(column.nbytes) for column in self.columns)
 
 
 def read_positions(access: FileAccess, delete: DeleteFile, checkpoint: Callable[[], None]) -> Mapping[str, Positions]:
-    """The positions that a position delete file names, ascending and each once, by normalised data file path.
+    """The positions in a position delete file, ascending and distinct, by normalised data file path.
 
     `checkpoint` is called for each batch and may raise.
-    Raises UnreadableFile, for null and negative positions too, and DataFileMissing.
+    Raises UnreadableFile, also for null and negative positions, and DataFileMissing.
     """
     found: dict[str, list[Positions]] = {}
     for path, positions in _positions(access, delete, None, checkpoint):
@@ -71,9 +71,9 @@ def read_positions(access: FileAccess, delete: DeleteFile, checkpoint: Callable[
 def read_position_bits(
     access: FileAccess, delete: DeleteFile, rows: Mapping[str, int], checkpoint: Callable[[], None]
 ) -> Mapping[str, Bits]:
-    """The same as one bit for each row, eight to a byte, the lowest first: for files (by normalised path) of `rows`.
+    """The same as bitmaps, one bit for each row, lowest first, for the files in `rows` (row counts by normalised path).
 
-    It takes memory by the rows of those files, however many positions there are; those beyond the end are left out.
+    Memory is bounded by the rows of those files, not by the number of positions; those beyond the end are ignored.
     """
     found: dict[str, Bits] = {}
     for path, positions in _positions(access, delete, rows, checkpoint):
@@ -84,7 +84,7 @@ def read_position_bits(
 
 
 def set_bits(bits: Bits, positions: Positions) -> None:
-    """Set the bits of these positions, in any order and any number of times."""
+    """Set the bits of these positions, which may be unordered and repeated."""
     np.bitwise_or.at(bits, positions >> 3, np.left_shift(1, positions & 7).astype(np.uint8))
 
 
@@ -95,7 +95,7 @@ def read_keys(
     mapping: NameMapping | None,
     checkpoint: Callable[[], None],
 ) -> KeyTable:
-    """The keys of an equality delete file in the types of `schema`, the table's with dropped columns.
+    """The keys of an equality delete file in the types of `schema`, the table's plus dropped columns.
 
     Raises UnreadableFile when a key column is missing, TableRefused(reason="equality-ids") for impossible keys.
     """
@@ -120,7 +120,7 @@ def key_batches(
     mapping: NameMapping | None,
     checkpoint: Callable[[], None],
 ) -> Iterator[tuple[pa.Array, ...]]:
-    """The keys of an equality delete file batch by batch; otherwise as `read_keys`."""
+    """The keys of an equality delete file batch by batch; otherwise like `read_keys`."""
     ids = key_ids(delete)
     wanted = key_schema(schema, ids)
     with open_rows(access, delete, fetched(access, delete)) as source:
@@ -145,9 +145,10 @@ def write_position_deletes(
     options: WriterOptions,
     checkpoint: Callable[[], None] | None = None,
 ) -> DeleteFile:
-    """Write the positions (ascending, each once) of one data file as a position delete file.
+    """Write the positions (ascending, distinct) of one data file as a position delete file.
 
-    `checkpoint` is called with each piece that is written, and may raise. Raises StorageFull. Then the file is gone.
+    `checkpoint` is called for each piece that is written, and may raise. Raises StorageFull. On any error the file is
+    removed.
     """
     exact = WriterOptions(
         codec=options.codec,
@@ -184,7 +185,7 @@ def write_position_deletes(
 def _positions(
     access: FileAccess, delete: DeleteFile, wanted: Collection[str] | None, checkpoint: Callable[[], None]
 ) -> Iterator[tuple[str, Positions]]:
-    """Data files by normalised path, with some of their positions each time; only those in `wanted`, if it is given."""
+    """Pairs of a normalised data file path and some of its positions; only paths in `wanted`, if given."""
     with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
         path_index, pos_index = _position_columns(source)
@@ -196,7 +197,7 @@ def _positions(
 
 
 def _ascending(parts: Sequence[Positions]) -> Positions:
-    """Sorted, each once: numpy's own `unique` takes a hundred times as long for so many different numbers."""
+    """Sorted and distinct; `np.unique` takes a hundred times as long for so many distinct numbers."""
     positions = np.concatenate(parts)
     positions.sort()
     is_first = np.ones(len(positions), np.bool_)
@@ -210,7 +211,7 @@ def _check_count(source: RowSource, delete: DeleteFile) -> None:
 
 
 def _position_columns(source: RowSource) -> tuple[int, int]:
-    """The indexes of path and position: by field id, in files without any by name. Of two of a kind none is taken."""
+    """The indexes of path and position: by field id, in files without ids by name. Duplicates are refused."""
     ids = [field.metadata.get(b"PARQUET:field_id") if field.metadata else None for field in source.schema]
     if any(ids):
         keys: Sequence[object] = ids
@@ -259,7 +260,7 @@ def _by_path(
 
 
 def _optional(schema: Schema) -> Schema:
-    """Keys are compared, not stored: what the table requires may be null in a delete file."""
+    """The schema with all columns optional: a key in a delete file may be null where the table's column may not."""
     return Schema(*(NestedField(f.field_id, f.name, f.field_type, required=False) for f in schema.fields))
 
 
@@ -270,7 +271,7 @@ def _delete_batch(path: str, positions: Positions) -> pa.RecordBatch:
 
 
 def _with_path_bounds(metrics: ColumnMetrics, path: bytes) -> ColumnMetrics:
-    """Readers find the one data file a position delete file belongs to by equal bounds."""
+    """Equal bounds tell readers the one data file that the position delete file belongs to."""
     return ColumnMetrics(
         column_sizes=metrics.column_sizes,
         value_counts=metrics.value_counts,

@@ -1,4 +1,4 @@
-"""How columns are encoded: which get a dictionary, which a bloom filter."""
+"""Encoding of columns: which get a dictionary, which a bloom filter."""
 
 import math
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from pyiceberg.types import BooleanType
 
 from amoro_core.files.options import WriterOptions
 
-#: Rows of which the distinct values are counted.
+#: Rows sampled to count distinct values.
 _SAMPLE_ROWS = 1 << 14
-_BLOCK_BITS = 8  # bits that a value sets in a split block bloom filter
+_BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
 
 def dictionary_columns(rows: pa.Table, most_bytes: int) -> list[str] | bool:
-    """The leaf columns by path that are worth a dictionary of at most so many bytes, or whether all are.
+    """The paths of leaf columns worth a dictionary of at most `most_bytes`; True for all, False for none.
 
-    Where nearly every value of a sample is a new one the dictionary would overflow: the work of making it is lost,
-    and its pages are not smaller. Columns within others are not considered.
+    Where nearly all values of a sample are distinct the dictionary would overflow: building it is wasted work, and
+    pages get no smaller. Nested columns are not sampled.
     """
     if rows.num_rows < _SAMPLE_ROWS:
         return True
@@ -36,9 +36,9 @@ def dictionary_columns(rows: pa.Table, most_bytes: int) -> list[str] | bool:
 
 
 def _overflows(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:
-    """Whether a dictionary of `rows` like those of the sample would be far larger than `most_bytes`.
+    """Whether a dictionary for `rows` rows like the sample's would be far larger than `most_bytes`.
 
-    Of n values drawn from c different ones about n² / 2c come twice, which tells c.
+    Among n values drawn from c distinct ones about n² / 2c repeat, which gives an estimate of c.
     """
     kind = column.type
     if pa.types.is_nested(kind) or pa.types.is_boolean(kind):
@@ -70,7 +70,7 @@ def _leaf_paths(column: pa.Field, prefix: str = "") -> list[str]:
 
 
 def bloom_filter_options(schema: Schema, options: WriterOptions, rows: int) -> Mapping[str, Mapping[str, float]]:
-    """What the Parquet writer is told of bloom filters, by path; columns that are not there or boolean get none."""
+    """The Parquet writer's bloom filter options by path; missing and boolean columns get none."""
     if not options.bloom_filters:
         return {}
     paths = {field_id: path for path, field_id in parquet_path_to_id_mapping(sanitize_column_names(schema)).items()}

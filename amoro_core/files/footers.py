@@ -1,17 +1,19 @@
-"""What a written Parquet file says of itself."""
+"""Facts about a written Parquet file from its footer."""
 
 import pyarrow.parquet as pq
 
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.projection import leaf_ids
+from amoro_core.model.clustered_files import METADATA_KEY, parse_layout_text
+from amoro_core.model.clustering import Layout
 from amoro_core.model.commits import FileFacts
 
 
 def read_facts(access: FileAccess, path: str) -> FileFacts:
-    """Size, rows and counts of the file's leaf columns by field id, from its footer alone.
+    """Size, rows, and counts of the leaf columns by field id, from the footer alone.
 
-    Leaves in lists and maps are left out: writers count their empty lists differently.
-    A leaf has a null count only when each of its row groups says one. Raises DataFileMissing or UnreadableFile.
+    Leaves in lists and maps are left out: writers count empty lists differently. A leaf has a null count only if each
+    of its row groups has one. Raises DataFileMissing or UnreadableFile.
     """
     size = access.size(path)
     with access.open_input(path) as source, reading_parquet(path):
@@ -29,3 +31,19 @@ def read_facts(access: FileAccess, path: str) -> FileFacts:
         if all(one is not None and one.has_null_count for one in statistics):
             nulls[field_id] = sum(one.null_count for one in statistics)
     return FileFacts(size, metadata.num_rows, values, nulls)
+
+
+def read_layout(access: FileAccess, path: str) -> tuple[str, Layout] | None:
+    """Group and layout that a data file's footer tells; None where it tells none, or none that is understood.
+
+    Raises DataFileMissing or UnreadableFile.
+    """
+    with access.open_input(path) as source, reading_parquet(path):
+        told = pq.read_metadata(source).metadata or {}
+    text = told.get(METADATA_KEY.encode())
+    if text is None:
+        return None
+    try:
+        return parse_layout_text(text.decode(errors="replace"))
+    except ValueError:
+        return None

@@ -1,4 +1,4 @@
-"""Inventories: lists of files that a store or an administrator has made, to go by instead of listing."""
+"""Inventories: lists of files made by a store or an administrator, used instead of listing."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.stored import StoredFile
 from amoro_core.model.texts import briefly
 
-#: What a column may be called, each by the first name that is there.
+#: Accepted names of each column; the first one present counts.
 _NAMES = {"path": ("path", "file_path"), "size": ("size", "length"), "mtime": ("mtime", "last_modified")}
 _WAY_OUT = "An inventory is a Parquet file, or a CSV file with a header, with the columns path, size and mtime."
 
@@ -24,8 +24,8 @@ _WAY_OUT = "An inventory is a Parquet file, or a CSV file with a header, with th
 def inventory(access: FileAccess, path: str) -> Iterator[Sequence[StoredFile]]:
     """The files of an inventory in pages, each by its normalised path.
 
-    Times are timestamps (in UTC where they name no zone), texts of ISO 8601, or milliseconds since 1970; a file may
-    lack one. Raises InvalidArgument for a file that is no inventory, or lacks a column; DataFileMissing; and
+    Times are timestamps (in UTC without a zone), ISO 8601 strings, or milliseconds since the epoch; they may be null.
+    Raises InvalidArgument for a file that is no inventory or lacks a column, DataFileMissing, and
     TableRefused("location") for one that may not be read.
     """
     try:
@@ -82,6 +82,6 @@ def _moment(said: Any) -> datetime | None:
         try:
             said = datetime.fromisoformat(said.strip())
         except ValueError as error:
-            raise InvalidArgument(f"{said!r} is no time of modification", hint=_WAY_OUT) from error
+            raise InvalidArgument(f"{said!r} is not a modification time", hint=_WAY_OUT) from error
     found: datetime = said
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)

@@ -1,9 +1,10 @@
-"""Access to a table's files: pyiceberg's FileIO behind the allow-lists of classes and of locations."""
+"""Access to a table's files: pyiceberg's FileIO behind allow-lists of classes and locations."""
 
 import errno
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,14 +27,14 @@ from amoro_core.files.local import LocalStorage
 from amoro_core.files.locations import same_place
 from amoro_core.files.storage import OBJECT_SCHEMES, PAGE, Storage, each_at_once
 from amoro_core.model.paths import SCHEMES, normalise, scheme_of, split_place
-from amoro_core.model.stored import Ended, Removal, StoredFile
+from amoro_core.model.stored import EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
 __all__ = ["FileAccess", "normalise", "open_access", "reading_parquet", "same_place", "translated"]
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
-#: How Arrow words it when an object store says 403: its errors have no number.
+#: Arrow's messages for a 403 of an object store: its errors have no number.
 _DENIED_WORDS = ("AWS Error ACCESS_DENIED", "AWS Error [code 15]", "HTTP status 403", "Status(PERMISSION_DENIED")
 
 
@@ -43,7 +44,7 @@ class FileAccess:
     def __init__(
         self, file_io: FileIO, *, read_locations: Sequence[str], write_locations: Sequence[str], way_out: str = ""
     ) -> None:
-        """What is written must lie below a location of both kinds."""
+        """Files to write must lie below both a read and a write location."""
         self.write_locations = tuple(write_locations)
         self._io = ConfinedFileIO(file_io, read_locations, write_locations, way_out=way_out)
         self._storages: dict[tuple[str, str], Storage] = {}
@@ -55,7 +56,7 @@ class FileAccess:
             return bytes(stream.read())
 
     def open_input(self, path: str) -> Any:
-        """A seekable file, to be closed by the caller. Raises DataFileMissing."""
+        """The file, open and seekable; the caller closes it. Raises DataFileMissing."""
         place = self._io.require(path, "read")
         with translated(path):
             return self._io.new_input(place).open()
@@ -77,17 +78,17 @@ class FileAccess:
         self._io.require(path, "read")
 
     def require_regular(self, path: str) -> None:
-        """Raise TableRefused for a file that may not be read, ("file") for a local one that is no regular file."""
+        """Raise TableRefused for a file that may not be read; ("file") for a local one that is not a regular file."""
         self._io.require_regular(path)
 
     def create_output(self, path: str) -> Any:
-        """A new file to be written and closed by the caller; one that exists is never overwritten."""
+        """A new file, which the caller writes and closes; an existing one is never overwritten."""
         place = self._io.require(path, "write")
         with translated(path):
             return self._io.new_output(place).create(overwrite=False)
 
     def delete(self, path: str) -> None:
-        """Delete the file; nothing happens when it is gone already."""
+        """Delete the file; does nothing if it is gone already."""
         place = self._io.require(path, "delete")
         try:
             with translated(path):
@@ -95,17 +96,28 @@ class FileAccess:
         except DataFileMissing:
             return
 
-    def pages(self, prefix: str) -> Iterator[Sequence[StoredFile]]:
-        """All files below a prefix, in pages; no page where there is none. Links are not followed.
+    def pages(self, prefix: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
+        """All files below a prefix, in pages; no page when there are none. Links are not followed.
 
-        Raises TableRefused("location"), CatalogUnavailable, WorkFailed: then the listing is not whole.
+        `within`: only those whose path, without scheme and authority, lies in the range. Raises
+        TableRefused("location"), CatalogUnavailable, WorkFailed: the listing is then incomplete.
         """
         place = self._io.require(prefix, "read")
         with translated(prefix):
-            yield from self._storage(place).pages(place)
+            yield from self._storage(place).pages(place, within)
+
+    def remove_empty_folders(self, place: str, before: datetime) -> int:
+        """Remove folders below the place that are empty and were changed before that moment; how many.
+
+        None where the storage is no local file system. Raises TableRefused("location"), CatalogUnavailable, WorkFailed.
+        """
+        allowed = self._io.require(place, "delete")
+        with translated(place):
+            storage = self._storage(allowed)
+            return storage.remove_empty(allowed, before) if isinstance(storage, LocalStorage) else 0
 
     def stat_many(self, paths: Iterable[str]) -> dict[str, StoredFile | None]:
-        """Each file as it is now; None for one that is not there. Raises as `pages`."""
+        """The present state of each file; None for one that does not exist. Raises like `pages`."""
 
         def stat(path: str) -> StoredFile | None:
             place = self._io.require(path, "read")
@@ -113,15 +125,15 @@ class FileAccess:
                 return self._storage(place).stat(place)
 
         wanted = list(paths)
-        for path in wanted:  # before there are threads
+        for path in wanted:  # before threads start
             self._storage(self._io.require(path, "read"))
         return each_at_once(stat, wanted)
 
     def delete_many(self, paths: Iterable[str]) -> dict[str, Removal]:
-        """Delete files, many in one request where the storage can; what became of each. Only files are deleted: no
-        directory, no link.
+        """Delete files, many in one request where the storage supports it, and return the outcome of each.
 
-        A file that may not be deleted, or whose storage can't be reached, has failed; the others go on.
+        Directories and links are not deleted. A file that may not be deleted, or whose storage can't be reached, counts
+        as failed; the others are still deleted.
         """
         ended: dict[str, Removal] = {}
         places: defaultdict[tuple[str, str], dict[str, str]] = defaultdict(dict)
@@ -137,6 +149,23 @@ class FileAccess:
             for start in range(0, len(spelled), PAGE):
                 ended |= self._delete(dict(spelled[start : start + PAGE]))
         return ended
+
+    def move_many(self, moves: Mapping[str, str]) -> dict[str, Removal]:
+        """Rename files within their storage, each to its target, never over a file; the outcome of each source.
+
+        MOVED also for one that was moved before; CHANGED when another file is at the target, ABSENT when there is
+        neither. A file that may not be moved counts as failed; the others are still moved.
+        """
+        return {source: self._move(source, target) for source, target in moves.items()}
+
+    def _move(self, source: str, target: str) -> Removal:
+        try:
+            here, there = self._io.require(source, "delete"), self._io.require(target, "write")
+            if split_place(here)[:2] != split_place(there)[:2]:
+                return Removal(Ended.FAILED, f"{target} lies in another storage: a move would be a copy")
+            return self._storage(here).move(here, there)
+        except (OSError, AmoroError) as error:
+            return Removal(Ended.FAILED, error.message if isinstance(error, AmoroError) else _told(error))
 
     def _delete(self, places: Mapping[str, str]) -> dict[str, Removal]:
         wanted = list(dict.fromkeys(places.values()))
@@ -162,7 +191,7 @@ def _opened(file_io: FileIO, place: str) -> Storage:
     if scheme in ("hdfs", "viewfs") and isinstance(file_io, PyArrowFileIO):
         return ArrowStorage(place, file_io.fs_by_scheme(scheme, authority))
     if scheme in OBJECT_SCHEMES:
-        # Optimizers read and write files without it, and need not have obstore.
+        # Imported here: whoever only reads and writes files need not have obstore.
         from amoro_core.files.objects import ObjectStorage
 
         return ObjectStorage(place, file_io.properties)
@@ -179,8 +208,8 @@ def open_access(
 ) -> FileAccess:
     """Access to the files of the table at `location`.
 
-    Properties that name a class to import are left out. What is written must lie below a location of both kinds.
-    Raises TableRefused(reason="location") for a kind of storage that is not known.
+    Properties that name a class to import are ignored. Files to write must lie below both a read and a write location.
+    Raises TableRefused(reason="location") for an unknown kind of storage.
     """
     scheme = scheme_of(normalise(location))
     if scheme not in SCHEMES:
@@ -201,13 +230,13 @@ def is_full(error: OSError) -> bool:
 
 
 def is_denied(error: OSError) -> bool:
-    """Whether the storage said that this may not be done: no trouble of the moment, and nothing was written."""
+    """Whether the storage denied access: the error is permanent, and nothing was written."""
     return error.errno in _DENIED or any(words in str(error) for words in _DENIED_WORDS)
 
 
 @contextmanager
 def translated(path: str) -> Iterator[None]:
-    """Turn errors of the file system about `path` into ours."""
+    """Translate file system errors about `path` into ours."""
     try:
         yield
     except FileNotFoundError as error:
@@ -224,9 +253,9 @@ def translated(path: str) -> Iterator[None]:
 
 @contextmanager
 def reading_parquet(path: str) -> Iterator[None]:
-    """Turn errors of reading the Parquet file `path` into ours, and name it in those that are.
+    """Translate errors of reading the Parquet file `path` into ours, and name the file in them.
 
-    Arrow reports corrupt files as OSError without a number, and failures of a store with its name in the text.
+    Arrow reports corrupt files as OSError without a number, and failures of a store with the store's name in the text.
     """
     try:
         yield
@@ -247,7 +276,7 @@ def reading_parquet(path: str) -> Iterator[None]:
 
 
 class _ExactFileIO(PyArrowFileIO):
-    """pyiceberg's FileIO with paths taken literally: there, a `#` or `?` in a URI would end the path."""
+    """pyiceberg's FileIO with literal paths: pyiceberg would end the path of a URI at a `#` or `?`."""
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:

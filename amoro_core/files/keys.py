@@ -1,4 +1,4 @@
-"""Key columns of equality deletes, as arrays whose values are equal exactly when Iceberg says so."""
+"""Key columns of equality deletes, as arrays whose values are equal exactly when they are to Iceberg."""
 
 from collections.abc import Sequence
 
@@ -24,9 +24,9 @@ def key_schema(schema: Schema, ids: Sequence[int]) -> Schema:
 
 
 def key_columns(batch: pa.RecordBatch, schema: Schema, ids: Sequence[int]) -> tuple[pa.Array, ...]:
-    """One array for each id, of a batch that has the columns of `schema`; null where a struct around it is null.
+    """One array for each id, from a batch with the columns of `schema`; null where an enclosing struct is null.
 
-    In the arrays null equals null, NaN equals NaN, and −0.0 is not 0.0.
+    In these arrays null equals null, NaN equals NaN, and −0.0 differs from 0.0.
     """
     columns = []
     for field_id in ids:
@@ -41,7 +41,7 @@ def key_columns(batch: pa.RecordBatch, schema: Schema, ids: Sequence[int]) -> tu
 
 
 def comparable(array: pa.Array) -> pa.Array:
-    """The primitive array as numbers or bytes that are equal exactly when the values are, to Iceberg."""
+    """The primitive array as numbers or bytes that are equal exactly when the values are equal to Iceberg."""
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     kind = array.type

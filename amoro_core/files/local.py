@@ -1,4 +1,4 @@
-"""Files of this machine's file systems. Links are never followed: a link is no file, and leads elsewhere."""
+"""Storage of local file systems. Links are never followed: a link is not a file, and leads elsewhere."""
 
 import os
 import stat
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from amoro_core.files.storage import PAGE
-from amoro_core.model.stored import ABSENT, DELETED, Ended, Removal, StoredFile
+from amoro_core.model.stored import ABSENT, DELETED, EVERYWHERE, MOVED, Ended, KeyRange, Removal, StoredFile
 
 
 class LocalStorage:
-    """A `Storage` by the operating system's calls."""
+    """A `Storage` over the local file system."""
 
-    def pages(self, prefix: str) -> Iterator[Sequence[StoredFile]]:
-        """Directory by directory. Files that vanish meanwhile are left out; a directory that can't be read raises."""
+    def pages(self, prefix: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
+        """Directory by directory. Files that vanish meanwhile are left out; an unreadable directory raises OSError."""
         page: list[StoredFile] = []
         waiting = [prefix]
         while waiting:
@@ -21,13 +21,15 @@ class LocalStorage:
             try:
                 entries = os.scandir(directory)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # gone since it was named, or never there
+                continue  # deleted since it was listed, or never existed
             with entries:
                 for entry in entries:
+                    path = f"{directory.rstrip('/')}/{entry.name}"
                     if entry.is_dir(follow_symlinks=False):
-                        waiting.append(f"{directory.rstrip('/')}/{entry.name}")
+                        if within.meets(path):
+                            waiting.append(path)
                         continue
-                    if (found := _file(f"{directory.rstrip('/')}/{entry.name}")) is not None:
+                    if within.holds(path) and (found := _file(path)) is not None:
                         page.append(found)
                     if len(page) >= PAGE:
                         yield page
@@ -36,12 +38,58 @@ class LocalStorage:
             yield page
 
     def stat(self, path: str) -> StoredFile | None:
-        """None for what is no regular file, too."""
+        """Also None for anything but a regular file."""
         return _file(path)
 
     def delete_many(self, paths: Sequence[str]) -> Mapping[str, Removal]:
         """One after the other; directories, links and devices fail."""
         return {path: _delete(path) for path in paths}
+
+    def move(self, source: str, target: str) -> Removal:
+        """By a second name, and the removal of the first: unlike a rename it never replaces a file."""
+        if _file(source) is None:
+            return _without_source(source, target)
+        try:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            os.link(source, target, follow_symlinks=False)
+        except FileExistsError:
+            if not os.path.lexists(target):
+                return Removal(Ended.FAILED, f"a file is in the way of {target}")
+            if not _are_one_file(source, target):
+                return Removal(Ended.CHANGED, f"{target} exists already")
+        except FileNotFoundError:
+            return _without_source(source, target)
+        except OSError as error:
+            return Removal(Ended.FAILED, error.strerror or type(error).__name__)
+        return MOVED if _delete(source).ended is not Ended.FAILED else Removal(Ended.FAILED, f"{source} stays as well")
+
+    def remove_empty(self, prefix: str, before: datetime) -> int:
+        """Remove folders below the prefix that are empty and were changed before that moment; how many.
+
+        Inner ones first, by the times that all had before any was removed. What is hidden stays, with all below it.
+        """
+        old: list[str] = []
+        for folder, names, files in os.walk(prefix, followlinks=False):
+            names[:] = sorted(name for name in names if not name.startswith(("_", ".")))
+            if folder != prefix and not files and _is_old_folder(folder, before):
+                old.append(folder)
+        return sum(_is_removed(folder) for folder in reversed(old))
+
+
+def _is_old_folder(path: str, before: datetime) -> bool:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and datetime.fromtimestamp(found.st_mtime, UTC) < before
+
+
+def _is_removed(folder: str) -> bool:
+    try:
+        os.rmdir(folder)  # which removes nothing that has anything in it
+    except OSError:
+        return False
+    return True
 
 
 def _file(path: str) -> StoredFile | None:
@@ -52,6 +100,19 @@ def _file(path: str) -> StoredFile | None:
     if not stat.S_ISREG(found.st_mode):
         return None
     return StoredFile(path, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _without_source(source: str, target: str) -> Removal:
+    if os.path.lexists(source):
+        return Removal(Ended.FAILED, "it is not a regular file")
+    return ABSENT if _file(target) is None else MOVED
+
+
+def _are_one_file(one: str, other: str) -> bool:
+    try:
+        return os.path.samestat(os.lstat(one), os.lstat(other))
+    except OSError:
+        return False
 
 
 def _delete(path: str) -> Removal:

@@ -1,4 +1,4 @@
-"""Where files lie: one spelling for each place, and which places may be touched."""
+"""Locations of files: normalised spelling, and which locations may be accessed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -18,11 +18,11 @@ def same_place(a: str, b: str) -> bool:
 def new_location(
     table_location: str, data_location: str, directory: str, name: str, properties: Mapping[str, str]
 ) -> str:
-    """Where a new file is written: below its partition's directory, or with `write.object-storage.enabled` below
-    directories made of a hash of the rest, as Iceberg's Java provider makes them.
+    """The location of a new file: in its partition's directory or, with `write.object-storage.enabled`, below
+    directories made of a hash of the rest, like those of Iceberg's ObjectStoreLocationProvider in Java.
 
-    Outside the table's location those have the table's name and the one before it within, since tables may share them.
-    Without partitions in such paths Java joins hash and name by a hyphen; here the name stays a segment of its own.
+    Outside the table's location such paths contain the table's name and its parent's, since tables may share the
+    directory. Where such paths omit partitions, Java joins hash and name by a hyphen; here they are separate segments.
     """
     prefix = data_location.rstrip("/")
     if not _is_true(properties, "write.object-storage.enabled", default=False):
@@ -41,7 +41,7 @@ def _is_true(properties: Mapping[str, str], key: str, *, default: bool) -> bool:
 
 
 def require_within(path: str, locations: Iterable[str], verb: str, hint: str = "") -> str:
-    """The normalised path. Raises TableRefused(reason="location") when it is in none of the locations."""
+    """The normalised path. Raises TableRefused(reason="location") when it lies in none of the locations."""
     place = normalise(path)
     if ".." in place.split("/"):
         raise TableRefused(f"will not {verb} {path}: the path has a '..' segment", reason="location")

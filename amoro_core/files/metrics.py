@@ -9,20 +9,17 @@ from pyiceberg.io.pyarrow import MetricModeTypes, MetricsMode, match_metrics_mod
 from pyiceberg.schema import Schema
 
 from amoro_core.files.bounds import column_bounds
-from amoro_core.files.options import WriterOptions
+from amoro_core.files.options import INFERRED_MODE, WriterOptions
 from amoro_core.files.projection import leaf_ids
 from amoro_core.model.files import ColumnMetrics
-
-#: What Iceberg takes where no mode is set.
-_INFERRED = "truncate(16)"
 
 
 def column_metrics(
     metadata: pq.FileMetaData, schema: Schema, options: WriterOptions, nan_counts: Mapping[int, int]
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
-    """The metrics of a written file, as the table's metrics modes want them, and its split offsets.
+    """The metrics of a written file, according to the table's metrics modes, and its split offsets.
 
-    Of columns in lists and maps only the size is told: readers do not agree about what else there is to count.
+    Columns in lists and maps have only a size: readers disagree about their other counts.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes: dict[int, int] = {}
@@ -51,7 +48,7 @@ def column_metrics(
 
 
 def nan_counts(batch: pa.RecordBatch) -> dict[int, int]:
-    """NaN values of the batch's float columns by field id, those in structs too."""
+    """The number of NaN values of the batch's float columns by field id, including those in structs."""
     counts: dict[int, int] = {}
     open_columns = list(zip(batch.schema, batch.columns, strict=True))
     while open_columns:
@@ -66,12 +63,12 @@ def nan_counts(batch: pa.RecordBatch) -> dict[int, int]:
 
 
 def _mode(name: str, place: int, options: WriterOptions) -> MetricsMode:
-    """The column's own mode, else the table's default, else that of the first columns."""
+    """The column's own mode, else the table's default, else Iceberg's default for the first columns."""
     own = options.metrics_modes.get(name) or options.metrics_default
-    return match_metrics_mode(own or (_INFERRED if place < options.metrics_columns else "none"))
+    return match_metrics_mode(own or (INFERRED_MODE if place < options.metrics_columns else "none"))
 
 
 def _start(group: pq.RowGroupMetaData) -> int:
-    """Where the row group begins: at the first column's dictionary, if it has one."""
+    """The offset of the row group: at the first column's dictionary page, if it has one."""
     first = group.column(0)
     return int(first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset)

@@ -1,4 +1,4 @@
-"""MurmurHash3 x64-128 of many values at once: its first half, as sketches of Apache DataSketches use it."""
+"""MurmurHash3 x64-128, vectorised: the first 64 bits, which sketches of Apache DataSketches use."""
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,9 @@ _MIX1, _MIX2, _SHIFT = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC
 
 
 def first_halves(data: Bytes, starts: Lengths, lengths: Lengths, seed: int) -> Words:
-    """The first 64 bits of the hash of each value: `lengths` bytes of `data` from `starts` on."""
+    """The first 64 bits of the hash of each value, which is `lengths` bytes of `data` beginning at `starts`."""
     padded = np.concatenate([data, np.zeros(_BLOCK, np.uint8)])
-    # A word from each byte on, whatever its alignment.
+    # The word that begins at each byte, whatever its alignment.
     words = np.ndarray((len(data) + 9,), "<u8", padded, strides=(1,))
     h1, h2 = np.full(len(starts), seed, np.uint64), np.full(len(starts), seed, np.uint64)
     blocks = lengths // _BLOCK
@@ -66,7 +66,44 @@ def _rotated(words: Words, bits: int) -> Words:
 
 
 def _cut(words: Words, lengths: Lengths) -> Words:
-    """The words with only their first bytes: none where the length is not positive, at most 8."""
+    """The words with only their first `lengths` bytes: none for lengths below 1, at most 8."""
     kept = np.clip(lengths, 0, 8)
     surplus = np.minimum((8 - kept) * 8, 56).astype(np.uint64)
     return np.where(kept > 0, (words << surplus) >> surplus, np.uint64(0))
+
+
+_C1_32, _C2_32, _ADD_32 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593), np.uint32(0xE6546B64)
+_MIX1_32, _MIX2_32 = np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35)
+_BLOCK_32 = 4
+
+
+def hashes_32(data: Bytes, starts: Lengths, lengths: Lengths, seed: int) -> npt.NDArray[np.uint32]:
+    """MurmurHash3 x86-32 of each value, as Iceberg's buckets use it: `lengths` bytes of `data` from `starts` on."""
+    padded = np.concatenate([data, np.zeros(_BLOCK_32, np.uint8)])
+    words = np.ndarray((len(data) + 1,), "<u4", padded, strides=(1,))
+    hashes = np.full(len(starts), seed, np.uint32)
+    blocks = lengths // _BLOCK_32
+    chosen = np.flatnonzero(blocks)
+    block = 0
+    while len(chosen):
+        word = _mixed_32(words[starts[chosen] + block * _BLOCK_32])
+        hashes[chosen] = _rotated_32(hashes[chosen] ^ word, 13) * np.uint32(5) + _ADD_32
+        block += 1
+        chosen = chosen[blocks[chosen] > block]
+    chosen = np.flatnonzero(lengths % _BLOCK_32)
+    left = (lengths[chosen] % _BLOCK_32).astype(np.uint32)
+    surplus = np.uint32(8) * (np.uint32(_BLOCK_32) - left)
+    tails = words[starts[chosen] + blocks[chosen] * _BLOCK_32]
+    hashes[chosen] ^= _mixed_32((tails << surplus) >> surplus)
+    hashes ^= lengths.astype(np.uint32)
+    hashes = (hashes ^ (hashes >> np.uint32(16))) * _MIX1_32
+    hashes = (hashes ^ (hashes >> np.uint32(13))) * _MIX2_32
+    return hashes ^ (hashes >> np.uint32(16))
+
+
+def _mixed_32(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return _rotated_32(words * _C1_32, 15) * _C2_32
+
+
+def _rotated_32(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))

@@ -1,4 +1,4 @@
-"""Files of object stores, by obstore: it lists in pages and deletes many in one request.
+"""Storage of object stores, through obstore, which lists in pages and deletes many files in one request.
 
 pyarrow's S3 would leave an empty object behind for the folder of each file that it deletes (apache/arrow#36275).
 """
@@ -16,14 +16,16 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from amoro_core.errors import AccessDenied, CatalogUnavailable, TableRefused
 from amoro_core.files.storage import PAGE, each_at_once
 from amoro_core.model.paths import split_place
-from amoro_core.model.stored import ABSENT, DELETED, Ended, Removal, StoredFile
+from amoro_core.model.stored import ABSENT, DELETED, EVERYWHERE, Ended, KeyRange, Removal, StoredFile
 from amoro_core.model.texts import briefly
 
+#: Stores that list by the order of the paths.
+_SORTED = ("s3", "oss", "gs")
 _DENIED = (PermissionDeniedError, UnauthenticatedError)
 _GONE = FileNotFoundError
-#: TypeError: for a key with an empty segment or one of dots, which obstore can't name.
+#: TypeError: for a key with an empty segment or one of dots only, which obstore can't express.
 _TROUBLE = (BaseError, OSError, ValueError, TypeError)
-#: A store that is busy is asked again so often, and for so long, before a request fails.
+#: Retries, and their total time, before a request to a busy store fails.
 _RETRIES: Any = {"max_retries": 6, "retry_timeout": timedelta(seconds=60)}
 _CLIENT: Any = {"timeout": "60s", "connect_timeout": "10s", "allow_http": True}
 
@@ -32,19 +34,28 @@ class ObjectStorage:
     """A `Storage` of one bucket or container."""
 
     def __init__(self, place: str, properties: Mapping[str, str]) -> None:
-        """`place`: any in the bucket. Raises TableRefused("location") for credentials that can't be used here."""
+        """`place`: any location in the bucket. Raises TableRefused("location") for credentials that can't be used."""
         scheme, authority, _ = split_place(place)
         self._root = f"{scheme}://{authority}/"
         self._store: Any = _OPENED[scheme](authority, properties)
+        self._is_sorted = scheme in _SORTED
 
-    def pages(self, prefix: str) -> Iterator[Sequence[StoredFile]]:
-        """In the store's own order."""
+    def pages(self, prefix: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
+        """In the store's own order. Where that is the order of the range, what comes after it is not asked for."""
+        after = within.after.lstrip("/")
+        offset = {"offset": after} if self._is_sorted and after.startswith(f"{self._key(prefix)}/") else {}
         with _translated(prefix):
-            for page in obstore.list(self._store, self._key(prefix), chunk_size=PAGE):
-                yield [StoredFile(self._root + one["path"], one["size"], one["last_modified"]) for one in page]
+            for page in obstore.list(self._store, self._key(prefix), chunk_size=PAGE, **offset):
+                yield [
+                    StoredFile(self._root + one["path"], one["size"], one["last_modified"])
+                    for one in page
+                    if within.holds(f"/{one['path']}")
+                ]
+                if self._is_sorted and within.until and all(f"/{one['path']}" > within.until for one in page):
+                    return
 
     def stat(self, path: str) -> StoredFile | None:
-        """None for a folder's empty object, too."""
+        """Also None for the empty object of a folder."""
         with _translated(path):
             try:
                 found = obstore.head(self._store, self._key(path))
@@ -53,12 +64,16 @@ class ObjectStorage:
         return StoredFile(path, found["size"], found["last_modified"])
 
     def delete_many(self, paths: Sequence[str]) -> Mapping[str, Removal]:
-        """In one request, where the store has such; where that fails for any, each file is asked for alone."""
+        """In one request where the store supports it; if that fails for any file, each file is deleted alone."""
         try:
             obstore.delete(self._store, [self._key(path) for path in paths])
-        except _TROUBLE:  # which of them it was about is not said
+        except _TROUBLE:  # the error does not say which files failed
             return each_at_once(self._delete, paths)
         return dict.fromkeys(paths, DELETED)
+
+    def move(self, source: str, target: str) -> Removal:
+        """Never: here it would be a copy."""
+        return Removal(Ended.FAILED, "a move in an object store would be a copy")
 
     def _delete(self, path: str) -> Removal:
         try:
@@ -101,8 +116,8 @@ def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
     endpoint, virtual = said("endpoint"), said("force-virtual-addressing") == "true"
     if endpoint:
         protocol, _, host = endpoint.partition("://")
-        if protocol not in ("http", "https") or not host:  # it would end the process
-            raise TableRefused(f"s3.endpoint is {endpoint!r}, which is no address of HTTP", reason="configuration")
+        if protocol not in ("http", "https") or not host:  # obstore would end the process
+            raise TableRefused(f"s3.endpoint is {endpoint!r}, which is not an HTTP URL", reason="configuration")
         endpoint = f"{protocol}://{bucket}.{host}" if virtual else endpoint
     config = {
         "access_key_id": said("access-key-id"),

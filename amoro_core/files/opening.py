@@ -1,4 +1,4 @@
-"""A data or delete file as a source of rows, whatever its format."""
+"""Opening a data or delete file as a source of rows, whatever its format."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ SMALL_FILE_BYTES = 32 << 20
 
 
 class RowSource(Protocol):
-    """An open file; its schema has field ids as Parquet files have them."""
+    """An open file; its schema carries field ids in the way of Parquet files."""
 
     @property
     def path(self) -> str:
@@ -34,21 +34,21 @@ class RowSource(Protocol):
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches in the file's order, each with the position of its first row; at least these columns.
+        """Batches of at least these columns in the file's order, each with the position of its first row.
 
-        With `row_groups`, which only Parquet files have, only those. Raises UnreadableFile.
+        `row_groups`, for Parquet files only, restricts them to these. Raises UnreadableFile.
         """
         ...
 
 
 def fetched(access: FileAccess, file: DataFile | DeleteFile, most_bytes: int = SMALL_FILE_BYTES) -> bytes | None:
-    """The content of a file of at most so many bytes, in one request; None for a larger one. Raises DataFileMissing."""
+    """The content of a file of at most `most_bytes`, in one request; None for a larger one. Raises DataFileMissing."""
     return access.read_bytes(file.path) if file.size_bytes <= most_bytes else None
 
 
 @contextmanager
 def open_rows(access: FileAccess, file: DataFile | DeleteFile, content: bytes | None) -> Iterator[RowSource]:
-    """The file, open until the block ends: by its content, where that was fetched, else as a stream.
+    """The file, open until the block ends: from its content if that was fetched, else as a stream.
 
     Raises DataFileMissing or UnreadableFile.
     """

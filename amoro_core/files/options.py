@@ -1,6 +1,6 @@
-"""A table's properties for writing Parquet, parsed."""
+"""Parsed table properties for writing Parquet."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -23,10 +23,10 @@ from amoro_core.model.properties import (
     whole,
 )
 
-#: In which format data files are written.
+#: The format in which data files are written.
 FORMAT_KEY = "write.format.default"
 _PREFIX = "write.parquet."
-#: Iceberg's names for codecs to Arrow's.
+#: Iceberg's names of codecs mapped to Arrow's.
 _CODECS = {
     "zstd": "zstd",
     "gzip": "gzip",
@@ -37,7 +37,7 @@ _CODECS = {
     "uncompressed": "none",
     "none": "none",
 }
-_LEVELS = {"zstd": 3}  # what Iceberg's Java writers use where nothing is said
+_LEVELS = {"zstd": 3}  # the default of Iceberg's Java writers
 _WITHOUT_LEVEL = ("snappy", "lz4", "none")
 
 
@@ -60,7 +60,9 @@ def _metrics_default(text: str) -> str | None:
 BLOOM_ENABLED = Property(f"{_PREFIX}bloom-filter-enabled.column.*", "false", boolean)
 BLOOM_RATE = Property(f"{_PREFIX}bloom-filter-fpp.column.*", "0.01", rate)
 METRICS_MODE = Property("write.metadata.metrics.column.*", "", _metrics_mode)
-#: Those that there are for each column.
+#: How bounds are told where nothing is configured.
+INFERRED_MODE = "truncate(16)"
+#: Properties that exist for each column.
 OF_COLUMNS = (METRICS_MODE, BLOOM_ENABLED, BLOOM_RATE)
 
 
@@ -69,7 +71,7 @@ class WriterOptions:
     """How Parquet files of a table are written."""
 
     codec: str = declared(f"{_PREFIX}compression-codec", "zstd", one_of(_CODECS))
-    #: None: the codec's own, or it has none.
+    #: None: the codec's default, or it has no levels.
     level: int | None = declared(f"{_PREFIX}compression-level", "3", _level)
     row_group_rows: int = declared(f"{_PREFIX}row-group-limit", "1048576", whole(1))
     row_group_bytes: int = declared(f"{_PREFIX}row-group-size-bytes", "134217728", whole(1))
@@ -78,18 +80,18 @@ class WriterOptions:
     dictionary_bytes: int = declared(f"{_PREFIX}dict-size-bytes", "2097152", whole(1))
     metrics_modes: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # by column name
     metrics_default: str | None = declared("write.metadata.metrics.default", "", _metrics_default)
-    #: Leaf columns that get the default when none is set.
+    #: The number of leaf columns that get the default mode when none is set.
     metrics_columns: int = declared("write.metadata.metrics.max-inferred-column-defaults", "100", whole(1))
     bloom_filters: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))  # rate by column name
-    #: At most, for each row group of a column.
+    #: The maximum for each row group of a column.
     bloom_filter_bytes: int = declared(f"{_PREFIX}bloom-filter-max-bytes", "1048576", whole(1))
 
 
 def require_parquet(properties: Mapping[str, str]) -> None:
-    """Raise TableRefused(reason="format") for a table whose data files are to be written in another format.
+    """Raise TableRefused(reason="format") for a table whose data files must be written in another format.
 
-    Position delete files are written as Parquet whatever `write.delete.format.default` says: readers take each file
-    by its own format.
+    Position delete files are written as Parquet whatever `write.delete.format.default` says: readers go by the format
+    of each file.
     """
     wanted = properties.get(FORMAT_KEY, FileFormat.PARQUET)
     if wanted.strip().lower() != FileFormat.PARQUET:
@@ -97,7 +99,7 @@ def require_parquet(properties: Mapping[str, str]) -> None:
             f"the table property {FORMAT_KEY} is {wanted!r}, and only Parquet is written",
             reason="format",
             hint=f"Set the table's property {WRITE_FORMAT_KEY} to parquet: its files are then rewritten as Parquet,"
-            f" while its writers go on as {FORMAT_KEY} says.",
+            f" while its writers continue to follow {FORMAT_KEY}.",
         )
 
 
@@ -118,8 +120,17 @@ def writer_options(properties: Mapping[str, str]) -> WriterOptions:
     return replace(found, level=_level_of(found.codec, properties))
 
 
+def with_bounds(options: WriterOptions, columns: Iterable[str]) -> WriterOptions:
+    """The options with bounds for these columns wherever they stand: of the table's own length, or 16 characters."""
+    told = {}
+    for name in columns:
+        mode = options.metrics_modes.get(name) or options.metrics_default or INFERRED_MODE
+        told[name] = INFERRED_MODE if mode.strip().lower() in ("none", "counts") else mode
+    return replace(options, metrics_modes=MappingProxyType({**options.metrics_modes, **told}))
+
+
 def _level_of(codec: str, properties: Mapping[str, str]) -> int | None:
-    """The level that the codec is to have, which must be one of its own."""
+    """The codec's configured level. Raises for one outside the codec's range."""
     key = f"{_PREFIX}compression-level"
     if codec in _WITHOUT_LEVEL:
         return None

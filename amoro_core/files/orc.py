@@ -15,7 +15,7 @@ from amoro_core.files.schema import FIELD_ID
 from amoro_core.model.texts import briefly
 
 _ORC_ID = b"iceberg.id"
-#: How many times as large as in the file rows are taken to be.
+#: The assumed ratio of decoded to stored size.
 _DECODED = 8
 
 
@@ -26,7 +26,7 @@ class OrcInput:
     path: str
     file: orc.ORCFile
     fragment: ds.Fragment
-    schema: pa.Schema  # with the field ids where Parquet files have them
+    schema: pa.Schema  # with field ids in the way of Parquet files
 
     @property
     def rows(self) -> int:
@@ -37,7 +37,7 @@ class OrcInput:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches of these columns in the file's order, each with the position of its first row.
 
-        Raises UnreadableFile, for moments that do not fit in nanoseconds too: Arrow reads them as such.
+        Raises UnreadableFile, also for timestamps that do not fit in nanoseconds: Arrow reads them as such.
         """
         names = [name for name in self.schema.names if name in columns]
         kind = pa.schema([self.schema.field(name) for name in names])
@@ -49,19 +49,19 @@ class OrcInput:
                 position += batch.num_rows
 
     def _pieces(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stripes may be large: the dataset reader alone decodes them piece by piece."""
+        """Parts of stripes, which may be large: only the dataset reader decodes them in parts."""
         chosen = list(names) or self.schema.names[:1]
         yield from self.fragment.to_batches(
             columns=chosen, batch_size=self._batch_rows(), batch_readahead=0, use_threads=False
         )
 
     def _batch_rows(self) -> int:
-        """By what a row takes in the file, of which nothing tells how large it is once decoded."""
+        """Estimated from the stored size of a row: ORC does not record the decoded size."""
         row_bytes = _DECODED * int(self.file.content_length) // max(1, self.rows)
         return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // max(1, row_bytes)))
 
     def _whole_stripes(self) -> Iterator[pa.RecordBatch]:
-        """All columns: Arrow takes a chosen name with a dot for a path, and reads another column or nulls."""
+        """All columns: Arrow takes a selected name with a dot for a path, and reads another column or nulls."""
         for index in range(self.file.nstripes):
             stripe = self.file.read_stripe(index)
             for start in range(0, stripe.num_rows, MAX_BATCH_ROWS):
@@ -70,7 +70,7 @@ class OrcInput:
 
 @contextmanager
 def open_orc(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[OrcInput]:
-    """The ORC file at `path`, open until the block ends; `content` is all of it, where that was fetched.
+    """The ORC file at `path`, open until the block ends; `content` is its content if that was fetched already.
 
     Raises DataFileMissing or UnreadableFile.
     """

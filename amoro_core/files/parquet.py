@@ -3,18 +3,19 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amoro_core.files.io import FileAccess, reading_parquet
 
-#: Decoded bytes a batch is to have; with the most rows below it decides how many are decoded at once.
+#: Target of decoded bytes in a batch; with the row limit it decides how many rows are decoded at once.
 BATCH_BYTES = 16 << 20
 MAX_BATCH_ROWS = 65_536
-#: What a value has for which a dictionary's chunk tells no bounds: writers leave them out for values as large as this.
+#: The assumed size of a value in a dictionary chunk without bounds: writers omit bounds for values as large as this.
 _UNTOLD_BYTES = 4096
-#: What a column chunk of a large file is read by; without it whole chunks are held in memory.
+#: The read buffer of a column chunk of a large file; without it whole chunks are held in memory.
 STREAM_BUFFER_BYTES = 1 << 20
 
 
@@ -37,9 +38,9 @@ class ParquetInput:
     def batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None = None
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches in the file's order, each with the position of its first row; at least these columns.
+        """Batches of at least these columns in the file's order, each with the position of its first row.
 
-        With `row_groups` only those, in their order. Raises UnreadableFile.
+        `row_groups` restricts them to these, in the given order. Raises UnreadableFile.
         """
         if row_groups is None:
             yield from self._batches(columns, None, 0)
@@ -47,6 +48,17 @@ class ParquetInput:
         counts = [self.file.metadata.row_group(index).num_rows for index in range(self.file.metadata.num_row_groups)]
         for index in row_groups:
             yield from self._batches(columns, [index], sum(counts[:index]))
+
+    def piece(self, number: int, pieces: int) -> tuple[list[int], int]:
+        """The row groups of one of so many pieces of about the same size, and their rows.
+
+        Each row group is in one piece, that in which it begins; a piece may have none. `number` counts from 0.
+        """
+        groups = [self.file.metadata.row_group(index) for index in range(self.file.metadata.num_row_groups)]
+        starts = list(accumulate((int(group.total_byte_size) for group in groups), initial=0))
+        total = max(1, starts.pop())
+        found = [index for index, start in enumerate(starts) if start * pieces // total == number]
+        return found, sum(int(groups[index].num_rows) for index in found)
 
     def _batches(
         self, columns: Sequence[str], row_groups: Sequence[int] | None, position: int
@@ -65,7 +77,7 @@ class ParquetInput:
 
 @contextmanager
 def open_parquet(access: FileAccess, path: str, content: bytes | None = None) -> Iterator[ParquetInput]:
-    """The Parquet file at `path`, open until the block ends; `content` is all of it, where that was fetched.
+    """The Parquet file at `path`, open until the block ends; `content` is its content if that was fetched already.
 
     Raises DataFileMissing or UnreadableFile.
     """
@@ -83,7 +95,7 @@ def open_parquet(access: FileAccess, path: str, content: bytes | None = None) ->
                 pre_buffer=False,
                 coerce_int96_timestamp_unit="us",  # as nanoseconds, dates before 1678 wrap silently
                 arrow_extensions_enabled=False,
-                page_checksum_verification=True,  # Java writes them; a flipped bit must not be written anew
+                page_checksum_verification=True,  # Java writes checksums; a flipped bit must not be copied
             )
         yield ParquetInput(path, file)
 
@@ -98,7 +110,7 @@ def _batch_rows(metadata: pq.FileMetaData) -> int:
 
 
 def _row_bytes(group: pq.RowGroupMetaData) -> int:
-    """What a row takes once decoded: a value of a dictionary is stored once and may come back with every row."""
+    """The decoded size of a row: a dictionary's value is stored once but may repeat in every row."""
     chunks = (group.column(index) for index in range(group.num_columns))
     return sum(_value_bytes(chunk) * int(chunk.num_values) for chunk in chunks) // max(1, int(group.num_rows))
 

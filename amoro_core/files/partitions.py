@@ -1,4 +1,4 @@
-"""Partition values: from their single-value bytes to paths and to columns that files leave out."""
+"""Partition values: from single-value bytes to paths, and to columns that files omit."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ from pyiceberg.types import PrimitiveType, StringType, TimestamptzType, UnknownT
 from amoro_core.files.schema import arrow_type
 from amoro_core.model.files import Partition
 
-#: What a file's partition says of a column: a one-value Arrow array of the column's type, by field id.
+#: Values of columns known from a file's partition: one-value Arrow arrays of the column's type, by field id.
 Constants = Mapping[int, pa.Array]
 
 
 def partition_path(spec: PartitionSpec, partition: Partition, schema: Schema) -> str:
-    """The partition as Iceberg writes it in paths, "" when unpartitioned."""
+    """The partition as Iceberg writes it in paths; "" when unpartitioned."""
     types = [field.field_type for field in spec.partition_type(schema).fields]
     parts = []
     for field, kind, value in zip(spec.fields, types, partition, strict=True):
@@ -31,7 +31,7 @@ def partition_path(spec: PartitionSpec, partition: Partition, schema: Schema) ->
 
 
 def identity_constants(spec: PartitionSpec, partition: Partition, schema: Schema) -> Constants:
-    """The values of identity-partitioned columns, for files that do not hold them."""
+    """The values of identity-partitioned columns, for files that lack these columns."""
     constants = {}
     for field, value in zip(spec.fields, partition, strict=True):
         if isinstance(field.transform, IdentityTransform) and field.source_id in schema.field_ids:
@@ -45,11 +45,11 @@ def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
     if value is None:
         return "null"
     if isinstance(kind, UnknownType):
-        return value.hex()  # the source column is gone, and with it the value's type
+        return value.hex()  # the source column was dropped, so the value's type is unknown
     decoded = _decoded(kind, value)
     try:
         return str(transform.to_human_string(kind, decoded))
-    except OverflowError:  # beyond the years 1 to 9999, where Python's calendar ends and Iceberg's does not
+    except OverflowError:  # outside the years 1 to 9999, the range of Python's dates but not of Iceberg's
         return _moment(transform, kind, decoded)
 
 
@@ -69,7 +69,7 @@ def _decoded(kind: PrimitiveType, value: bytes) -> Any:
 
 
 def values_array(kind: PrimitiveType, values: Sequence[bytes | None]) -> pa.Array:
-    """The values of one partition field, which are of that type, as an array."""
+    """The serialized values of one partition field as an array of its type."""
     wanted = arrow_type(kind)
     if isinstance(kind, UUIDType):
         return pa.ExtensionArray.from_storage(wanted, pa.array(values, pa.binary(16)))

@@ -1,4 +1,4 @@
-"""Columns of a Parquet file as a table's schema wants them, found by field id at each level."""
+"""Projection of a file's columns onto a table's schema, by field id at each level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -32,10 +32,10 @@ class FileField:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """How batches of one file become batches of a table's schema."""
+    """The projection of one file's batches onto a table's schema."""
 
     schema: Schema
-    columns: tuple[str, ...]  # what must be read of the file
+    columns: tuple[str, ...]  # the file's columns to read
     mapping: NameMapping | None  # None: the file has field ids
     constants: Constants = field(default_factory=dict)
     arrow: pa.Schema = field(init=False)
@@ -44,7 +44,7 @@ class Projection:
         object.__setattr__(self, "arrow", arrow_schema(self.schema))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the batch as the schema wants them.
+        """The rows of the batch in the schema's columns and types.
 
         Raises UnreadableFile when a value cannot be read as the schema's type, or a required one is missing.
         """
@@ -67,7 +67,7 @@ def bind(
 ) -> Projection:
     """The projection of the file at `path`, with `file_schema`, onto `schema`.
 
-    A file with any field id is read by ids; one without by the mapping.
+    A file with any field id is read by ids; one without ids, by the mapping.
     Raises TableRefused(reason="field-ids") when the file has no ids and the table no mapping, or when two of its
     columns have the same id of the schema.
     """
@@ -86,7 +86,7 @@ def bind(
 
 
 def _refuse_twice(fields: Sequence[FileField], schema: Schema, path: str) -> None:
-    """Of two columns with one id some readers take the first, others the last."""
+    """Refuse two columns with the same id: some readers take the first, others the last."""
     seen: set[int] = set()
     waiting = list(fields)
     while waiting:
@@ -104,7 +104,7 @@ def _refuse_twice(fields: Sequence[FileField], schema: Schema, path: str) -> Non
 
 
 def held_ids(projection: Projection, file_schema: pa.Schema) -> frozenset[int]:
-    """The ids of all fields, nested ones too, that a file with this schema holds."""
+    """The ids of all fields, nested ones included, that a file with this schema holds."""
     ids: set[int] = set()
     open_fields = list(_identified(file_schema, projection.mapping))
     while open_fields:
@@ -199,7 +199,7 @@ def _missing(wanted: NestedField, target: pa.Field, rows: int, constants: Consta
 
 
 def _nulls(rows: int, kind: pa.DataType) -> pa.Array:
-    """Nulls whose required members are not null themselves, since Parquet is written by each level's own word."""
+    """Nulls whose required members are not null themselves: the Parquet writer checks each level separately."""
     if not pa.types.is_struct(kind):
         return pa.nulls(rows, kind)
     children = [
@@ -216,7 +216,7 @@ def _projected(
     constants: Constants,
     outer_nulls: pa.Array | None,
 ) -> pa.Array:
-    """The array as `wanted`. Where `outer_nulls` is true a struct around it is null, and so it may be."""
+    """The array as `wanted`. Where `outer_nulls` is true an enclosing struct is null, so the value may be null too."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     nulls = array.is_null() if array.null_count else None

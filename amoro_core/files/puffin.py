@@ -1,4 +1,4 @@
-"""Puffin files, as Iceberg's specification describes them: blobs, compressed one by one, and a footer about them."""
+"""Puffin files (Iceberg's Puffin specification): blobs, compressed one by one, and a footer that describes them."""
 
 import json
 import struct
@@ -9,15 +9,15 @@ import pyarrow as pa
 
 _MAGIC = b"PFA1"
 _NO_FLAGS = bytes(4)
-#: An Iceberg sketch of how many different values a column has.
+#: The blob type of a sketch of a column's number of distinct values.
 THETA = "apache-datasketches-theta-v1"
-#: The property of such a blob that says how many, as a whole number.
+#: The property of such a blob with that number, as an integer.
 NDV = "ndv"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What a Puffin file holds of some fields of a snapshot."""
+    """A blob of a Puffin file, about some fields of a snapshot."""
 
     type: str
     fields: tuple[int, ...]  # ids
@@ -36,7 +36,7 @@ class PuffinFile:
 
 
 def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
-    """The file of these blobs, in their order, compressed by zstd."""
+    """The file with these blobs, in this order, compressed with zstd."""
     parts, described, offset = [_MAGIC], [], len(_MAGIC)
     for blob in blobs:
         stored = pa.compress(blob.payload, codec="zstd", asbytes=True)

@@ -1,4 +1,4 @@
-"""Iceberg's schemas, specs and mappings from and to JSON, and as Arrow schemas."""
+"""Conversion of Iceberg's schemas, specs and mappings from and to JSON, and to Arrow schemas."""
 
 from collections.abc import Collection, Iterable
 
@@ -84,10 +84,10 @@ def to_json(value: IcebergBaseModel | IcebergRootModel[list[object]]) -> str:
 
 
 def with_dropped(schema: Schema, dropped: Iterable[str]) -> Schema:
-    """The schema and, after its columns, those of `dropped` (JSON of fields) that it does not hold.
+    """The schema with the fields of `dropped` (as JSON) that it lacks appended to its columns.
 
-    Of a struct that it holds only the members are added that it lacks. Dropped fields are named by their id: their old
-    names may be in use again.
+    To a struct that it has, only missing members are added. Dropped fields are named by their id: their old names may
+    be in use again.
     """
     return Schema(
         *_with_fields(schema.fields, (NestedField.model_validate_json(text) for text in dropped)),
@@ -113,12 +113,12 @@ def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]
 
 
 def select_ids(schema: Schema, ids: Collection[int]) -> Schema:
-    """The schema with only the columns of `ids` and the structs that hold them."""
+    """The schema with only the columns of `ids` and the structs that contain them."""
     return Schema(*_selected(schema.fields, ids))
 
 
 def key_path(fields: Iterable[NestedField], field_id: int) -> tuple[int, ...] | None:
-    """Where a primitive field is: its index among `fields`, then in each struct; None when it is not there."""
+    """The path to a primitive field: its index in `fields`, then in each struct; None when it does not exist."""
     for index, field in enumerate(fields):
         if field.field_id == field_id:
             return (index,) if field.field_type.is_primitive else None
@@ -130,7 +130,7 @@ def key_path(fields: Iterable[NestedField], field_id: int) -> tuple[int, ...] | 
 
 
 def arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema in which the table's rows are held and written: field ids at each level, names as Java's."""
+    """The Arrow schema in which the table's rows are held and written: field ids at each level, names like Java's."""
     return pa.schema([arrow_field(field) for field in sanitize_column_names(schema).fields])
 
 
@@ -145,7 +145,7 @@ def arrow_field(field: NestedField) -> pa.Field:
 
 
 def arrow_type(kind: IcebergType) -> pa.DataType:
-    """The Arrow type of an Iceberg type. Raises TableRefused(reason="type") for one that is not handled."""
+    """The Arrow type of an Iceberg type. Raises TableRefused(reason="type") for an unsupported one."""
     match kind:
         case StructType():
             return pa.struct([arrow_field(field) for field in kind.fields])

@@ -1,7 +1,7 @@
-"""Sketches of how many different values a column has: `apache-datasketches-theta-v1` of Iceberg's Puffin files.
+"""Sketches of a column's number of distinct values: `apache-datasketches-theta-v1` of Iceberg's Puffin files.
 
-A sketch is the set of the least hashes of the values, so that parts merge by union, in any order. Java's writers feed
-the same hashes, of the same bytes, so that with up to 4,096 different values the sets are equal.
+A theta sketch is the set of the smallest hashes of the values, so parts merge by union, in any order. Java's writers
+hash the same bytes in the same way, so up to 4,096 distinct values the sets are equal.
 """
 
 import struct
@@ -12,29 +12,29 @@ import pyarrow as pa
 
 from amoro_core.files.murmur import Bytes, Lengths, Words, first_halves
 
-#: Hashes that are kept, as in Java's sketches by default.
+#: Hashes to keep: the default of Java's sketches.
 NOMINAL = 4096
 _SEED = 9001
-#: Beyond all hashes, which have 63 bits: nothing was left out.
+#: The theta of an exact sketch, above all hashes, which have 63 bits.
 _ALL = 2**63 - 1
 
 #: Serial version 3, family 3 (compact).
 _VERSION = bytes((3, 3, 0, 0))
 _READ_ONLY, _EMPTY, _COMPACT, _ORDERED, _SINGLE = 2, 4, 8, 16, 32
 _USUAL = _READ_ONLY | _COMPACT | _ORDERED
-#: Of the seed 9001, little-endian.
+#: Hash of the default seed 9001, little-endian.
 _SEED_HASH = bytes((0xCC, 0x93))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ThetaSketch:
-    """The least hashes of values: ascending, each once, all below `theta`. Above `NOMINAL` of them theta falls."""
+    """The smallest hashes of values, ascending, distinct, below `theta`, which falls so that `NOMINAL` are kept."""
 
     hashes: Words = field(default_factory=lambda: np.zeros(0, np.uint64))
     theta: int = _ALL
 
     def updated(self, hashes: Words) -> "ThetaSketch":
-        """The sketch of these values, too. Hashes may come in any order, and more than once."""
+        """The sketch with these values added. Hashes may be unordered and repeated."""
         fresh = hashes[hashes < np.uint64(self.theta)]
         if not len(fresh):
             return self
@@ -48,7 +48,7 @@ class ThetaSketch:
 
     @property
     def estimate(self) -> float:
-        """How many different values there are; exact as long as nothing was left out."""
+        """The number of distinct values; exact as long as no hash was dropped."""
         return len(self.hashes) * (_ALL / self.theta)
 
     def serialized(self) -> bytes:
@@ -71,22 +71,22 @@ def _least(hashes: Words, theta: int) -> ThetaSketch:
 
 
 def value_hashes(array: pa.Array) -> Words:
-    """The hashes of a primitive column's values, of their single-value binary form, as 63 bits.
+    """The 63-bit hashes of a primitive column's values in single-value serialization.
 
-    Nulls have none, nor have empty values: Java's sketches pass over both.
+    Nulls and empty values have none: Java's sketches skip both.
     """
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     array = array.drop_null()
-    data, starts, lengths = _stored(array)
+    data, starts, lengths = stored_bytes(array)
     if not lengths.all():
         starts, lengths = starts[lengths > 0], lengths[lengths > 0]
     hashes = first_halves(data, starts, lengths, _SEED) >> np.uint64(1)
     return hashes[hashes > 0]
 
 
-def _stored(array: pa.Array) -> tuple[Bytes, Lengths, Lengths]:
-    """Bytes, and where each value begins in them and how long it is."""
+def stored_bytes(array: pa.Array) -> tuple[Bytes, Lengths, Lengths]:
+    """The bytes of all values, and the offset and length of each value; of those that are null, any."""
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         offsets = np.frombuffer(array.buffers()[1] or bytes(4), np.int32)[array.offset :][: len(array) + 1]
@@ -101,7 +101,7 @@ def _stored(array: pa.Array) -> tuple[Bytes, Lengths, Lengths]:
 
 
 def _rows(array: pa.Array) -> tuple[Bytes, Lengths]:
-    """One row of bytes for each value, and how many of its first bytes are left out."""
+    """One row of bytes for each value, and the number of leading bytes to skip."""
     kind, count = array.type, len(array)
     none = np.zeros(count, np.int64)
     if pa.types.is_boolean(kind):
@@ -116,9 +116,9 @@ def _rows(array: pa.Array) -> tuple[Bytes, Lengths]:
 
 
 def _unscaled(rows: Bytes) -> tuple[Bytes, Lengths]:
-    """Whole numbers, their highest byte first, and how many bytes can go at the beginning: those of Java's BigInteger.
+    """Big-endian integers, and the number of redundant leading bytes, which Java's BigInteger does not write.
 
-    What goes only repeats the sign, which the byte that follows tells as well.
+    A leading byte is redundant if it only repeats the sign of the byte that follows.
     """
     sign = np.where(rows[:, :1] >= 128, np.uint8(255), np.uint8(0))
     repeats = (rows[:, :-1] == sign) & ((rows[:, 1:] >= 128) == (sign >= 128))

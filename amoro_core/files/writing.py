@@ -1,6 +1,6 @@
 """Writing Parquet files that are correct for Iceberg."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,7 @@ from amoro_core.files.options import WriterOptions
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.files import ColumnMetrics
 
-#: Smaller pages are of no use, and below five bytes Arrow loses a row group's only list when it has a dictionary.
+#: Smaller pages are useless, and below five bytes Arrow loses the only list of a row group that has a dictionary.
 _LEAST_PAGE_BYTES = 1024
 
 
@@ -44,11 +44,14 @@ class ParquetOutput:
         *,
         memory_bytes: int | None = None,
         checkpoint: Callable[[], None] | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the file. A row group is written at `memory_bytes` at the latest.
+        """Create the file, with `metadata` in its footer.
 
-        `checkpoint` is called with each piece that is written, and may raise: encoding a row group takes seconds.
-        Raises StorageFull.
+        A row group is written before the collected rows exceed `memory_bytes`.
+
+        `checkpoint` is called for each piece that is written, and may raise: encoding a row group takes seconds.
+                Raises StorageFull.
         """
         self.path = path
         self._schema = schema
@@ -60,8 +63,9 @@ class ParquetOutput:
         self._pending_bytes = 0
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
         self._access = access
+        self._metadata = metadata
         self._stream = _CheckedStream(access.create_output(path), checkpoint)
-        self._writer: pq.ParquetWriter | None = None  # made for the first rows, by what they are
+        self._writer: pq.ParquetWriter | None = None  # created for the first rows, whose values decide the encoding
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows; their columns are the schema's. Raises StorageFull."""
@@ -82,12 +86,14 @@ class ParquetOutput:
         return int(self._stream.tell())
 
     def close(self) -> WrittenFile:
-        """Write what is left and the footer. Raises StorageFull, and then the file is gone."""
+        """Write the remaining rows and the footer. Raises StorageFull; the file is then deleted."""
         try:
             if self._pending_rows:
                 self._write_table(pa.Table.from_batches(self._pending, self._arrow))
             writer = self._writer if self._writer is not None else self._open_writer(self._arrow.empty_table())
             with translated(self.path):
+                if self._metadata:
+                    writer.add_key_value_metadata(dict(self._metadata))
                 writer.close()
                 size_bytes = int(self._stream.tell())
                 self._stream.close()
@@ -99,7 +105,7 @@ class ParquetOutput:
         return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, split_offsets)
 
     def discard(self) -> None:
-        """Give the file up and delete it, as far as that is possible."""
+        """Abandon the file and delete it if possible."""
         self._stream.checkpoint = None
         with suppress(OSError, pa.ArrowException):  # what failed before fails here again
             if self._writer is not None:
@@ -154,7 +160,7 @@ class ParquetOutput:
 
 
 class _CheckedStream:
-    """A stream that asks before each write whether work goes on."""
+    """A stream that calls the checkpoint before each write."""
 
     def __init__(self, stream: Any, checkpoint: Callable[[], None] | None) -> None:
         self.checkpoint = checkpoint

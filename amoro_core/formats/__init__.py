@@ -1,1 +1,1 @@
-"""The port through which services see tables, and its kinds."""
+"""The port through which services access tables, and its implementations."""

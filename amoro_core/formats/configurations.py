@@ -1,4 +1,4 @@
-"""Every property of a table that means something to us: what checks, docs and `amoro table properties` go by."""
+"""Every table property that has a meaning here, for checks, docs and `amoro table properties`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.statistics import StatisticsConfig
 from amoro_core.maintaining.tags import TagConfig
 from amoro_core.maintaining.timing import MaintenanceConfig
+from amoro_core.maintaining.trash import TrashConfig
 from amoro_core.model.config import (
     ENABLED_KEY,
     EffectiveProperty,
@@ -22,23 +23,29 @@ from amoro_core.model.config import (
     parse_config,
 )
 from amoro_core.model.properties import EACH_COLUMN, Property, boolean, parse_into, properties_of
+from amoro_core.planning.clustering.properties import ClusteringConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """The properties about one subject."""
+    """The properties of one subject."""
 
     subject: str
     properties: tuple[Property, ...]
     check: Callable[[Mapping[str, str]], object]  # raises TableRefused("configuration")
-    #: Whether a catalog's property under `table.` is the default of its tables. Those that other writers go by are the
-    #: table's alone.
+    #: Whether a catalog's property under `table.` is the default of its tables. Properties that other writers use are
+    #: set on tables only.
     has_catalog_defaults: bool = True
 
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(
         "Optimizing", (Property(ENABLED_KEY, "false", boolean), *properties_of(OptimizingConfig)), parse_config
+    ),
+    Configuration(
+        "Clustering",
+        properties_of(ClusteringConfig),
+        lambda properties: parse_into(ClusteringConfig, properties),
     ),
     Configuration(
         "Files that are written",
@@ -77,6 +84,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         lambda properties: parse_into(ManifestConfig, properties),
     ),
     Configuration(
+        "Amoro's trash",
+        properties_of(TrashConfig),
+        lambda properties: parse_into(TrashConfig, properties),
+    ),
+    Configuration(
         "Maintenance",
         properties_of(MaintenanceConfig),
         lambda properties: parse_into(MaintenanceConfig, properties),
@@ -95,7 +107,7 @@ def all_properties() -> tuple[Property, ...]:
     return tuple(known for configuration in CONFIGURATIONS for known in configuration.properties)
 
 
-#: What our own keys begin with: another one that begins so was meant to be one of them.
+#: Prefixes of our own keys: an unknown key with such a prefix is probably a typo.
 _OURS = (
     "self-optimizing.",
     "tag.auto-create.",
@@ -104,15 +116,15 @@ _OURS = (
     "table-expire.",
     "clean-orphan-file.",
     "data-expire.",
+    "table-trash.",
 )
 
 
 def effective_config(catalog: Mapping[str, str], table: Mapping[str, str]) -> tuple[EffectiveProperty, ...]:
-    """Every property with its value and who said it; of those that there are for each column the ones that are set.
+    """Every property with its value and origin; per-column properties only where set.
 
-    The default of `self-optimizing.enabled` is false: a table is only observed until somebody says so. What
-    `amoro table enable|disable` said is no property; `decide_enabled` joins the two. What begins like a key of ours and
-    is none follows as unknown.
+    The default of `self-optimizing.enabled` is false: a table is only observed until enabled. `amoro table
+    enable|disable` is not a property; `decide_enabled` combines the two. Unknown keys with one of our prefixes follow.
     """
     found: list[EffectiveProperty] = []
     defaults = catalog_defaults(catalog)

@@ -77,7 +77,7 @@ class IcebergFormat:
 
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
-    """Every namespace, nested ones too; those that vanish meanwhile are left out."""
+    """Every namespace, including nested ones; those that vanish meanwhile are left out."""
     found: list[tuple[str, ...]] = []
     waiting: list[tuple[str, ...]] = [()]
     seen: set[tuple[str, ...]] = set()
@@ -103,7 +103,7 @@ def _tables_in(catalog: Catalog, namespace: tuple[str, ...]) -> list[tuple[str, 
 
 
 class IcebergTable(UpkeptIcebergTable):
-    """One Iceberg table as loaded at one moment; writing goes on the table as `head` or `trace` loaded it last."""
+    """One Iceberg table as loaded at one moment; writes use the table as last loaded by `head` or `trace`."""
 
     roles = frozenset(Role)
 
@@ -114,11 +114,11 @@ class IcebergTable(UpkeptIcebergTable):
 
     @property
     def facts(self) -> TableFacts:
-        """What loading the table said."""
+        """Facts about the table from loading it."""
         return table_facts(self._table, self._identifier)
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused, by name, for what catalog and metadata alone say."""
+        """Raise TableRefused for what catalog and metadata alone show to be unsupported."""
         if not for_commit:
             refuse_unreadable(self._table.metadata)
             return
@@ -140,8 +140,8 @@ class IcebergTable(UpkeptIcebergTable):
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes, read once; None for a table without snapshot.
 
-        Raises TableRefused for files that are not handled (location, partition of a delete, format, equality ids):
-        for those who only look there is `scan_of`.
+        Raises TableRefused for unsupported files (location, partition of a delete, format, equality ids); read-only
+        callers use `scan_of`.
         """
         found = self._scanned()
         if found is not None:
@@ -158,7 +158,7 @@ class IcebergTable(UpkeptIcebergTable):
         return context(self._table, self._identifier, spec_id, compared, self._readable(self._table))
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-        """The equality deletes that may delete rows of one of the files and that Java passes over there."""
+        """The equality deletes that may delete rows of any of the files and that Java skips there."""
         return disputed_deletes(self._newest.metadata, files)
 
     def access(self) -> FileAccess:
@@ -166,15 +166,15 @@ class IcebergTable(UpkeptIcebergTable):
         return self._access(self._table)
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        """Whether a data file may hold rows that fulfil the condition."""
+        """A predicate: whether a data file may contain rows that satisfy the condition."""
         return filters.selector(self._table.metadata, condition)
 
     def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """Whether a partition may hold rows that fulfil the condition, told by its values alone."""
+        """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone."""
         return choosing.chooser(self._table.metadata, condition)
 
     def context(self, spec_id: int) -> TableContext:
-        """What executors must know to rewrite files of that spec; the table is scanned unless it was."""
+        """What executors must know to rewrite files of that spec; scans the table unless done already."""
         made = context(
             self._table, self._identifier, spec_id, equality_ids(self._scanned()), self._readable(self._table)
         )
@@ -184,7 +184,7 @@ class IcebergTable(UpkeptIcebergTable):
         return replace(made, properties={**made.properties, FORMAT_KEY: FileFormat.PARQUET.value})
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
-        """Raise TableRefused for planned files that are no regular ones ("file") or lie elsewhere ("location")."""
+        """Raise TableRefused for planned files that are not regular files ("file") or lie elsewhere ("location")."""
         access = self.access()
         for path in paths:
             access.require_regular(path)
@@ -194,18 +194,18 @@ class IcebergTable(UpkeptIcebergTable):
         return partition_path(self._table.metadata, key)
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
-        """The table as it is now, seen from that snapshot.
+        """The table's present state relative to that snapshot.
 
-        Raises TableNotFound when it is gone, CommitConflict when its name is another table's, CatalogUnavailable for a
-        state that is older than the plan, as a replica that lags behind gives it, and TableRefused for what is not
-        handled and came after the plan.
+        Raises TableNotFound when it is gone, CommitConflict when its name belongs to another table, CatalogUnavailable
+        for a state older than the plan, as from a lagging replica, and TableRefused for unsupported features added
+        since the plan.
         """
         self._newest = self._load()
         metadata = self._newest.metadata
         if metadata.format_version != 1 and metadata.last_sequence_number < planned_sequence_number:
             raise CatalogUnavailable(
                 f"the catalog answers with a state of {self._identifier} that is older than the plan",
-                hint="It is tried again by itself.",
+                hint="It is retried automatically.",
             )
         refuse_table(metadata, dict(self._config.properties))
         refuse_locations(metadata, self._grant())
@@ -222,22 +222,22 @@ class IcebergTable(UpkeptIcebergTable):
             self._newest = self._load()
             if not _is_head(self._newest, head):
                 raise CommitConflict(f"{self._identifier} changed after snapshot {head.snapshot_id} was validated")
-        # Merging manifests takes time, in which the next attempt might lose, too.
+        # Merging manifests takes time, during which the next attempt may conflict too.
         merge, self._has_staged = not self._has_staged, True
         return staging.stage(self._newest, head, content, summary, read=self._manifests.read, merge=merge)
 
-    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
-        """What makes a tag of a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
+        """The payload that tags a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
         self._newest = self._load()
-        return commit.tag(self._newest, name, snapshot_id, max_age_ms)
+        return commit.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Whether a change that was sent landed, seen from the table as it is now."""
+        """Whether a change that was sent landed, according to the table's present state."""
         self._newest = self._load()
         return trace_of(self._newest, evidence)
 
     def file_facts(self, path: str) -> FileFacts:
-        """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
+        """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
         return read_facts(self._access(self._newest), path)
 
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
@@ -245,9 +245,9 @@ class IcebergTable(UpkeptIcebergTable):
         return frozenset(read_positions(self._access(self._newest), delete, lambda: None))
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Delete files of ours below the table's location that no snapshot of any ref reaches, seen now.
+        """Delete those of our files below the table's location that no snapshot references now.
 
-        Raises CommitConflict when the name is another table's.
+        Raises CommitConflict when the name belongs to another table.
         """
         self._newest = self._load()
         return commit.delete_unreferenced(self._newest, self._access(self._newest), paths)
@@ -258,7 +258,7 @@ class IcebergTable(UpkeptIcebergTable):
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
-        """The scan of a head, which has a snapshot. Files of any format: what the plan did not touch is no concern."""
+        """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
         found = self._scan(table, self._manifests.read)
         if found is None:
             raise CommitConflict(f"{self._identifier} has no snapshot left")

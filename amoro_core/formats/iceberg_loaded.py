@@ -1,4 +1,4 @@
-"""An Iceberg table as loaded: what all of its roles go by."""
+"""A loaded Iceberg table: the base of all its roles."""
 
 from collections.abc import Mapping
 
@@ -15,14 +15,14 @@ from amoro_core.model.grants import Grant
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 
-#: What a FileIO may be told; everything else (URIs and tokens of catalogs) stays here.
+#: Properties that are passed to a FileIO; all others (URIs and tokens of catalogs) are withheld.
 _FILE_IO_PREFIXES = ("s3.", "gcs.", "adls.", "hdfs.", "hf.", "client.", "pyarrow.", "oss.")
 
 
 class LoadedIcebergTable:
-    """One Iceberg table as loaded at one moment, and as it was loaded last.
+    """One Iceberg table as loaded at one moment, and as reloaded last.
 
-    Loaded anew it has to be the same one: nothing is read, concluded or removed by the word of another of its name.
+    A reloaded table must be the same one: nothing is read, concluded or removed based on another table of its name.
     """
 
     def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
@@ -30,10 +30,11 @@ class LoadedIcebergTable:
         self._identifier = identifier
         self._table = table
         self._newest = table
+        self._fallen: tuple[str, ...] = ()  # metadata files that go with the last commit
         self._manifests = ManifestCache()  # of `head` and `stage`
 
     def io_properties(self) -> Mapping[str, str]:
-        """What a FileIO for this table's files must be told, vended credentials too; nothing of the catalog itself."""
+        """Properties of a FileIO for this table's files, including vended credentials; none of the catalog itself."""
         properties = {**dict(open_catalog(self._config).properties), **self._newest.io.properties}
         return {
             key: value
@@ -44,7 +45,7 @@ class LoadedIcebergTable:
     def send(self, payload: bytes) -> None:
         """Send a staged commit. Raises CommitConflict, CommitRefused or CommitUnknown."""
         with confined_to(self._grant()):
-            commit.send(open_catalog(self._config), self._newest, payload)
+            self._fallen = commit.send(open_catalog(self._config), self._newest, payload)
 
     def _renewed(self) -> Table:
         self._newest = self._load()
@@ -52,7 +53,7 @@ class LoadedIcebergTable:
 
     def _load(self) -> Table:
         found, uuid = load_table(self._config, self._identifier), self._table.metadata.table_uuid
-        # Before anything else is compared: sequence numbers of two tables say nothing about each other.
+        # Before anything else: sequence numbers of two tables can't be compared.
         if found.metadata.table_uuid != uuid:
             raise CommitConflict(
                 f"{self._identifier} is another table: UUID {found.metadata.table_uuid}, before {uuid}"
@@ -65,12 +66,13 @@ class LoadedIcebergTable:
     def _readable(self, table: Table) -> tuple[str, ...]:
         return read_locations(table.metadata, self._grant())
 
-    def _access(self, table: Table) -> FileAccess:
+    def _access(self, table: Table, *more: str) -> FileAccess:
+        """Access to the table's files, and to those below further places as far as they are granted."""
         grant = self._grant()
         return open_access(
             self.io_properties(),
             table.metadata.location,
             read_locations=read_locations(table.metadata, grant),
-            write_locations=write_locations(table.metadata, grant),
+            write_locations=write_locations(table.metadata, grant, *more),
             way_out=grant.way_out,
         )

@@ -1,4 +1,4 @@
-"""What every table format offers, and the roles that a format may have beside."""
+"""What every table format offers, and the further roles that a format may have."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -8,40 +8,41 @@ from amoro_core.model.tables import TableFacts
 
 
 class Role(StrEnum):
-    """What a format can do for whoever works on its tables."""
+    """A role: a set of methods that a format may offer."""
 
     READ = "read"  # `Readable`: snapshots and live files
     REWRITE = "rewrite"  # `Rewritable`: files replaced by others with the same rows
     COMMIT = "commit"  # `Committable`: changes sent, each at most once; what was staged in vain removed
     MAINTAIN = "maintain"  # `Maintainable`: changes that add no snapshot
-    SEARCH = "search"  # `Searchable`: whatever lies where its files lie, and what of it the table names
-    EXPIRE = "expire"  # `Expirable`: snapshots removed, and what they alone needed
-    SWEEP = "sweep"  # `Sweepable`: files deleted that a guard lets go
+    SEARCH = "search"  # `Searchable`: files in its locations, and which of them the table references
+    EXPIRE = "expire"  # `Expirable`: removing snapshots, and finding the files that only they needed
+    SWEEP = "sweep"  # `Sweepable`: deleting files that a guard has released
     ANALYZE = "analyze"  # `Analyzable`: files with statistics of snapshots
-    DATE = "date"  # `Dated`: how old rows are
-    CLUSTER = "cluster"  # `Clusterable`: manifests written anew
+    DATE = "date"  # `Dated`: the age of rows
+    CLUSTER = "cluster"  # `Clusterable`: rewriting manifests
+    SORT = "sort"  # `Sortable`: the orders in which rows may be written
 
 
 class OpenTable(Protocol):
     """One table as loaded at one moment: what every format offers.
 
-    `head`, `stage`, `trace` and `delete_unreferenced` load it anew: these raise TableNotFound when it is gone, and
-    CommitConflict when its name is another table's by then. Every method may raise CatalogUnavailable, DataFileMissing
-    (a metadata file) or StorageFull.
+    `head`, `stage`, `trace` and `delete_unreferenced` reload it: they raise TableNotFound when it is gone, and
+    CommitConflict when its name belongs to another table by then. Every method may raise CatalogUnavailable,
+    DataFileMissing (a metadata file) or StorageFull.
     """
 
     @property
     def facts(self) -> TableFacts:
-        """What loading the table said."""
+        """Facts about the table from loading it."""
 
     @property
     def roles(self) -> frozenset[Role]:
-        """The roles that the table has; it has the methods of these."""
+        """The roles of the table, whose methods it has."""
 
     def refuse_unsupported(self, *, for_commit: bool = True) -> None:
-        """Raise TableRefused, by name, when the table has a feature that is not handled.
+        """Raise TableRefused, by name, when the table has an unsupported feature.
 
-        `for_commit`: or one that only those may pass by who look, or when its catalog takes no commits.
+        `for_commit`: also for a feature that is only supported for reading, and when its catalog can't commit.
         """
 
     def left_alone(self) -> str | None:

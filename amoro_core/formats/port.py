@@ -1,7 +1,7 @@
-"""The port through which actions and services see tables: one implementation for each table format, split by role.
+"""The port through which actions and services access tables: one implementation for each table format, split by role.
 
-Whoever works on a table names the roles that it needs, and `with_roles` refuses a table whose format lacks one. So a
-format offers what it can, and what it lacks is refused for that work only.
+Work on a table names the roles that it needs, and `with_roles` refuses a table whose format lacks one. So a format
+offers what it can, and is refused only for work that needs what it lacks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Readable(OpenTable, Protocol):
-    """A table whose snapshots and live files are known."""
+    """A table with snapshots and live files."""
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         """Every snapshot that the metadata knows, the newest first."""
@@ -41,8 +41,8 @@ class Readable(OpenTable, Protocol):
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes; None for a table without snapshot.
 
-        Raises TableRefused for files that are not handled (location, partition of a delete, format, equality ids);
-        those who only look take `scan_of`.
+        Raises TableRefused for unsupported files (location, partition of a delete, format, equality ids); read-only
+        callers use `scan_of`.
         """
 
     def scan_of(self, snapshot_id: int) -> TableScan | None:
@@ -52,22 +52,22 @@ class Readable(OpenTable, Protocol):
         """What must be known to read the files of that spec in those scans under the current schema."""
 
     def disputed_deletes(self, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-        """The equality deletes that may delete rows of one of the files though other readers of the format
-        are known to pass over them there."""
+        """The equality deletes that may delete rows of any of the files but are known to be skipped there by other
+        readers of the format."""
 
     def access(self) -> FileAccess:
         """Access to the table's files."""
 
     def selects(self, condition: str) -> Callable[[DataFile], bool]:
-        """Whether a data file may hold rows that fulfil the condition (`self-optimizing.filter`).
+        """A predicate: whether a data file may contain rows that satisfy the condition (`self-optimizing.filter`).
 
-        Raises TableRefused("configuration") for a condition that is malformed.
+        Raises TableRefused("configuration") for a malformed condition.
         """
 
     def chooses(self, condition: str) -> Callable[[PartitionKey], bool]:
-        """Whether a partition may hold rows that fulfil the condition, told by its values alone.
+        """A predicate: whether a partition may contain rows that satisfy the condition, by its values alone.
 
-        Raises InvalidArgument for a condition that is malformed, or that partitions do not tell.
+        Raises InvalidArgument for a condition that is malformed, or that partitions can't decide.
         """
 
     def partition_path(self, key: PartitionKey) -> str:
@@ -75,26 +75,25 @@ class Readable(OpenTable, Protocol):
 
 
 class Rewritable(Readable, Protocol):
-    """A table whose files may be replaced by others that hold the same rows."""
+    """A table whose files can be replaced by others with the same rows."""
 
     def context(self, spec_id: int) -> TableContext:
         """What executors must know to rewrite files of that spec."""
 
     def refuse_inputs(self, paths: Iterable[str]) -> None:
-        """Raise TableRefused for planned files that are no regular ones ("file") or lie elsewhere ("location")."""
+        """Raise TableRefused for planned files that are not regular files ("file") or lie elsewhere ("location")."""
 
     def head(self, planned_snapshot_id: int, planned_sequence_number: int = 0) -> Head:
-        """The table as it is now, seen from that snapshot. Raises TableRefused for what is not handled by now."""
+        """The table's present state relative to that snapshot. Raises TableRefused for features unsupported by now."""
 
     def stage(self, head: Head, content: CommitContent, summary: Mapping[str, str]) -> StagedCommit:
         """Write the manifests of a snapshot on that head; nothing is visible yet.
 
-        Raises CommitConflict when the head is known to be the table's no more; what is staged all the same conflicts
-        when it is sent.
+        Raises CommitConflict when the head is known to be outdated; otherwise an outdated one conflicts when sent.
         """
 
     def file_facts(self, path: str) -> FileFacts:
-        """What a written file says of itself. Raises DataFileMissing or UnreadableFile."""
+        """Facts from a written file's footer. Raises DataFileMissing or UnreadableFile."""
 
     def named_paths(self, delete: DeleteFile) -> frozenset[str]:
         """The data files that a position delete file names, by path.
@@ -107,43 +106,45 @@ class Committable(OpenTable, Protocol):
     """A table to which changes are committed, each at most once however often it is sent."""
 
     def send(self, payload: bytes) -> None:
-        """Send a staged change; byte for byte the same may be sent again and applies at most once.
+        """Send a staged change; the same bytes may be sent again and apply at most once.
 
-        Raises CommitConflict or CommitRefused when it is known not to be applied; CatalogUnavailable (AccessDenied) or
-        StorageFull when this sending is known not to be, and another may be; CommitUnknown otherwise.
+        Raises CommitConflict or CommitRefused when the change is known not to be applied; CatalogUnavailable
+        (AccessDenied) or StorageFull when this sending is known not to be applied, but another may be; CommitUnknown
+        otherwise.
         """
 
     def trace(self, evidence: Evidence) -> Trace:
-        """Whether a change that was sent landed, as the table loaded just now says.
+        """Whether a change that was sent landed, according to the table as just loaded.
 
-        Landed: what it leaves behind is there. Refuted only once it can't be applied any more.
+        Landed: its evidence is present. Refuted only once it can't be applied any more.
         """
 
     def delete_unreferenced(self, paths: Iterable[str]) -> tuple[str, ...]:
-        """Delete files of ours below the table's location that no snapshot of any ref reaches, as they are now.
+        """Delete those of our files below the table's location that no snapshot references now.
 
-        Returns what is not there any more, whoever deleted it; anything doubtful is kept.
+        Returns the files that no longer exist, whoever deleted them; in doubt a file is kept.
         """
 
 
 class Maintainable(OpenTable, Protocol):
-    """A table that takes changes which add no snapshot."""
+    """A table that supports changes which add no snapshot."""
 
-    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
-        """What makes a tag of a snapshot of the table, loaded anew; to be sent. `max_age_ms` None: kept for ever.
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
+        """The payload that tags a snapshot of the reloaded table. `max_age_ms` None: kept for ever.
 
+        Readers count the age from the snapshot's own time. `again`: a tag of that name on that snapshot gets the age.
         Raises CommitConflict when the name is taken or the snapshot is gone.
         """
 
 
 class AnyTable(Rewritable, Committable, Maintainable, Upkept, Protocol):
-    """A table with the roles that were asked for; whoever asked keeps to these."""
+    """A table with the requested roles; the caller uses only these."""
 
 
 def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
     """The table, for work that needs those roles.
 
-    Raises TableRefused("format"), with the names of format, work and roles, when its format lacks any.
+    Raises TableRefused("format"), naming format, work and roles, when its format lacks any.
     """
     if refusal := lacking(table, needed, work):
         raise refusal
@@ -151,24 +152,24 @@ def with_roles(table: OpenTable, needed: Iterable[Role], work: str) -> AnyTable:
 
 
 def lacking(table: OpenTable, needed: Iterable[Role], work: str) -> TableRefused | None:
-    """The refusal of a table whose format lacks any of those roles; None where it has them."""
+    """The refusal of a table whose format lacks any of those roles; None if it has them all."""
     missing = sorted(frozenset(needed) - table.roles)
     if missing:
         return TableRefused(
             f"{table.facts.identifier} has the format {table.facts.format}, which lacks what {work} needs: "
             f"{', '.join(missing)}",
             reason="format",
-            hint="Actions that do without are not concerned.",
+            hint="Actions that don't need them are not affected.",
         )
     return None
 
 
 class TableFormat(Protocol):
-    """A kind of tables and the catalogs that hold them."""
+    """A table format and its catalogs."""
 
     @property
     def name(self) -> str:
-        """What `table-formats` of a catalog calls it, in lower case; stored with each of its tables."""
+        """Its name in a catalog's `table-formats`, in lower case; stored with each of its tables."""
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
@@ -180,8 +181,8 @@ class TableFormat(Protocol):
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> OpenTable:
-        """The table as it is now.
+        """The table's present state.
 
         Raises TableNotFound only when the catalog said that the table does not exist, and TableRefused("format") when
-        it is there and of another format.
+        it exists in another format.
         """

@@ -1,22 +1,23 @@
-"""From a name to an open table: its catalog is found, and the one of the catalog's formats that it has."""
+"""Opening tables by name: finding the catalog, and which of the catalog's formats the table has."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from amoro_core.errors import CatalogMisconfigured, TableNotFound, TableRefused
+from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
 from amoro_core.formats.port import OpenTable, TableFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 
 
 class Formats:
-    """The installed formats; of each catalog those that its property `table-formats` names, Iceberg without it."""
+    """The installed formats. A catalog has those in its property `table-formats`; without it, Iceberg."""
 
     def __init__(self, formats: Iterable[TableFormat]) -> None:
         self._known: Mapping[str, TableFormat] = {format.name: format for format in formats}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the installed formats are called."""
+        """The names of the installed formats."""
         return tuple(self._known)
 
     def check(self, catalog: CatalogConfig) -> None:
@@ -25,7 +26,7 @@ class Formats:
             format.check(catalog)
 
     def commits_refused(self, catalog: CatalogConfig) -> str | None:
-        """Why nothing can be committed through the catalog, in no format; None when it can."""
+        """Why the catalog can't commit in any format; None when it can."""
         refusals = [format.commits_refused(catalog) for format in self._of(catalog)]
         return None if None in refusals else refusals[0]
 
@@ -34,10 +35,10 @@ class Formats:
         return sorted({found for format in self._of(catalog) for found in format.list_tables(catalog)})
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
-        """The table, of the first format that knows it; `first` is tried before the others.
+        """The table, in the first format that knows it; `first` is tried before the others.
 
         Raises TableNotFound only when every format of the catalog said that the table does not exist, and
-        TableRefused("format") when it is there and of none of them.
+        TableRefused("format") when it exists in none of them.
         """
         foreign: TableRefused | None = None
         missing: TableNotFound | None = None
@@ -72,22 +73,44 @@ class Tables:
         formats: Formats,
         find_catalog: Callable[[str], CatalogConfig],
         find_known: Callable[[TableIdentifier], TableRuntime | None] = lambda identifier: None,
+        heard: Callable[[str, CatalogUnavailable | None], None] = lambda catalog, error: None,
     ) -> None:
-        """`find_known` gives what is kept about a table: it keeps the format that stands there."""
+        """`find_known` returns the state kept about a table, whose format is tried first; `heard` is told of each
+        answer of a catalog, or why there was none."""
         self.formats = formats
         self.catalog = find_catalog
         self._find_known = find_known
+        self._heard = heard
+
+    def list_all(self, config: CatalogConfig) -> list[TableIdentifier]:
+        """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
+        with self._hearing(config.name):
+            return self.formats.list_tables(config)
+
+    @contextmanager
+    def _hearing(self, catalog: str) -> Iterator[None]:
+        try:
+            yield
+        except CatalogUnavailable as error:
+            self._heard(catalog, error)
+            raise
+        except (TableNotFound, TableRefused):
+            self._heard(catalog, None)
+            raise
+        self._heard(catalog, None)
 
     def open(self, identifier: TableIdentifier) -> OpenTable:
-        """The table as it is now.
+        """The table's present state.
 
         Raises CatalogNotFound, CatalogUnavailable; TableNotFound only when the catalog said that it does not exist;
-        TableRefused("format") when the catalog has it in no format that it names, and TableRefused("another-format")
-        when the table that is known turns up in another format than its own.
+        TableRefused("format") when it exists in none of the catalog's formats, and TableRefused("another-format") when
+        a known table turns up in another format.
         """
         known = self._find_known(identifier)
         kept = known.format if known else ""
-        table = self.formats.load(self.catalog(identifier.catalog), identifier, kept)
+        config = self.catalog(identifier.catalog)
+        with self._hearing(config.name):
+            table = self.formats.load(config, identifier, kept)
         facts = table.facts
         if known and kept and facts.format != kept and facts.uuid == known.uuid:
             raise TableRefused(
@@ -102,5 +125,5 @@ class Tables:
 def _misconfigured(catalog: CatalogConfig, what: str) -> CatalogMisconfigured:
     return CatalogMisconfigured(
         f"catalog {catalog.name}: {TABLE_FORMATS} {what}",
-        hint="Name installed formats, with commas between them; a package plugs another one in where this runs.",
+        hint="Name installed formats, separated by commas; install a package here to plug in another one.",
     )

@@ -1,4 +1,4 @@
-"""The Avro form of manifest entries: pyiceberg's, with what it gets wrong put right."""
+"""The Avro form of manifest entries: pyiceberg's, with its errors corrected."""
 
 import json
 from typing import Any, Literal
@@ -14,11 +14,11 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 CODEC: AvroCompressionCodec = "deflate"
 DATA_FILE, PARTITION = 2, 102
-#: pyiceberg keeps its records in this form; the field 143 stands only among those of format 3.
+#: pyiceberg keeps its records in this form; it has the field 143 only for format 3.
 RECORD_VERSION: Literal[3] = 3
 
 _EQUALITY_IDS, _REFERENCED_DATA_FILE = 135, 143
-#: The first format that has the field 143; pyiceberg writes it in the next one only.
+#: The first format version with the field 143; pyiceberg writes it only from the next one on.
 _REFERENCES_SINCE = 2
 
 
@@ -51,9 +51,9 @@ def data_file_fields(entries: Schema) -> tuple[NestedField, ...]:
 
 
 class EntryOutput(AvroOutputFile[ManifestEntry]):
-    """A manifest being written, each named type of its schema with a name of its own.
+    """A manifest being written, whose schema has a unique name for each named type.
 
-    pyiceberg gives two partition fields of one decimal or uuid type the same name, which no Avro reader accepts.
+    pyiceberg gives two partition fields of the same decimal or uuid type the same name, which no Avro reader accepts.
     """
 
     def _write_header(self) -> None:
@@ -63,7 +63,7 @@ class EntryOutput(AvroOutputFile[ManifestEntry]):
 
 
 def _named_once(schema: Any, taken: set[str]) -> Any:
-    """The Avro schema with a number added to each type name that came before."""
+    """The Avro schema with a number appended to repeated type names."""
     if isinstance(schema, list):
         return [_named_once(one, taken) for one in schema]
     if not isinstance(schema, dict):

@@ -1,8 +1,8 @@
-"""Avro files read within their bounds, whatever their bytes say.
+"""Avro files read with bounds checks.
 
-pyiceberg's compiled decoder believes every length: a manifest with one wrong byte ends the process, or fills its values
-with what else the memory holds. Its reader takes a file that ends within a block, or has an empty one, for a shorter
-file. Neither is asked here.
+pyiceberg's compiled decoder trusts every length: a manifest with one wrong byte can crash the process, or fill values
+with other memory. Its reader takes a file that is truncated within a block, or has an empty block, for a shorter file.
+Neither is used here.
 """
 
 import re
@@ -25,7 +25,7 @@ from pyiceberg.typedef import StructProtocol
 
 D = TypeVar("D", bound=StructProtocol)
 
-#: A number's bytes have this bit but for the last, and are no more than this.
+#: The continuation bit of a number's bytes, and the most bytes that a number has.
 _MORE, _LONG_BYTES = 0x80, 10
 
 
@@ -40,7 +40,7 @@ class BoundedDecoder(BinaryDecoder):
 
     @property
     def data(self) -> bytes:
-        """All that there is to read."""
+        """All bytes of the input."""
         return self._data
 
     @property
@@ -75,7 +75,7 @@ class BoundedDecoder(BinaryDecoder):
         self.read_int()
 
     def read_ints(self, n: int) -> tuple[int, ...]:
-        # Numbers that are not there take no room: each takes a byte at least, and ends the reading beyond the last one.
+        # A huge count allocates nothing: each number takes at least a byte, and reading beyond the end raises.
         data, at = self._data, self._at
         found = []
         for _ in range(n):
@@ -101,21 +101,21 @@ class BoundedDecoder(BinaryDecoder):
         return self.read(self.read_int())
 
     def read_map(self, *, of_numbers: bool) -> bytes:
-        """The bytes of a map of numbers or bytes by numbers, which are there and end."""
+        """The bytes of a map from numbers to numbers or bytes, checked to be complete."""
         data, at = self._data, self._at
         while True:
             count, at = number_at(data, at)
             if count == 0:
                 start, self._at = self._at, at
                 return data[start:at]
-            if count < 0:  # then the size of the block follows
+            if count < 0:  # the size of the block follows
                 count = -count
                 _, at = number_at(data, at)
             at = _end_of_numbers(data, at, 2 * count) if of_numbers else _end_of_pairs(data, at, count)
 
 
 def number_at(data: bytes, start: int) -> tuple[int, int]:
-    """The number that begins there, and where it ends. Raises ValueError."""
+    """The number at that offset, and the offset of its end. Raises ValueError."""
     byte = data[start] if start < len(data) else _MORE
     if byte < _MORE:  # nearly all are small
         return (byte >> 1) ^ -(byte & 1), start + 1
@@ -130,7 +130,7 @@ def number_at(data: bytes, start: int) -> tuple[int, int]:
 
 
 def _end_of_numbers(data: bytes, start: int, count: int) -> int:
-    # Each takes a byte at least.
+    # Each takes at least one byte.
     found = _numbers(count).match(data, start) if count <= len(data) - start else None
     if found is None:
         raise ValueError(f"{count} numbers begin at {start} and do not end")
@@ -153,15 +153,15 @@ def _end_of_pairs(data: bytes, at: int, count: int) -> int:
         if size < 0:
             raise _too_many(size, at)
         at += size
-    return at  # beyond the end, if need be: nothing can be read there
+    return at  # possibly beyond the end, where nothing can be read
 
 
 def _too_many(announced: int, at: int) -> ValueError:
-    return ValueError(f"{announced} bytes are announced at {at}, and are not there")
+    return ValueError(f"{announced} bytes are announced at {at}, but the data ends before")
 
 
 class BoundedAvroFile(AvroFile[D]):
-    """An Avro file of which each record is read, or ValueError raised."""
+    """An Avro file: every record is read, or ValueError is raised."""
 
     __slots__ = ("_blocks", "_records")
 
@@ -189,7 +189,7 @@ class BoundedAvroFile(AvroFile[D]):
         return next(self.block)
 
     def blocks(self) -> Iterator[tuple[int, bytes]]:
-        """How many records each block has, and their bytes."""
+        """The number of records of each block, and their bytes."""
         while not self._blocks.is_at_end:
             records = self._read_block()
             yield records, self._records.data
@@ -197,7 +197,7 @@ class BoundedAvroFile(AvroFile[D]):
     def _read_block(self) -> int:
         records, content = self._blocks.read_int(), self._blocks.read_bytes()
         if records < 0 or self._blocks.read(SYNC_SIZE) != self.header.sync:
-            raise ValueError(f"a block of {records} records does not end with the file's mark")
+            raise ValueError(f"a block of {records} records does not end with the file's sync marker")
         codec = self.header.compression_codec()
         self._records = BoundedDecoder(codec.decompress(content) if codec else content)
         self.block = Block(reader=self.reader, block_records=records, block_decoder=self._records)

@@ -1,4 +1,4 @@
-"""Catalogs of pyiceberg: their configuration, opening them, and what their errors mean."""
+"""Catalogs of pyiceberg: configuration, opening, and translation of errors."""
 
 import difflib
 import json
@@ -70,9 +70,9 @@ _EXTRAS = {
     "gcsfs": "gcsfs",
     "azure": "entra-auth",
 }
-#: Settings that pyiceberg does not take as texts; the nested ones are kept as JSON.
+#: Settings that pyiceberg does not accept as strings; nested ones are stored as JSON.
 _NO_TEXTS: dict[str, Callable[[str], Any]] = {"auth": json.loads, "ssl": json.loads, "glue.max-retries": int}
-#: What the keys of properties begin with that are none of pyiceberg's concern.
+#: Prefixes of properties that are not passed to pyiceberg.
 _OURS = ("table.", TABLE_FORMATS, DATABASE_FILTER, TABLE_FILTER, STRICT_LOCATIONS)
 _URIS = {
     "sql": "Such as uri=sqlite:////absolute/path.db",
@@ -85,14 +85,14 @@ install_guards()
 
 
 def pyiceberg_catalogs() -> list[CatalogConfig]:
-    """The catalogs of pyiceberg's own configuration, in order of their names.
+    """The catalogs of pyiceberg's own configuration, sorted by name.
 
-    The first file of $PYICEBERG_HOME and the home directory counts, then PYICEBERG_CATALOG__*; never a file of the
-    current directory, which may be anybody's. Raises InvalidSettings for a malformed file.
+    From the first file in $PYICEBERG_HOME or the home directory, overridden by PYICEBERG_CATALOG__* variables; never
+    from the current directory, which may be anybody's. Raises InvalidSettings for a malformed file.
     """
     own = configuration_file()
     try:
-        # Its values win over the file's; a copy is given since it is filled in.
+        # Variables override the file; a copy is passed since it is modified.
         merged = merge_config(own, Config._from_environment_variables(dict(own)))
     except (ValueError, TypeError) as error:
         raise InvalidSettings(f"the environment's PYICEBERG_ variables contradict each other: {said(error)}") from error
@@ -114,10 +114,10 @@ def _flat(properties: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
 
 
 def resolved(config: CatalogConfig) -> dict[str, str]:
-    """The catalog's properties with references replaced by what they name now.
+    """The catalog's properties with references resolved now.
 
-    `env:NAME` is an environment variable. `file:/path` is a file's text, for secrets and the URI only: elsewhere it
-    is a location. Raises CatalogUnavailable when it is not there.
+    `env:NAME` is an environment variable. `file:/path` is a file's content, for secrets and the URI only: elsewhere it
+    is a location. Raises CatalogUnavailable when the variable or file is missing.
     """
     return {key: _resolve(config.name, key, value) for key, value in config.properties}
 
@@ -143,7 +143,7 @@ def _resolve(catalog: str, key: str, value: str) -> str:
 
 
 def kind_of(config: CatalogConfig) -> str:
-    """The catalog's kind in lower case, taken from its URI when it has no type. Raises CatalogMisconfigured."""
+    """The catalog's type in lower case, derived from its URI if not set. Raises CatalogMisconfigured."""
     properties = resolved(config)
     if "py-catalog-impl" in properties:
         raise CatalogMisconfigured(
@@ -166,7 +166,7 @@ def kind_of(config: CatalogConfig) -> str:
 
 
 def commits_refused(config: CatalogConfig) -> str | None:
-    """Why nothing can be committed through this kind of catalog; None when it can. Raises as `kind_of`."""
+    """Why this kind of catalog can't commit; None when it can. Raises like `kind_of`."""
     kind = kind_of(config)
     if kind in _COMMITTING:
         return None
@@ -174,7 +174,7 @@ def commits_refused(config: CatalogConfig) -> str | None:
 
 
 def warehouse_of(config: CatalogConfig, catalog: Catalog) -> tuple[str, ...]:
-    """The location of the catalog's warehouse, where it has one; REST servers know names of warehouses too."""
+    """The location of the catalog's warehouse, if it has one; for REST, `warehouse` may be a mere name."""
     named = str(catalog.properties.get("warehouse") or dict(config.properties).get("warehouse") or "")
     return (named,) if named.startswith("/") or ":/" in named else ()
 
@@ -190,9 +190,9 @@ _opened = threading.local()
 
 
 def open_catalog(config: CatalogConfig) -> Catalog:
-    """The catalog's object of this thread, made anew when the configuration changed. Raises CatalogUnavailable.
+    """This thread's catalog object, reopened when the configuration changed. Raises CatalogUnavailable.
 
-    Catalogs share their session between calls, so threads must not share them.
+    A catalog keeps one session for all calls, so threads must not share it.
     """
     kind = kind_of(config)
     properties = {key: value for key, value in resolved(config).items() if not key.startswith(_OURS)}
@@ -240,7 +240,7 @@ def _make(name: str, kind: str, properties: dict[str, str]) -> Catalog:
         from amoro_core.iceberg.hive import GuardedHiveCatalog
 
         return GuardedHiveCatalog(name, **settings)
-    # pyiceberg's load_catalog would mix in what its own configuration, the current directory's too, says of the name.
+    # pyiceberg's load_catalog would merge its own configuration of that name, even from the current directory.
     return make(name, settings)
 
 
@@ -252,7 +252,7 @@ def _hint_of_kind(kind: str) -> str:
 
 
 def _for_existing_database(name: str, uri: str) -> dict[str, str]:
-    """Settings by which a database that is not there stays so, instead of becoming an empty catalog without tables."""
+    """Settings that keep a missing database from being created as an empty catalog."""
     file = re.fullmatch(r"sqlite(?:\+\w+)?:///([^?]*)(?:\?.*)?", uri)
     if uri.startswith("sqlite") and (file is None or file[1] in ("", ":memory:") or file[1].startswith("file:")):
         return {}
@@ -265,10 +265,10 @@ def _for_existing_database(name: str, uri: str) -> dict[str, str]:
 
 
 def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
-    """The table as it is now; its FileIO keeps to where the table's files may lie.
+    """The table's present state; its FileIO is confined to where the table's files may lie.
 
-    Raises TableNotFound only when the catalog said that it does not exist, TableRefused for what is no Iceberg table
-    and for metadata that is beyond us or lies elsewhere, DataFileMissing (the metadata file), CatalogUnavailable.
+    Raises TableNotFound only when the catalog said that it does not exist, TableRefused for what is not an Iceberg
+    table and for unsupported or misplaced metadata, DataFileMissing (the metadata file), CatalogUnavailable.
     """
     catalog = open_catalog(config)
     grant = granted(config, catalog)
@@ -285,7 +285,7 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
 
 @contextmanager
 def catalog_errors(config: CatalogConfig, identifier: TableIdentifier | None = None) -> Iterator[None]:
-    """Turn whatever a catalog raises into our errors; the message never shows a secret of the configuration."""
+    """Translate whatever a catalog raises into our errors; messages never contain secrets of the configuration."""
     try:
         yield
     except AmoroError:
@@ -323,7 +323,7 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
         case _ if is_without_rights(error):
             return AccessDenied(
                 f"{_named(config)} or its storage denies access: {_shown(error, config)}",
-                hint=f"Check the rights of who runs this, and its credentials: amoro catalog show {config.name}",
+                hint=f"Check the service's permissions and the catalog's credentials: amoro catalog show {config.name}",
             )
         case _:
             return CatalogUnavailable(
@@ -333,7 +333,7 @@ def _translated(error: Exception, config: CatalogConfig, identifier: TableIdenti
 
 
 def _catalog_said_so(error: Exception) -> bool:
-    """Whether a 404 came from the catalog itself; proxies and wrong addresses answer without Iceberg's error body."""
+    """Whether a 404 is the catalog's own; proxies and wrong addresses answer without Iceberg's error body."""
     if not isinstance(error.__cause__, HTTPError):
         return True
     return not str(error).startswith("RESTError ") and ": RestError: " not in str(error)
@@ -358,7 +358,7 @@ def _unreadable_metadata(error: Exception, config: CatalogConfig, identifier: Ta
 
 
 def _named(config: CatalogConfig) -> str:
-    """The catalog with its address, where it has one."""
+    """The catalog with its address, if it has one."""
     uri = without_secrets(dict(config.properties).get("uri", ""))
     return f"catalog {config.name} ({uri})" if uri else f"catalog {config.name}"
 

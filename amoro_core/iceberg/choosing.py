@@ -1,4 +1,4 @@
-"""Which partitions somebody chooses by an SQL condition: whole ones, told by their values alone."""
+"""Selection of whole partitions by an SQL condition on their values."""
 
 from collections.abc import Callable
 
@@ -17,10 +17,10 @@ from amoro_core.model.texts import briefly
 
 
 def chooser(metadata: TableMetadata, text: str) -> Callable[[PartitionKey], bool]:
-    """A test that says yes for partitions that can hold rows which fulfil the condition.
+    """A predicate of partitions that can contain rows which satisfy the condition.
 
-    Partitions of a spec that does not tell are not chosen. Raises InvalidArgument for a condition that is malformed,
-    or that the partitions of no spec tell: one on a column that partitions nothing, or an order of buckets.
+    Partitions of a spec that can't decide it are not selected. Raises InvalidArgument for a condition that is malformed
+    or that no spec can decide: on a column that is not partitioned by, or a range over buckets.
     """
     schema = metadata.schema()
     try:
@@ -38,7 +38,7 @@ def chooser(metadata: TableMetadata, text: str) -> Callable[[PartitionKey], bool
 
 
 def _tells(spec: PartitionSpec, schema: Schema, leaf: UnboundPredicate) -> bool:
-    """Whether partitions of the spec can be told apart by the predicate."""
+    """Whether partitions of the spec decide the predicate."""
     fields = [
         field
         for field in spec.fields_by_source_id(_column(schema, leaf))
@@ -46,7 +46,7 @@ def _tells(spec: PartitionSpec, schema: Schema, leaf: UnboundPredicate) -> bool:
     ]
     bound = bind(schema, leaf, case_sensitive=True)
     if not isinstance(bound, BoundPredicate):
-        return bool(fields)  # true or false of every row, as NOT NULL on a column that never is
+        return bool(fields)  # constant for every row, such as NOT NULL on a required column
     return any(field.transform.project(field.name, bound) is not None for field in fields)
 
 
@@ -61,12 +61,12 @@ def _untold(text: str, metadata: TableMetadata, leaves: list[UnboundPredicate]) 
     by = ", ".join(f"{field.transform}({schema.find_column_name(field.source_id)})" for field in fields)
     name = schema.find_column_name(_column(schema, wrong))
     if any(field.source_id == _column(schema, wrong) for field in fields):
-        why = f"partitions by {by} do not tell what it asks of {name}"
+        why = f"partitions by {by} can't decide its condition on {name}"
     else:
         how = f"partitioned by {by}" if by else "unpartitioned"
         why = f"{name} is not a partition column of the table, which is {how}"
     return InvalidArgument(
-        f"the condition {text!r} chooses no whole partitions: {why}",
+        f"the condition {text!r} does not select whole partitions: {why}",
         hint=f"Name columns that the table is partitioned by: {by}." if by else "Leave the condition out.",
     )
 

@@ -1,4 +1,4 @@
-"""Manifests written anew, sorted by partition: the same live files with the same numbers in fewer manifests."""
+"""Rewriting manifests sorted by partition: the same live files with the same numbers in fewer manifests."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ _WORDS = {ManifestContent.DATA: "data", ManifestContent.DELETES: "delete"}
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A table as it was loaded, and how its manifests are read."""
+    """A loaded table, and the reader of its manifests."""
 
     table: Table
     read: ManifestReader
@@ -51,7 +51,7 @@ class Source:
     way_out: str = ""
 
     def head(self) -> Snapshot:
-        """Raises CommitConflict for a table without a snapshot on main."""
+        """The snapshot of main. Raises CommitConflict without one."""
         main = self.table.metadata.refs.get(MAIN)
         found = None if main is None else self.table.metadata.snapshot_by_id(main.snapshot_id)
         if found is None:
@@ -59,7 +59,7 @@ class Source:
         return found
 
     def manifests(self) -> list[ManifestFile]:
-        """The head's manifests with live files, as the scan takes them, with their counts."""
+        """The head's manifests with live files, checked like those of a scan, with their counts."""
         found = live_manifests(self.table, self.head(), self.read_locations, self.way_out)
         return [one if is_counted(one) else counted(self.read(self.table.io, one)) for one in found]
 
@@ -69,9 +69,9 @@ class Source:
 
 
 def clusters(source: Source, min_count: int | None) -> tuple[ManifestCluster, ...]:
-    """What is worth writing anew on main's head, by content and spec.
+    """The manifests of main's head that are worth rewriting, by content and spec.
 
-    `min_count` is how many small manifests make that due; None: somebody asked, and whatever gains is due.
+    `min_count` is the number of small manifests that makes it due; None: requested, so that any gain suffices.
     """
     return tuple(_told(content, spec_id, *found) for content, spec_id, found in _chosen(source, min_count))
 
@@ -93,7 +93,7 @@ def _chosen(source: Source, min_count: int | None) -> list[tuple[ManifestContent
     target = merge_settings(metadata.properties).target_bytes
     done = []
     for (content, spec_id), files in sorted(groups.items()):
-        # Nobody knows the type of a column that no schema has any more: such manifests stay as they are.
+        # The type of a column that no schema has any more is unknown: such manifests are kept.
         if is_writable(new_header(metadata, spec_id)) and (found := _worth(source, files, target, min_count)):
             done.append((content, spec_id, found))
     return done
@@ -107,7 +107,7 @@ def _worth(source: Source, files: list[ManifestFile], target: int, min_count: in
     chosen = [files[at] for at in wide_ones(listed, LEAST_CLUSTERED if min_count else 2)]
     if not chosen:
         return None
-    # Bounds tell how much manifests overlap, and only partitions how much less they will.
+    # Bounds tell how much manifests overlap now; only their partitions tell how much they will.
     entries = _sorted(source.live(chosen))
     points = [_point(entry) for entry in entries]
     boxes = [box for one in chosen if (box := _listed(source, one).box) is not None]
@@ -120,7 +120,7 @@ def _worth(source: Source, files: list[ManifestFile], target: int, min_count: in
 
 
 def _most(files: Sequence[ManifestFile], target: int) -> int:
-    """How many entries a manifest of the target size holds, told by these."""
+    """How many entries a manifest of the target size holds, estimated from these."""
     return max(1, target * sum(map(_files_in, files)) // max(1, sum(one.manifest_length for one in files)))
 
 
@@ -162,12 +162,12 @@ def _sorted(entries: Iterable[ManifestEntry]) -> list[ManifestEntry]:
 def stage(
     source: Source, load: Callable[[], Source], min_count: int | None, summary: Mapping[str, str]
 ) -> ManifestsStaged:
-    """Write the manifests that are worth it, and the list of a REPLACE snapshot with them.
+    """Rewrite the manifests that are worth it, and write the manifest list of a REPLACE snapshot.
 
-    The head is loaded anew by `load` once the entries are written: manifests that others added meanwhile stay, and what
-    came of one that others replaced is left out. When it fails, what it wrote is deleted. Raises CommitConflict where
-    nothing is left to do, CheckFailed where what was written does not read back as it was, and what reading and writing
-    raise.
+    The head is reloaded by `load` once the entries are written: manifests that others added meanwhile are kept, and
+    clusters of which others replaced a manifest are dropped. On failure the files written are deleted. Raises
+    CommitConflict when nothing is left to do, CheckFailed when the new manifests don't read back equal, and errors of
+    reading and writing.
     """
     metadata = source.table.metadata
     if metadata.format_version not in FORMAT_VERSIONS:
@@ -193,27 +193,27 @@ def _written(draft: Draft, source: Source, files: list[ManifestFile], target: in
 
 
 def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
-    """Read back what was written: the same live entries with all their fields, each as often, none of them new."""
+    """Read back what was written: the same multiset of live entries with all their fields, none with a new snapshot."""
     expected, found = Counter(map(_said, entries)), Counter[bytes]()
     for one in written:
         read = read_manifest(source.table.io, _as_listed(source, one)).entries
         found.update(_said(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
     if found != expected:
         raise CheckFailed(
-            f"{len(written)} new manifests do not have the {len(entries)} entries of before",
-            hint="Nothing was committed; the manifests stay as they are. Please report it with the table's metadata.",
+            f"{len(written)} new manifests do not have the {len(entries)} entries of the old ones",
+            hint="Nothing was committed; the manifests are unchanged. Please report it with the table's metadata.",
         )
 
 
 def _as_listed(source: Source, file: ManifestFile) -> ManifestFile:
-    """The new manifest as the list will name it; in format 1 entries have no numbers of their own."""
+    """The new manifest's entry in the list; in format 1 entries have no sequence numbers of their own."""
     if source.table.metadata.format_version == 1:
         file.sequence_number = file.min_sequence_number = 0
     return file
 
 
 def _said(entry: ManifestEntry) -> bytes:
-    """All that an entry says but its status, as a hash."""
+    """A hash of an entry's fields, without its status."""
     file = entry.data_file
     fields = [_value(file[at]) for at in range(len(file))]
     own = (entry.snapshot_id, entry.sequence_number, entry.file_sequence_number, file.spec_id)
@@ -244,7 +244,7 @@ def _staged(
         new += after
         gone |= {one.manifest_path for one in before}
     if not new:
-        raise CommitConflict("; ".join(dropped) or "no manifest is worth writing anew any more")
+        raise CommitConflict("; ".join(dropped) or "no manifest is worth rewriting any more")
     kept = [one for one in listed if one.manifest_path not in gone]
     entries = sum(map(_files_in, new))
     counts = {
@@ -254,7 +254,7 @@ def _staged(
         "entries-processed": str(entries),
         "changed-partition-count": "0",
     }
-    # The number of a snapshot that came meanwhile is taken.
+    # The sequence number may have been taken by a concurrent snapshot.
     draft.table, draft.sequence_number = now.table, now.table.metadata.next_sequence_number()
     parent = now.head()
     staged = draft.finish(

@@ -1,4 +1,4 @@
-"""The commit of a rewrite: staged as manifests, sent as one request, traced when nobody knows whether it landed."""
+"""Sending commits: one request for what was staged, and removal of files that no commit needs."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -8,23 +8,27 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
+    AddSortOrderUpdate,
     SetPartitionStatisticsUpdate,
     SetSnapshotRefUpdate,
     SetStatisticsUpdate,
     TableRequirement,
     TableUpdate,
 )
+from pyiceberg.utils.properties import property_as_bool
 
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, WorkFailed
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
-from amoro_core.iceberg.expiry import based_on, exact, is_gone, is_older, removed_by
+from amoro_core.iceberg.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.refusals import is_lock, is_refusal, let_go, metadata_watched, unapplied
 from amoro_core.iceberg.saying import said
+from amoro_core.iceberg.sort_orders import keys_of, order_id_of
 from amoro_core.iceberg.staging import stage
 from amoro_core.iceberg.tracing import manifests_of, trace
 from amoro_core.model.paths import is_within, normalise
@@ -32,26 +36,30 @@ from amoro_core.model.paths import is_within, normalise
 __all__ = ["delete_unreferenced", "send", "stage", "trace"]
 
 
-#: Of one commit in a row, while the table is as the commit requires it and other commits are faster.
+#: Sendings of one commit in a row, while its requirements still hold but other commits are faster.
 SENDINGS = 5
 
 
 class _Payload(BaseModel):
-    """What is sent, as the REST catalog's specification writes it."""
+    """The request, in the form of the REST catalog specification (CommitTableRequest)."""
 
     requirements: tuple[TableRequirement, ...]
     updates: tuple[TableUpdate, ...]
-    #: The one state that it applies to, where whoever sends it writes the metadata file itself; not sent.
+    #: The only state that it may be applied to, if the client writes the metadata file itself; not sent.
     metadata_location: str = Field(default="", alias="metadata-location")
 
 
-def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
     """The payload that makes a tag of a snapshot, of the table as loaded just now, and of no name that is taken.
 
-    Raises CommitConflict for a name that a branch or tag has, or a snapshot that is gone.
+    `again`: a tag of that name on that snapshot gets the age instead. Raises CommitConflict for a name that a branch or
+    tag has, or a snapshot that is gone.
     """
     metadata = table.metadata
-    if name in metadata.refs:
+    known = metadata.refs.get(name)
+    if known is not None and not (
+        again and known.snapshot_id == snapshot_id and known.snapshot_ref_type is SnapshotRefType.TAG
+    ):
         raise CommitConflict(f"the table has a branch or tag {name} already")
     if all(one.snapshot_id != snapshot_id for one in metadata.snapshots):
         raise CommitConflict(f"snapshot {snapshot_id} is not in the table any more")
@@ -59,43 +67,44 @@ def tag(table: Table, name: str, snapshot_id: int, max_age_ms: int | None) -> by
     request = {
         "requirements": [
             {"type": "assert-table-uuid", "uuid": str(metadata.table_uuid)},
-            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None},
+            {"type": "assert-ref-snapshot-id", "ref": name, "snapshot-id": None if known is None else snapshot_id},
         ],
         "updates": [made if max_age_ms is None else {**made, "max-ref-age-ms": max_age_ms}],
     }
     return json.dumps(request, separators=(",", ":")).encode()
 
 
-def send(catalog: Catalog, table: Table, payload: bytes) -> None:
-    """Send a staged commit, once or again; returning means that it is in the table.
+def send(catalog: Catalog, table: Table, payload: bytes) -> tuple[str, ...]:
+    """Send a staged commit, for the first time or again; when it returns, the commit is in the table.
 
-    Raises CommitConflict or CommitRefused when it is known not to be applied; AccessDenied, StorageFull or
-    CatalogUnavailable when this sending is known not to be, and another may be; CommitUnknown for any other error.
-    What ends the process (KeyboardInterrupt, ...) passes, and then nothing is known either.
+    Returns the metadata files that are to be deleted with it by the table's properties. Raises CommitConflict or
+    CommitRefused when the commit is known not to be applied; AccessDenied, StorageFull or CatalogUnavailable when this
+    sending is known not to be applied, but another may be; CommitUnknown for any other error. What ends the process
+    (KeyboardInterrupt, ...) propagates, and the outcome is unknown too.
     """
     request = _Payload.model_validate_json(payload)
     for again in reversed(range(SENDINGS)):
         try:
-            _send(catalog, table, request)
+            return _send(catalog, table, request)
         except _StillRequired:
             if not again:
                 raise
-        else:
-            return
+    raise AssertionError("the last sending neither landed nor failed")
 
 
 class _StillRequired(CommitUnknown):
-    """A change of refs alone lost against a change of something else, as every other commit is to it.
+    """A change of refs alone conflicted with some other change, although its own requirements still hold.
 
-    The same is sent again at once: whatever is under way, at most one is applied. A snapshot waits for the next
-    reconciliation instead, which asks the table first.
+    It is resent at once: of all sendings in transit at most one is applied. A commit that adds a snapshot waits for the
+    next reconciliation instead, which looks at the table first.
     """
 
 
-def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
+def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
+    removes = property_as_bool(table.metadata.properties, "write.metadata.delete-after-commit.enabled", False)
     try:
         with metadata_watched(catalog) as came_before, based_on(catalog, request.metadata_location):
-            catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
+            made = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
         let_go(catalog, error)
         if not (isinstance(error, CommitFailedException) or is_refusal(error)):
@@ -104,11 +113,11 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
             raise CommitUnknown(
                 f"the catalog's answer does not tell whether the commit landed: {said(error)}"
             ) from error
-        # Even then an earlier sending may have landed, or this one before the client sent it again by itself.
+        # Even then an earlier sending may have landed, or this one before the client retried it on its own.
         now = _reloaded(catalog, table, error)
         metadata = None if now is None else now.metadata
         if metadata is not None and _holds(metadata, table.metadata, request):
-            return
+            return ()
         if now is not None and not _is_overtaken(now.metadata, request) and not _has_seen(now, table):
             raise CommitUnknown(
                 f"the catalog answered {said(error)}, and then with an older state of the table than before"
@@ -119,6 +128,15 @@ def _send(catalog: Catalog, table: Table, request: _Payload) -> None:
         if isinstance(error, CommitFailedException) or (metadata is not None and _is_overtaken(metadata, request)):
             raise CommitConflict(f"the table changed before the commit: {said(error)}") from error
         raise CommitRefused(f"the catalog refused the commit: {said(error)}") from error
+
+    # A REST catalog's metadata files are its own matter; pyiceberg removes them in its own commits alone.
+    return _fallen(table.metadata, made.metadata) if removes and writes_metadata(catalog) else ()
+
+
+def _fallen(before: TableMetadata, after: TableMetadata) -> tuple[str, ...]:
+    """The metadata files that the log names no more."""
+    named = {normalise(one.metadata_file) for one in after.metadata_log}
+    return tuple(one.metadata_file for one in before.metadata_log if normalise(one.metadata_file) not in named)
 
 
 def _reloaded(catalog: Catalog, table: Table, reason: Exception) -> Table | None:
@@ -153,23 +171,25 @@ def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) ->
                 made.append(found is not None and found.snapshot_id == update.snapshot_id)
             case SetStatisticsUpdate():
                 made.append(update.statistics.statistics_path in named)
+            case AddSortOrderUpdate():
+                made.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
             case SetPartitionStatisticsUpdate():
                 made.append(update.partition_statistics.statistics_path in named)
     return bool(made) and all(made)
 
 
 def _is_overtaken(metadata: TableMetadata, request: _Payload) -> bool:
-    """Whether another commit, on any branch, took the sequence number: then it is staged anew, not given up."""
+    """Whether another commit, on any branch, took the sequence number: then it is staged again, not given up."""
     if metadata.format_version == 1:
         return False
     return any(metadata.last_sequence_number >= (snapshot.sequence_number or 0) for snapshot in _sent(request))
 
 
 def _has_seen(now: Table, before: Table) -> bool:
-    """Whether the state came after the other or is the same: a replica that lags behind gives what came before.
+    """Whether the state is the same as the other or a later one: a lagging replica may return an earlier state.
 
-    The log holds the last states (`write.metadata.previous-versions-max`); where it is too short nothing is known.
-    What is another table by now is no older state.
+    The log holds the last states (`write.metadata.previous-versions-max`); if it is too short, the answer is no. A
+    table that was replaced is not an older state.
     """
     if now.metadata.table_uuid != before.metadata.table_uuid:
         return True
@@ -179,7 +199,7 @@ def _has_seen(now: Table, before: Table) -> bool:
 
 
 def _may_still_land(now: Table, request: _Payload) -> bool:
-    """Whether a sending that is still under way somewhere would be applied to the table as it is."""
+    """Whether a sending that is still in transit would be applied to the table in its present state."""
     metadata, base = now.metadata, request.metadata_location
     if base and normalise(now.metadata_location) != normalise(base):
         return False
@@ -192,8 +212,8 @@ def _may_still_land(now: Table, request: _Payload) -> bool:
 
 
 def delete_unreferenced(table: Table, access: FileAccess, paths: Iterable[str]) -> tuple[str, ...]:
-    """Delete those of the files that lie where the table's files are written and that no snapshot, statistics entry
-    or log entry of the table, loaded just now, names. Returns what was deleted, in the order given.
+    """Delete those of the files that lie below the table's write locations and are not referenced by any snapshot,
+    statistics entry or log entry of the table as just loaded. Returns the deleted ones, in the order given.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable, with nothing deleted, when any manifest can't be read.
     """
@@ -219,7 +239,7 @@ def _is_deleted(access: FileAccess, path: str) -> bool:
 
 
 def _named(table: Table) -> Iterator[str]:
-    """Every file that the metadata names, those of removed entries too."""
+    """Every file that the metadata references, including those of removed entries."""
     metadata = table.metadata
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)

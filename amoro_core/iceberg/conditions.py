@@ -1,4 +1,4 @@
-"""SQL conditions of people and of table properties, in the words that Amoro's parser knows."""
+"""SQL conditions in requests and table properties, in the grammar of Amoro's parser."""
 
 import re
 
@@ -9,13 +9,13 @@ from pyiceberg.schema import Schema
 
 from amoro_core.model.texts import briefly
 
-#: What a condition may be made of.
+#: The grammar of a condition, as a hint.
 GRAMMAR = (
     "Write a condition on top-level columns with =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, NOT, AND, OR "
     "and constants like 5, 'text', '2026-01-31', '2026-01-31T00:00:00'."
 )
 
-#: A condition's text constants, and what lies between them.
+#: The string constants of a condition; splits it into these and the text between them.
 _CONSTANT = re.compile(r"('(?:[^']|'')*')")
 _TYPED = re.compile(r"\b(?:date|timestamp|time)\s*$", re.IGNORECASE)
 
@@ -26,7 +26,7 @@ def parse_condition(text: str, schema: Schema) -> BooleanExpression:
     Raises ValueError for one that is malformed, names a column that the schema lacks, or compares it with a value of
     another type.
     """
-    # Whatever the parser or the binding raises (pyparsing's, pydantic's and plain errors), the condition is at fault.
+    # Whatever parser or binding raise (pyparsing's, pydantic's and built-in errors), the condition is at fault.
     try:
         expression = parse(_plain(text))
         if not isinstance(expression, BooleanExpression):
@@ -38,7 +38,7 @@ def parse_condition(text: str, schema: Schema) -> BooleanExpression:
 
 
 def _told(error: Exception) -> str:
-    """What is wrong with a condition; the parser's own words are its grammar."""
+    """What is wrong with a condition; the parser's own messages consist of its grammar."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     text, at = getattr(error, "pstr", None), getattr(error, "loc", None)  # pyparsing's
@@ -51,7 +51,7 @@ def _told(error: Exception) -> str:
 
 
 def _plain(text: str) -> str:
-    """The condition without what Amoro's parser knows and pyiceberg's does not: DATE '…', TIMESTAMP '…', `names`."""
+    """The condition without syntax of Amoro's parser that pyiceberg's lacks: DATE '…', TIMESTAMP '…', `names`."""
     parts = _CONSTANT.split(text)
     between = [part.replace("`", '"') for part in parts[::2]]
     between[:-1] = [_TYPED.sub("", part) for part in between[:-1]]

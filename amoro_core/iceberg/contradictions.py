@@ -1,4 +1,4 @@
-"""Metadata that contradict themselves: tables that have them are refused, since readers disagree about their rows."""
+"""Refusal of tables whose metadata contradicts itself: readers disagree about their rows."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
@@ -20,15 +20,15 @@ from amoro_core.model.paths import normalise
 Item = TypeVar("Item", bound=Hashable)
 
 MAIN = "main"
-#: Of a file's bytes or rows, so that the sum over many thousands of files stays a number of 64 bits.
+#: The limit of a file's bytes or rows, so that sums over many thousands of files fit into 64 bits.
 _MOST = 2**48
 _GREATEST_NUMBER = 2**63 - 1  # a long
 
 
 def refuse_contradictions(metadata: TableMetadata) -> None:
-    """Raise TableRefused("metadata") for metadata that no writer makes: an id that stands for two things or for none.
+    """Raise TableRefused("metadata") for metadata that no writer makes: ids that are duplicate or dangling.
 
-    Java's reader refuses refs to unknown snapshots, too, and numbers beyond the table's last one.
+    Java's reader also refuses refs to unknown snapshots, and sequence numbers above the table's last one.
     """
     _refuse_ids(metadata)
     ids = {one.snapshot_id for one in metadata.snapshots}
@@ -67,12 +67,12 @@ def _refuse_ids(metadata: TableMetadata) -> None:
 
 
 def _twice(ids: Iterable[Item]) -> Item | None:
-    """The first that stands there more than once."""
+    """The first item that occurs more than once; None without one."""
     return next((one for one, count in Counter(ids).items() if count > 1), None)
 
 
 def _fields(schema: Schema) -> Iterator[NestedField]:
-    """Every field at every level. The schema's own indexes keep one field for each id."""
+    """Every field at every level; the schema's own indexes would keep only one field for each id."""
     waiting = list(schema.fields)
     while waiting:
         field = waiting.pop()
@@ -95,8 +95,8 @@ def _refuse_number(snapshot: Snapshot, last: int) -> None:
 
 
 def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
-    """Raise TableRefused("metadata") for manifests that the snapshot's list cannot name: of an unknown spec, newer
-    than the snapshot, or named twice."""
+    """Raise TableRefused("metadata") for manifests that the snapshot's list can't contain: of an unknown spec, newer
+    than the snapshot, or listed twice."""
     listed = list(manifests)
     specs, number = metadata.specs(), snapshot.sequence_number or 0
     if (twice := _twice(one.manifest_path for one in listed)) is not None:
@@ -114,9 +114,9 @@ def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterab
 
 
 def refuse_manifest(manifest: Manifest, spec_fields: int) -> None:
-    """Raise TableRefused("metadata") for a manifest that contradicts itself or the list that names it.
+    """Raise TableRefused("metadata") for a manifest that contradicts itself or its manifest list.
 
-    `spec_fields` is how many fields the partition spec has. Counts of rows are left to whoever reads the files.
+    `spec_fields` is the number of fields of the partition spec. Row counts are checked when files are read.
     """
     file, header, path = manifest.file, manifest.header, manifest.file.manifest_path
     kind = "data" if file.content == ManifestContent.DATA else "deletes"
@@ -160,7 +160,7 @@ def _flaw(entry: ManifestEntry, manifest: ManifestFile) -> str | None:
 
 
 def refuse_twice_live(scan: TableScan) -> None:
-    """Raise TableRefused("metadata") for a file that is live more than once: its rows would count twice, for some."""
+    """Raise TableRefused("metadata") for a file that is live more than once: some readers return its rows twice."""
     live = LiveFiles.of(scan.files)
     deletes = [(normalise(one.path), one.identity.offset) for one in (*live.applied, *scan.dangling)]
     both = live.ids_of(path for path, offset in deletes if not offset)

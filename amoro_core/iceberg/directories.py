@@ -1,8 +1,8 @@
-"""Catalogs that are directories of a file system, as Hadoop's: read only, since a file system can't compare and set.
+"""Catalogs that are directories of a file system, like Hadoop's: read only, since a file system can't compare and set.
 
-A directory with a `metadata` directory that holds metadata files is a table, any other one a namespace. Which metadata
-file is the newest: the version in `version-hint.text`, or a later one that is there already (Iceberg's table
-specification, appendix on file-system tables).
+A directory with a `metadata` directory that contains metadata files is a table, any other a namespace. The current
+metadata file has the version in `version-hint.text`, or a later one that exists already (Iceberg's table specification,
+appendix on file-system tables).
 """
 
 import re
@@ -24,7 +24,7 @@ _HINT = "version-hint.text"
 
 
 class DirectoryCatalog(NoopCatalog):
-    """Tables below a warehouse; everything that would write is not implemented."""
+    """Tables below a warehouse; methods that would write are not implemented."""
 
     def __init__(self, name: str, **properties: str) -> None:
         super().__init__(name, **properties)
@@ -32,12 +32,12 @@ class DirectoryCatalog(NoopCatalog):
         self._io = PyArrowFileIO({key: value for key, value in properties.items() if not key.endswith("impl")})
 
     def list_namespaces(self, namespace: str | Identifier = ()) -> list[Identifier]:
-        """The namespaces right below one. Raises NoSuchNamespaceError."""
+        """The namespaces directly below one. Raises NoSuchNamespaceError."""
         parent = Catalog.identifier_to_tuple(namespace)
         return [(*parent, name) for name in self._directories(parent) if not self._versions((*parent, name))]
 
     def list_tables(self, namespace: str | Identifier) -> list[Identifier]:
-        """The tables right below a namespace. Raises NoSuchNamespaceError."""
+        """The tables directly below a namespace. Raises NoSuchNamespaceError."""
         parent = Catalog.identifier_to_tuple(namespace)
         return [(*parent, name) for name in self._directories(parent) if self._versions((*parent, name))]
 
@@ -47,7 +47,7 @@ class DirectoryCatalog(NoopCatalog):
         versions = self._versions(parts)
         if not versions:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(parts)}")
-        # A writer puts the metadata file down first and the hint later: the newest file counts, whatever the hint says.
+        # A writer creates the metadata file before it updates the hint: the newest file counts, whatever the hint says.
         location = f"{self._place(parts)}/metadata/{versions[max(versions)]}"
         metadata = FromInputFile.table_metadata(confined(self._io).new_input(location))
         return Table(
@@ -59,7 +59,7 @@ class DirectoryCatalog(NoopCatalog):
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: nothing is held open."""
 
     def _versions(self, parts: Identifier) -> Mapping[int, str]:
         """The metadata files of what may be a table, by version."""
@@ -78,7 +78,7 @@ class DirectoryCatalog(NoopCatalog):
         return sorted(name for name in names if not name.startswith((".", "_")))
 
     def _entries(self, location: str) -> list[FileInfo] | None:
-        """What lies in a directory; None where there is none."""
+        """The entries of a directory; None when it does not exist."""
         scheme, netloc, path = self._io.parse_location(location, self.properties)
         files = self._io.fs_by_scheme(scheme, netloc)
         try:
@@ -88,5 +88,5 @@ class DirectoryCatalog(NoopCatalog):
 
     def _place(self, parts: Identifier) -> str:
         if any(part in ("", ".", "..") or "/" in part for part in parts):
-            raise NoSuchTableError(f"{parts} is no name of a directory")
+            raise NoSuchTableError(f"{parts} is not a valid directory name")
         return "/".join((self._warehouse, *parts))

@@ -1,8 +1,8 @@
-"""Equality deletes that apply to a file by the specification while Iceberg's Java readers pass over them.
+"""Equality deletes that apply to a file by the specification but are skipped by Iceberg's Java readers.
 
-Java (1.12) leaves a delete out when the bounds of a key column say that it can't meet the file. It compares UUIDs with
-sign, so that bounds on both sides of 80000000-0000-0000-0000-000000000000 seem to be the wrong way round; and a
-required column counts as never null, though the struct around it may be.
+Java (1.12) skips a delete when the bounds of a key column rule out a match. It compares UUIDs as signed numbers, so
+that bounds on both sides of 80000000-0000-0000-0000-000000000000 seem to be reversed; and it treats a required column
+as never null, although an enclosing struct may be null.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ from pyiceberg.types import (
 from amoro_core.iceberg.entries import find_in_history
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 
-#: A bound in single-value binary form as numbers that compare as the values do.
+#: Converts a bound from its single-value serialization to numbers that compare like the values.
 _Order = Callable[[bytes], tuple[int, ...]]
 
 _NUMBERS = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
@@ -37,7 +37,7 @@ _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """A key column as one side understands it. `order` None: its bounds are not compared."""
+    """A key column as interpreted by one side. `order` None: its bounds are not compared."""
 
     field_id: int
     may_be_null: bool
@@ -51,7 +51,7 @@ class _Keys:
 
 
 def disputed_deletes(metadata: TableMetadata, files: Iterable[ScannedFile]) -> frozenset[DeleteIdentity]:
-    """The equality deletes that may delete rows of one of the files and that Java passes over there."""
+    """The equality deletes that may delete rows of any of the files and that Java skips there."""
     known: dict[tuple[int, ...], _Keys | None] = {}
     found: set[DeleteIdentity] = set()
     for file in files:
@@ -73,7 +73,7 @@ def _is_disputed(keys: _Keys, data: DataFile, delete: DeleteFile) -> bool:
 
 
 def _keys(metadata: TableMetadata, field_ids: Iterable[int]) -> _Keys | None:
-    """The columns as both sides understand them; None where they agree, whatever the bounds."""
+    """The key columns as interpreted by both sides; None if they agree whatever the bounds."""
     specified, java = [], []
     for field_id in field_ids:
         found = find_in_history(metadata, field_id)
@@ -97,7 +97,7 @@ def _is_required(schema: Schema, field_id: int | None) -> bool:
 
 
 def _may_meet(keys: Iterable[_Key], data: ColumnMetrics, delete: ColumnMetrics) -> bool:
-    """Whether the file may hold, in every key column, a value that the delete names: by null counts and bounds."""
+    """Whether the file may contain, in every key column, a value of the delete: by null counts and bounds."""
     for key in keys:
         if _may_hold_null(data, key) and _may_hold_null(delete, key):
             continue
@@ -111,7 +111,7 @@ def _may_meet(keys: Iterable[_Key], data: ColumnMetrics, delete: ColumnMetrics) 
 
 
 def _overlap(field_id: int, order: _Order, data: ColumnMetrics, delete: ColumnMetrics) -> bool:
-    """Whether the ranges have a value in common; a bound that is not known leaves it possible."""
+    """Whether the ranges overlap; an unknown bound counts as overlapping."""
     low, high = _bound(data.lower_bounds, field_id, order), _bound(data.upper_bounds, field_id, order)
     least, greatest = _bound(delete.lower_bounds, field_id, order), _bound(delete.upper_bounds, field_id, order)
     if low is None or high is None or least is None or greatest is None:
@@ -134,7 +134,7 @@ def _is_all_null(metrics: ColumnMetrics, key: _Key) -> bool:
 
 
 def _order(kind: IcebergType) -> _Order | None:
-    """How bounds of that type compare; those of a promoted column may have fewer bytes."""
+    """The order of bounds of that type; those of a promoted column may have fewer bytes."""
     if isinstance(kind, _NUMBERS):
         return _little_endian
     if isinstance(kind, DecimalType):
@@ -151,5 +151,5 @@ def _big_endian(value: bytes) -> tuple[int, ...]:
 
 
 def _with_sign(value: bytes) -> tuple[int, ...]:
-    """As `java.util.UUID` compares: two signed numbers."""
+    """The order of `java.util.UUID`: two signed numbers."""
     return tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))

@@ -1,4 +1,4 @@
-"""The files of one new snapshot of main as they are being written, and the request that adds it."""
+"""A new snapshot of main being written: its files, and the request that adds it."""
 
 import json
 import re
@@ -38,7 +38,7 @@ _TOTALS = (
 
 @dataclass(slots=True)
 class Draft:
-    """A snapshot that nobody sees yet. Whoever fails discards it."""
+    """A snapshot that is not visible yet; discarded on failure."""
 
     table: Table
     snapshot_id: int
@@ -50,9 +50,9 @@ class Draft:
     name: str = field(default_factory=lambda: str(uuid.uuid4()))
 
     def path(self, name: str) -> str:
-        """Where a file of that name is to lie, below the table's path for metadata."""
+        """The path of a new file of that name below the table's metadata location."""
         path = f"{metadata_location(self.table.metadata)}/{name}"
-        # Before the first byte, so that a file of which only a part was written is cleaned too.
+        # Before the first byte, so that a partly written file is cleaned up too.
         self.written.append(path)
         return path
 
@@ -69,27 +69,27 @@ class Draft:
         return done
 
     def entries(self, file: ManifestFile) -> Sequence[ManifestEntry]:
-        """The entries that a manifest of the new snapshot keeps: all of our own ones, the live ones of others."""
+        """The entries of a manifest to carry over: all of our own manifests', the live ones of others."""
         if file.manifest_path in self.own:
             return self.own[file.manifest_path]
         return [existing_entry(entry) for entry in self.read(self.table.io, file).live]
 
     def drop(self, path: str) -> None:
         """Delete a manifest of our own that was merged into another."""
-        with suppress(Exception):  # then it stays among what was written, to be cleaned with it
+        with suppress(Exception):  # it is then cleaned up with everything written
             self.table.io.delete(path)
             self.written.remove(path)
 
     def discard(self) -> None:
-        """Delete what was written."""
+        """Delete everything written."""
         for path in self.written:
-            with suppress(Exception):  # the reason why staging failed matters more
+            with suppress(Exception):  # the error of staging matters more
                 self.table.io.delete(path)
 
     def finish(
         self, parent: Snapshot, manifests: Sequence[ManifestFile], operation: str, summary: Mapping[str, str]
     ) -> StagedCommit:
-        """Write the manifest list, and make the request that puts the snapshot upon main's head, which is `parent`.
+        """Write the manifest list, and make the request that adds the snapshot on main's head, which is `parent`.
 
         New manifests take the snapshot's sequence number.
         """
@@ -126,18 +126,18 @@ class Draft:
 
 
 def _timestamp_ms(metadata: TableMetadata, parent: Snapshot) -> int:
-    """Now, but after all that the table's metadata has seen, whatever the clocks of other writers said."""
+    """Now, but later than every time in the table's metadata, whatever the clocks of other writers."""
     logged = (entry.timestamp_ms for entry in metadata.snapshot_log)
     latest = max((metadata.last_updated_ms, parent.timestamp_ms, *logged))
     return max(time.time_ns() // 1_000_000, latest + 1)
 
 
-#: What is no such text in the parent's summary, a writer of whatever kind has put there.
+#: A valid total in the parent's summary; writers may have put anything there.
 _COUNT = re.compile(r"[0-9]{1,18}")
 
 
 def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
-    """The totals of a snapshot's summary: those of its parent, as far as it has them, with what the counts change."""
+    """The totals of a snapshot's summary: its parent's, if any, plus the changes in the counts."""
     before = parent.summary.additional_properties if parent.summary else {}
     return {
         total: str(value)
@@ -148,9 +148,9 @@ def totals(parent: Snapshot, counts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _payload(metadata: TableMetadata, parent_id: int, snapshot: Mapping[str, Any]) -> bytes:
-    """The request as the REST catalog's specification writes it."""
+    """The request in the form of the REST catalog specification."""
     main = metadata.refs[MAIN]
-    # The update replaces the whole ref: what is not repeated of its retention is lost.
+    # The update replaces the whole ref: its retention must be repeated.
     retention = {
         "min-snapshots-to-keep": main.min_snapshots_to_keep,
         "max-snapshot-age-ms": main.max_snapshot_age_ms,

@@ -1,7 +1,7 @@
-"""Clients of catalogs that speak neither REST nor HTTP sessions of ours: Hive's, Glue's, and databases'.
+"""Time limits for catalog clients that don't use our HTTP sessions: Hive's, Glue's, and databases'.
 
-Each is bound to our limits when a catalog of its kind is first opened, for the whole process: what they are made of is
-installed with pyiceberg's extras only.
+Each is patched when a catalog of its kind is first opened, for the whole process: their libraries are installed with
+pyiceberg's extras only.
 """
 
 import importlib
@@ -21,9 +21,9 @@ _LIBPQ = ("psycopg", "psycopg2")
 
 
 def limit_driver(kind: str) -> None:
-    """See to it that requests to catalogs of this kind end; nothing where its extra is not installed."""
+    """Make requests to catalogs of this kind time out; does nothing if its extra is not installed."""
     if kind in _LIMITED:
-        with suppress(ImportError, NotInstalledError):  # opening the catalog says it
+        with suppress(ImportError, NotInstalledError):  # reported when the catalog is opened
             module = importlib.import_module(f"pyiceberg.catalog.{kind}")
             if not vars(module).setdefault("_has_limits_of_amoro", False):
                 _LIMITED[kind](module)
@@ -31,7 +31,7 @@ def limit_driver(kind: str) -> None:
 
 
 def _limit_hive(hive: Any) -> None:
-    """Thrift's sockets have one timeout for each wait; a call is written and then read."""
+    """Thrift's sockets have one timeout for each wait; a call consists of writing and then reading."""
     make, failure = hive.TSocket.TSocket, hive.TTransport.TTransportException
 
     def limited(*args: Any, **kwargs: Any) -> Any:
@@ -65,7 +65,7 @@ def _limit_hive(hive: Any) -> None:
 
 
 def _limit_glue(glue: Any) -> None:
-    """Each try of boto's; how many there are is `glue.max-retries`."""
+    """Limits each of boto's tries, whose number is `glue.max-retries`."""
     make = glue.Config
 
     def limited(**given: Any) -> Any:
@@ -75,7 +75,7 @@ def _limit_glue(glue: Any) -> None:
 
 
 def _limit_sql(sql: Any) -> None:
-    """SQLite waits five seconds for a lock by itself; a server may be silent for ever."""
+    """SQLite by default waits five seconds for a lock; a server may stay silent for ever."""
     make: Callable[..., Any] = sql.create_engine
 
     def limited(uri: str, **options: Any) -> Any:
@@ -90,7 +90,7 @@ def _limit_sql(sql: Any) -> None:
 
 
 def watched_engine(engine: Any) -> Any:
-    """The engine, whose connections are cut when one is in use for longer than a request may take."""
+    """The engine, changed so that a connection in use for longer than a request may take is cut."""
     event = importlib.import_module("sqlalchemy.event")
 
     def taken(connection: Any, record: Any, proxy: Any) -> None:
@@ -108,7 +108,7 @@ def watched_engine(engine: Any) -> Any:
 
 
 def cut(connection: Any) -> None:
-    """End a database's connection for who waits on it; its descriptor is left to him. Others than sockets stay."""
+    """Shut down a database connection's socket, which ends the wait on it; the waiting thread closes it."""
     descriptor = getattr(connection, "fileno", lambda: -1)()
     if descriptor < 0:
         return

@@ -1,4 +1,4 @@
-"""Manifest entries of pyiceberg as our data and delete files."""
+"""Conversion of pyiceberg's manifest entries to our data and delete files."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def schemas_newest_first(metadata: TableMetadata) -> list[Schema]:
 
 
 def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField, Schema] | None:
-    """The field as the newest schema that has it knows it, the current one first, and that schema."""
+    """The field in the newest schema that has it, the current one first, and that schema."""
     for schema in schemas_newest_first(metadata):
         if field_id in schema.field_ids:
             return schema.find_field(field_id), schema
@@ -52,9 +52,9 @@ def find_in_history(metadata: TableMetadata, field_id: int) -> tuple[NestedField
 
 
 def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
-    """The columns that the spec's partitions are made of, those dropped since too; fit for types, not for names.
+    """The source columns of the spec's partitions, including columns dropped since; for types, not for names.
 
-    Leaves of different structs may share a name, which a schema can't have twice: they are named by their ids.
+    Leaves of different structs may share a name, which a schema can't repeat, so they are named by their ids.
     """
     found = {field.source_id: find_in_history(metadata, field.source_id) for field in spec.fields}
     leaves = (one[0] for one in found.values() if one is not None)
@@ -62,20 +62,20 @@ def spec_schema(metadata: TableMetadata, spec: PartitionSpec) -> Schema:
 
 
 def partition_types(metadata: TableMetadata, spec: PartitionSpec) -> PartitionTypes:
-    """The types of the spec's partition fields, of columns dropped since too; unknown where no schema tells."""
+    """The types of the spec's partition fields, dropped columns included; unknown if no schema has the column."""
     fields = spec.partition_type(spec_schema(metadata, spec)).fields
     return tuple(field.field_type for field in fields if isinstance(field.field_type, PrimitiveType))
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether the spec has no fields or only void ones, so that its equality deletes hold everywhere."""
+    """Whether the spec has no fields or only void ones, so that its equality deletes are global."""
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
 def to_partition(record: Record, types: PartitionTypes, path: str = "a file") -> Partition:
-    """The partition's values in single-value binary form; all NaNs are one. `path` has that partition.
+    """The partition's values in single-value serialization, NaNs normalised. `path` is its file, for messages.
 
-    Raises TableRefused("metadata") for values of other types, ("partition-source") for those of no type.
+    Raises TableRefused("metadata") for values of a wrong type, ("partition-source") for those of an unknown type.
     """
     return tuple(_to_bytes(kind, record[at], path) for at, kind in enumerate(types))
 
@@ -89,7 +89,7 @@ def _to_bytes(kind: PrimitiveType, value: Any, path: str) -> bytes | None:
         )
     try:
         return to_bytes(kind, float("nan") if isinstance(value, float) and value != value else value)
-    except Exception as error:  # whatever a value of another type makes the encoder raise
+    except Exception as error:  # whatever the encoder raises for a value of a wrong type
         raise TableRefused(
             f"{path} has the value {value!r} in its partition, which is no {kind}: {error}", reason="metadata"
         ) from error
@@ -142,7 +142,7 @@ def to_delete_file(entry: ManifestEntry, types: PartitionTypes) -> DeleteFile:
 
 
 def identity_of(file: EntryFile) -> DeleteIdentity:
-    """What tells the delete file from others, as `DeleteFile.identity`."""
+    """The identity of the delete file, like `DeleteFile.identity`."""
     offset, size = file[_CONTENT_OFFSET], file[_CONTENT_SIZE]
     return DeleteIdentity(file.file_path, offset or 0, file.file_size_in_bytes if size is None else size)
 

@@ -1,7 +1,6 @@
-"""Of manifest entries which file each is about, and nothing else: a quarter of the work of reading them whole.
+"""Reading only the file paths of manifest entries, at a quarter of the cost of reading whole entries.
 
-What the other fields hold is passed over where it lies. Lengths and numbers are believed no more than elsewhere: beyond
-the end of a block nothing is read.
+Other fields are skipped in place. Lengths and numbers are checked here too: nothing is read beyond the end of a block.
 """
 
 from collections.abc import Iterator
@@ -28,14 +27,14 @@ from amoro_core.iceberg.packed import PackedReader
 
 _STATUSES = {one.value: one for one in ManifestEntryStatus}
 _CONTENTS: dict[int | None, DataFileContent] = {one.value: one for one in DataFileContent}
-_CONTENTS[None] = DataFileContent.DATA  # format 1 does not say
+_CONTENTS[None] = DataFileContent.DATA  # format 1 has no such field
 _MORE, _NULL, _VALUE = 0x80, 0, 2
 _NUMBER, _BYTES, _OTHER = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class EntryPath:
-    """Which file an entry is about."""
+    """The file of an entry."""
 
     is_live: bool
     content: DataFileContent
@@ -43,12 +42,12 @@ class EntryPath:
     size_bytes: int
 
 
-#: A field: kind, whether it may be null, where its value is kept (-1: nowhere), and its reader.
+#: A field: kind, whether it may be null, the index at which its value is kept (-1: not kept), and its reader.
 _Step = tuple[int, bool, int, Reader]
 
 
 def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
-    """The file of each entry, removed ones too. Raises as `read_manifest`."""
+    """The file of each entry, including removed ones. Raises like `read_manifest`."""
     with reading_manifest(manifest), open_manifest(io, manifest) as reader:
         steps = tuple(_steps(reader.reader))
         for records, data in reader.blocks():
@@ -58,7 +57,7 @@ def read_paths(io: FileIO, manifest: ManifestFile) -> Iterator[EntryPath]:
 
 
 def _steps(entry: Reader) -> Iterator[_Step]:
-    """The fields of an entry in the order in which they lie, those of its data file among them."""
+    """The fields of an entry in stored order, including those of its data file."""
     in_file = {FILE_FIELDS["content"]: 1, FILE_FIELDS["file_path"]: 2, FILE_FIELDS["file_size_in_bytes"]: 3}
     for at, field in _fields(entry):
         if at == IN_ENTRY["data_file"]:
@@ -69,7 +68,7 @@ def _steps(entry: Reader) -> Iterator[_Step]:
 
 
 def _fields(record: Reader) -> list[tuple[int, Reader]]:
-    """The fields of a record that are in the file; -1: of no place among ours."""
+    """The fields of a record in the file, with their indexes in our schema; -1: not in ours."""
     if not isinstance(record, StructReader):
         raise ValueError(f"a record is expected, not {record}")
     there = ((at, one) for at, one in record.field_readers if not isinstance(one, NoneReader | DefaultReader))
@@ -93,7 +92,7 @@ def _step(field: Reader, place: int) -> Iterator[_Step]:
 
 
 def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[Any]]:
-    """The kept values of each record of a block. Raises ValueError and IndexError for what does not fit in."""
+    """The kept values of each record of a block. Raises ValueError or IndexError for data that exceeds the block."""
     at = 0
     for _ in range(records):
         kept: list[Any] = [None, None, None, None]
@@ -116,7 +115,7 @@ def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[
             if kind == _BYTES:
                 end = at + value
                 if not at <= end <= len(data):
-                    raise ValueError(f"{value} bytes are announced at {at}, and are not there")
+                    raise ValueError(f"{value} bytes are announced at {at}, but the data ends before")
                 if place >= 0:
                     kept[place] = data[at:end]
                 at = end
@@ -128,7 +127,7 @@ def _scan(data: bytes, records: int, steps: tuple[_Step, ...]) -> Iterator[list[
 
 
 def _skipped(data: bytes, at: int, reader: Reader) -> int:
-    """Where the value ends that begins there."""
+    """The offset of the end of the value at that offset."""
     decoder = BoundedDecoder(data, at)
     reader.read(decoder)  # pyiceberg's `skip` is wrong for some types
     return decoder.tell()

@@ -1,15 +1,17 @@
-"""Whether a change landed, by what it leaves behind in the table."""
+"""Whether a change landed, by its evidence in the table."""
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.iceberg.expiry import is_gone, is_older
+from amoro_core.iceberg.sort_orders import layout_keys, order_id_of
 from amoro_core.iceberg.tracing import earlier_states, trace
 from amoro_core.model.commits import (
     Evidence,
     RefAt,
     SnapshotAdded,
     SnapshotsGone,
+    SortOrderAdded,
     StatisticsGone,
     StatisticsNamed,
     Trace,
@@ -18,9 +20,9 @@ from amoro_core.model.paths import normalise
 
 
 def trace_of(table: Table, evidence: Evidence) -> Trace:
-    """What the table, loaded just now, says of a change that was sent.
+    """Whether a change that was sent landed, according to the table as just loaded.
 
-    Raises as `trace`, CatalogUnavailable for earlier metadata files that can't be read.
+    Raises like `trace`, CatalogUnavailable for earlier metadata files that can't be read.
     """
     match evidence:
         case SnapshotAdded(snapshot_id, parent_id, sequence_number, files):
@@ -31,14 +33,20 @@ def trace_of(table: Table, evidence: Evidence) -> Trace:
             return _trace_ref(table, evidence)
         case StatisticsNamed():
             return _trace_statistics(table, evidence)
+        case SortOrderAdded(_, metadata_location):
+            if order_id_of(table.metadata, layout_keys(evidence)):
+                return Trace.LANDED
+            is_base = not metadata_location or normalise(table.metadata_location) == normalise(metadata_location)
+            return Trace.OPEN if is_base else Trace.REFUTED
         case StatisticsGone(_, paths):
             return Trace.OPEN if _named(table.metadata).intersection(paths) else Trace.LANDED
 
 
 def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
-    """They are removed together or not at all; none of them ever comes back under its id (Iceberg's rule for sequence
-    numbers), so one that is there may still be removed. A state from before the change says nothing. Refuted where the
-    change requires what is not so any more: should that come back, and the change with it, it removes what it said."""
+    """Snapshots are removed together or not at all, and never come back under their ids (Iceberg's rule for sequence
+    numbers), so if one is present the removal may still land. A state from before the change tells nothing. Refuted
+    when a requirement of the change no longer holds; should it hold again and the change land, it removes what was
+    planned."""
     metadata = table.metadata
     if is_older(metadata, wanted):
         return Trace.OPEN
@@ -52,8 +60,8 @@ def _trace_gone(table: Table, wanted: SnapshotsGone) -> Trace:
 
 
 def _trace_ref(table: Table, wanted: RefAt) -> Trace:
-    """Landed where the reference points there, now or in a state that the table's log still names: somebody may have
-    moved or removed it since. Refuted where it can't be made any more: it points elsewhere, or the snapshot is gone."""
+    """Landed if the reference points to the snapshot, now or in a state in the table's metadata log: it may have been
+    moved or removed since. Refuted if it can't be created any more: it points elsewhere, or the snapshot is gone."""
     if any(_points(metadata, wanted) for metadata in (table.metadata, *earlier_states(table))):
         return Trace.LANDED
     is_known = any(one.snapshot_id == wanted.snapshot_id for one in table.metadata.snapshots)
@@ -66,8 +74,8 @@ def _points(metadata: TableMetadata, wanted: RefAt) -> bool:
 
 
 def _trace_statistics(table: Table, wanted: StatisticsNamed) -> Trace:
-    """Landed where the files are named, now or in a state that the table's log still names: others may have replaced
-    them since. They may be named as long as the snapshot is there; once it is gone nobody wants them any more."""
+    """Landed if the files are referenced, now or in a state in the table's metadata log: others may have replaced them
+    since. Open as long as the snapshot exists; once it is gone they are not needed any more."""
     if any(_names(metadata, wanted) for metadata in (table.metadata, *earlier_states(table))):
         return Trace.LANDED
     is_known = any(one.snapshot_id == wanted.snapshot_id for one in table.metadata.snapshots)

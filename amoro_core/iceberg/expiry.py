@@ -1,4 +1,4 @@
-"""The commit by which snapshots and references go, and what pyiceberg makes of it put right."""
+"""The commit that removes snapshots and references, with pyiceberg's errors corrected."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -22,19 +22,19 @@ from amoro_core.iceberg.unused import unused_metadata
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.paths import normalise
 
-#: How much clocks of writers may differ where there are no sequence numbers to compare states by.
+#: The assumed clock skew of writers, for states without sequence numbers to compare.
 _CLOCKS_DIFFER_MS = 60_000
 
 
 def stage_expiry(
     table: Table, snapshot_ids: Set[int], ref_names: Sequence[str], *, clean: bool, own_metadata: bool
 ) -> tuple[bytes, SnapshotsGone]:
-    """What removes the snapshots and references of a table as loaded just now, and the evidence that it landed.
+    """The payload that removes snapshots and references of the table as just loaded, and the evidence that it landed.
 
-    It requires every reference to be as it is now. `own_metadata`: whoever sends it writes the metadata file itself;
-    then it applies to this very state and no other, so that no reference made meanwhile is lost. `clean`: schemas and
-    partition specs that nothing needs any more go as well. Raises CommitConflict when a snapshot is gone already, a
-    reference that stays holds one of them, or a reference that goes is not there.
+    It requires every reference to be unchanged. `own_metadata`: the client writes the metadata file itself; the payload
+    then applies to exactly this state, so that no reference made meanwhile is lost. `clean`: also removes schemas and
+    partition specs that nothing needs any more. Raises CommitConflict when a snapshot is gone already, is held by a
+    reference that stays, or a reference to remove does not exist.
     """
     metadata = table.metadata
     known = {one.snapshot_id for one in metadata.snapshots}
@@ -91,18 +91,18 @@ def _sequence_number(metadata: TableMetadata) -> int:
     return 0 if metadata.format_version == 1 else metadata.last_sequence_number
 
 
-# What the table shows of it
+# Evidence in the table
 
 
 def is_older(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
-    """Whether the state is from before the one that the change was made for, as a replica that lags behind gives it."""
+    """Whether the state is older than the one that the change was made for, as from a lagging replica."""
     if metadata.format_version != 1:
         return metadata.last_sequence_number < wanted.sequence_number
     return metadata.last_updated_ms < wanted.updated_ms - _CLOCKS_DIFFER_MS
 
 
 def is_gone(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
-    """Whether a state that came after the change's has none of the snapshots; without snapshots, of the references."""
+    """Whether a later state has none of the snapshots or, if there are none, none of the references."""
     if wanted.snapshot_ids:
         return not {one.snapshot_id for one in metadata.snapshots}.intersection(wanted.snapshot_ids)
     was = dict(wanted.refs)
@@ -112,7 +112,7 @@ def is_gone(metadata: TableMetadata, wanted: SnapshotsGone) -> bool:
 
 
 def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> SnapshotsGone | None:
-    """What the updates remove, seen from a state before them; None where they remove neither snapshot nor reference."""
+    """What the updates remove from the state before them; None if neither snapshots nor references."""
     ids: set[int] = set()
     names: list[str] = []
     for update in updates:
@@ -130,10 +130,10 @@ def removed_by(updates: Iterable[TableUpdate], before: TableMetadata) -> Snapsho
 
 
 class ExactRemoval(RemoveSnapshotsUpdate):
-    """The removal as Java applies it: parents stay as they are named, and the log has no gap.
+    """The removal as Java applies it: parent ids are kept, and the snapshot log has no gap.
 
-    pyiceberg takes the parent from the children, by which writers that walk back stop too early; and out of the middle
-    of the log, after which a time falls to the wrong snapshot.
+    pyiceberg clears the parent id of children, so that writers that walk the history stop too early; and it removes
+    entries from the middle of the snapshot log, after which a time maps to the wrong snapshot.
     """
 
 
@@ -157,12 +157,12 @@ def _(update: ExactRemoval, base_metadata: TableMetadata, context: _TableMetadat
 
 
 def writes_metadata(catalog: Catalog) -> bool:
-    """Whether the client writes the table's metadata files, and the catalog merely compares and sets their name."""
+    """Whether the client writes the metadata files, and the catalog only swaps their location."""
     return isinstance(catalog, MetastoreCatalog)
 
 
 def exact(catalog: Catalog, updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
-    """The updates, with removals to be applied rightly where the client applies them."""
+    """The updates, with corrected removals if the client applies them."""
     if not writes_metadata(catalog):
         return tuple(updates)
     return tuple(
@@ -173,9 +173,9 @@ def exact(catalog: Catalog, updates: Sequence[TableUpdate]) -> tuple[TableUpdate
 
 @contextmanager
 def based_on(catalog: Catalog, metadata_location: str) -> Iterator[None]:
-    """Within the block what is committed applies to that state alone: CommitFailedException for any other.
+    """Within the block, commits apply only to that state: CommitFailedException for any other.
 
-    Only for catalogs whose metadata files the client writes; they then compare and set the file's name. "": any state.
+    Only for catalogs whose metadata files the client writes, and which swap the file's location. "": any state.
     """
     if not metadata_location or not isinstance(catalog, MetastoreCatalog):
         yield

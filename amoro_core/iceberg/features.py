@@ -1,4 +1,4 @@
-"""The gate: tables with something that is not handled are refused by name, before any work."""
+"""The gate: tables with unsupported features are refused by name, before any work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encrypti
 
 @dataclass(frozen=True, slots=True)
 class _ReadInCommits:
-    """What pyiceberg reads, as it reads it, in the middle of a commit, which a malformed value would end."""
+    """Properties that pyiceberg parses in the middle of a commit, where a malformed value would raise."""
 
     object_storage: bool = declared("write.object-storage.enabled", "false", strtobool)
     partitioned_paths: bool = declared("write.object-storage.partitioned-paths", "true", strtobool)
@@ -50,8 +50,8 @@ class _ReadInCommits:
 
 
 def refuse_unreadable(metadata: TableMetadata) -> None:
-    """Raise TableRefused for what cannot even be looked into, by the metadata alone: format version, what
-    contradicts itself, encryption, transforms, types, names."""
+    """Raise TableRefused for what makes a table unreadable, by the metadata alone: format version, contradictions,
+    encryption, transforms, types, names."""
     _refuse_format_version(metadata)
     refuse_contradictions(metadata)
     _refuse_encryption(metadata)
@@ -61,10 +61,10 @@ def refuse_unreadable(metadata: TableMetadata) -> None:
 
 
 def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
-    """Raise TableRefused for what the metadata alone says: what cannot be read, tables of other formats, code, the
-    format to write, and malformed properties about commits and files.
+    """Raise TableRefused for what the metadata alone shows: unreadable tables, other formats, foreign code, the format
+    to write, and malformed properties of commits and files.
 
-    `defaults` are the catalog's properties; of these the defaults for its tables count.
+    `defaults` are the catalog's properties, of which the defaults for its tables count.
     """
     refuse_foreign(metadata)
     refuse_unreadable(metadata)
@@ -77,9 +77,8 @@ def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAU
 
 
 def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
-    """Raise TableRefused for live files that are not handled: those that are live twice or of another format, equality
-    deletes whose columns nobody can resolve, and those that apply to a file and compare columns which must not be
-    keys."""
+    """Raise TableRefused for unsupported live files: those that are live twice or of another format, equality deletes
+    whose columns can't be resolved, and those that apply to a file and compare columns which must not be keys."""
     refuse_twice_live(scan)
     refuse_foreign_files(LiveFiles.of(scan.files).columns.paths.to_pylist())
     applied = applied_deletes(scan)
@@ -92,12 +91,12 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
 
 
 def applied_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
-    """Each delete file that applies to a live data file, once."""
+    """The distinct delete files that apply to a live data file."""
     return LiveFiles.of(scan.files).applied
 
 
 def left_alone(metadata: TableMetadata) -> str | None:
-    """Why a table under write-audit-publish is not optimized now: a branch that is ahead of main, by name.
+    """Why a table under write-audit-publish is not optimized now: the name of a branch ahead of main; None without one.
 
     Rewriting main would make it impossible to publish the branch by fast-forward.
     """
@@ -136,7 +135,7 @@ def format_version_refused(version: str) -> TableRefused:
 
 
 def _refuse_foreign_code(metadata: TableMetadata) -> None:
-    """pyiceberg asks the location provider in the middle of a commit, so the refusal must come before."""
+    """pyiceberg loads the location provider in the middle of a commit, so it must be refused before."""
     name = metadata.properties.get("write.py-location-provider.impl")
     if name is not None and name not in LOCATION_PROVIDERS:
         raise TableRefused(
@@ -177,7 +176,7 @@ def _refuse_newer_types(metadata: TableMetadata) -> None:
 
 
 def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
-    """Structs without fields, and names that are empty or become the same one, as Java spells them in files."""
+    """Refuse structs without fields, and names that are empty or collide in Java's spelling for files."""
     for field_id in sorted(schema.field_ids):
         kind = schema.find_type(field_id)
         if isinstance(kind, StructType) and not kind.fields:
@@ -210,7 +209,7 @@ def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:
 
 
 def _refuse_inexact_keys(metadata: TableMetadata, delete: DeleteFile) -> None:
-    """Bounds leave out NaN, so readers that go by them pass over a delete that others apply."""
+    """Refuse floating-point keys: bounds exclude NaN, so readers that use them skip a delete that others apply."""
     for field_id in delete.equality_ids:
         found = find_in_history(metadata, field_id)
         if found is not None and isinstance(found[0].field_type, FloatType | DoubleType):

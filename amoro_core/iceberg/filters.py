@@ -1,4 +1,4 @@
-"""`self-optimizing.filter`: which data files of a table may hold rows that an SQL condition names."""
+"""`self-optimizing.filter`: which data files of a table may contain rows that satisfy an SQL condition."""
 
 import struct
 from collections.abc import Callable
@@ -7,7 +7,9 @@ from functools import cache
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.expressions.visitors import (
     _InclusiveMetricsEvaluator,
+    bind,
     expression_evaluator,
+    extract_field_ids,
     inclusive_projection,
 )
 from pyiceberg.manifest import DataFile as EntryFile
@@ -27,10 +29,10 @@ PartitionTest = Callable[[Partition], bool]
 
 
 def selector(metadata: TableMetadata, text: str) -> Callable[[DataFile], bool]:
-    """A test that says no for data files that hold no row the condition names, as partition and bounds tell.
+    """A predicate that is false for data files without rows that satisfy the condition, by partition and bounds.
 
-    A file of which neither tells enough is taken. Raises TableRefused("configuration") for a condition that is
-    malformed, names a column that the table lacks, or compares it with a value of another type.
+    It is true when these do not decide. Raises TableRefused("configuration") for a condition that is malformed, names
+    a column that the table lacks, or compares it with a value of another type.
     """
     schema = metadata.schema()
     expression = _parse(text, schema)
@@ -54,8 +56,15 @@ def _parse(text: str, schema: Schema) -> BooleanExpression:
         ) from error
 
 
+def columns_of(metadata: TableMetadata, text: str) -> frozenset[str]:
+    """The columns that the condition names, with dots between the levels. Raises as `selector`."""
+    schema = metadata.schema()
+    named = extract_field_ids(bind(schema, _parse(text, schema), case_sensitive=True))
+    return frozenset(schema.find_column_name(field_id) or "" for field_id in named)
+
+
 def partition_test(metadata: TableMetadata, spec: PartitionSpec, expression: BooleanExpression) -> PartitionTest:
-    """A test that says no for partitions of the spec that hold no row the condition names."""
+    """A predicate that is false for partitions of the spec without rows that satisfy the condition."""
     types = partition_types(metadata, spec)
     projected = inclusive_projection(metadata.schema(), spec)(expression)
     fields = spec.partition_type(spec_schema(metadata, spec)).fields
@@ -80,5 +89,5 @@ def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile) -> bool:
     try:
         return metrics.eval(known)
     except (struct.error, ValueError):
-        # Bounds that are no values of the column's type, as those cut off within a character, tell nothing.
+        # Bounds that are not values of the column's type, such as those truncated within a character, tell nothing.
         return True

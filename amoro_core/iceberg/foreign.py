@@ -1,7 +1,7 @@
-"""Tables of other formats that look like Iceberg, by the marks that their writers leave.
+"""Detection of tables of other formats that look like Iceberg, by the traces of their writers.
 
-Whoever takes such a table for a plain one loses or brings back rows: files of Amoro's Mixed format hold inserts and
-deletes alike, and metadata that another format makes over its own files is a copy which is made anew from there.
+Treating such a table as plain Iceberg loses or resurrects rows: files of Amoro's Mixed format contain both inserts and
+deletes, and metadata that another format generates over its own files is a copy that is regenerated from there.
 """
 
 import re
@@ -12,7 +12,7 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
 
-#: What Amoro says of its own tables, both stores of the Mixed format included.
+#: Amoro's property of its own tables, including both stores of the Mixed format.
 _TABLE_FORMAT = "table-format"
 _OTHER_FORMATS = {
     "MIXED_ICEBERG": "a table of Amoro's Mixed-Iceberg format",
@@ -24,7 +24,7 @@ _OTHER_FORMATS = {
 _STORE = "mixed-format.table-store"
 _STORES = ("base", "change")
 _MIXED_HIVE = "arctic.enabled"
-#: Properties that only the named tool writes into metadata which it makes over another format's files.
+#: Properties that only the named tool writes, in metadata that it generates over another format's files.
 _COPIES = (
     (re.compile(r"delta-version|delta-timestamp|base-delta-version|delta-high-water-mark"), "Delta Lake (UniForm)"),
     (re.compile(r"delta\.universalformat\..*", re.IGNORECASE), "Delta Lake (UniForm)"),
@@ -34,9 +34,9 @@ _COPIES = (
 _XTABLE = "XTABLE_METADATA"
 _PAIMON_COMMIT = "paimon-commit-identity"
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: Paimon counts its manifest lists; Iceberg's writers name the snapshot and the attempt.
+#: Paimon numbers its manifest lists; Iceberg's writers name them by snapshot and attempt.
 _PAIMON_LIST = re.compile(rf"snap-[0-9]+-{_UUID}\.avro")
-#: NODE-TYPE-TX-PPPPP-TASK-OPERATION: what Amoro's writers call the files of a Mixed table, by type of their rows.
+#: NODE-TYPE-TX-PPPPP-TASK-OPERATION: how Amoro's writers name the files of a Mixed table; TYPE is that of the rows.
 _MIXED_FILE = re.compile(r"\.?\d+-(B|I|ED|PD|IED|L)-\d+-\d+-\d+-.*", re.ASCII)
 
 
@@ -54,15 +54,15 @@ def refuse_foreign(metadata: TableMetadata) -> None:
 
 
 def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
-    """Raise TableRefused("format") for a Hive table whose parameters say that it is one of the Mixed-Hive format."""
+    """Raise TableRefused("format") for a Hive table whose parameters mark it as Mixed-Hive."""
     if parameters.get(_MIXED_HIVE, "").strip().lower() == "true" and (found := _mixed(parameters)):
         raise found
 
 
 def refuse_foreign_files(paths: Iterable[str]) -> None:
-    """Raise TableRefused("format") when at least half of these data files are named as those of a Mixed table.
+    """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table.
 
-    Such a store may stand in a catalog without its properties.
+    Such a store may be registered in a catalog without its properties.
     """
     known = list(paths)
     named = [path for path in known if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
@@ -90,12 +90,12 @@ def _mixed(properties: Mapping[str, str]) -> TableRefused | None:
     return TableRefused(
         f"the table is not a plain Iceberg table: {said}",
         reason="format",
-        hint="Optimize it with the tools of its own format; here it can only be looked at.",
+        hint="Optimize it with the tools of its own format; here it can only be observed.",
     )
 
 
 def _copied(metadata: TableMetadata) -> tuple[str, str] | None:
-    """Who makes the copy and what shows it; None for Iceberg's own metadata."""
+    """The format that generates the copy, and the trace of it; None for Iceberg's own metadata."""
     for key, value in sorted(metadata.properties.items()):
         for pattern, owner in _COPIES:
             if pattern.fullmatch(key):
@@ -112,7 +112,7 @@ def _copier(snapshot: Snapshot) -> str | None:
         return "Apache XTable"
     if _PAIMON_COMMIT in summary:
         return "Paimon"
-    # Paimon's own number is both; Iceberg's writers draw ids at random.
+    # Paimon uses its own number for both; Iceberg's writers draw ids at random.
     is_numbered = snapshot.sequence_number is not None and snapshot.snapshot_id == snapshot.sequence_number > 0
     if is_numbered and _PAIMON_LIST.fullmatch(snapshot.manifest_list.rsplit("/", 1)[-1]):
         return "Paimon"

@@ -1,29 +1,19 @@
-"""Where files of a table lie, and of which table a metadata file is."""
+"""Where files of a table lie."""
 
-import gzip
-import json
-import re
-import zlib
 from collections.abc import Iterable, Mapping
 
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 
-from amoro_core.errors import DataFileMissing, TableRefused
-from amoro_core.files.io import FileAccess, translated
-from amoro_core.files.storage import each_at_once
 from amoro_core.iceberg.metadata import data_location, metadata_location
 from amoro_core.maintaining.places import Ground, is_below, outermost, settled_names
 from amoro_core.model.paths import normalise
 from amoro_core.model.properties import parse_value
 
 _PATHS = ("write.data.path", "write.metadata.path", "write.folder-storage.path", "write.object-storage.path")
-#: Iceberg's writers put the UUID first; of any other file the whole is read.
-_BEGINNING = 4096
-_UUID_FIRST = re.compile(rb'\s*\{\s*(?:"format-version"\s*:\s*\d+\s*,\s*)?"table-uuid"\s*:\s*"([0-9A-Fa-f-]{36})"')
 
 
-def ground(table: Table, writable: Iterable[str], catalog: Mapping[str, str]) -> Ground:
+def ground(table: Table, readable: Iterable[str], writable: Iterable[str], catalog: Mapping[str, str]) -> Ground:
     """Where the files of the table lie; `catalog` are its catalog's properties, `writable` where files are deleted.
 
     Raises TableRefused("configuration") for malformed properties of the catalog.
@@ -47,34 +37,12 @@ def ground(table: Table, writable: Iterable[str], catalog: Mapping[str, str]) ->
         must_be_listed=_present(metadata, table.metadata_location, places),
         same_schemes=settled["equal-schemes"],
         same_authorities=settled["equal-authorities"],
+        readable=tuple(readable),
     )
 
 
 def _present(metadata: TableMetadata, location: str | None, places: Iterable[str]) -> tuple[str, ...]:
-    """The files that whoever lists those places finds: the metadata file and the newest manifest list."""
+    """The files that a listing of those locations must find: the metadata file and the newest manifest list."""
     head = metadata.current_snapshot()
     files = [normalise(one) for one in (location, None if head is None else head.manifest_list) if one]
     return tuple(one for one in files if any(is_below(one, place) for place in places))
-
-
-def table_uuids(access: FileAccess, paths: Iterable[str]) -> dict[str, str]:
-    """Of which table each metadata file is; "" where it does not say, or is not there any more.
-
-    Raises CatalogUnavailable or WorkFailed when one can't be looked at.
-    """
-    return each_at_once(lambda path: _uuid_in(access, path), paths)
-
-
-def _uuid_in(access: FileAccess, path: str) -> str:
-    try:
-        with translated(path), access.open_input(path) as stream:
-            beginning = bytes(stream.read(_BEGINNING))
-        if found := _UUID_FIRST.match(beginning):
-            return found[1].decode()
-        whole = access.read_bytes(path)
-        document = json.loads(gzip.decompress(whole) if whole.startswith(b"\x1f\x8b") else whole)
-        return str(document.get("table-uuid") or "") if isinstance(document, dict) else ""
-    except (DataFileMissing, TableRefused):  # no table's, by now or at all
-        return ""
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile):
-        return ""

@@ -1,4 +1,4 @@
-"""The guard's own reader of manifests and their lists: fields by their ids, file by file, whole or not at all."""
+"""The guard's own reader of manifests and manifest lists: fields by id, each file whole or not at all."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from amoro_core.iceberg.saying import said
 
 
 def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int | None = None) -> Iterator[Any]:
-    """The records of an Avro file, of each the wanted fields by their ids, inner ones beside outer ones."""
+    """The records of an Avro file: the wanted fields by id, nested ones flattened."""
     try:
         with file_io.new_input(path).open() as stream:
             data = stream.read()
@@ -30,12 +30,12 @@ def records(file_io: FileIO, path: str, what: str, wanted: set[int], length: int
         raise DataFileMissing(f"the {what} {path} does not exist") from error
     except OSError as error:
         raise CatalogUnavailable(f"the {what} {path} can't be read: {said(error)}") from error
-    except Exception as error:  # whatever a decoder raises: the file is broken
+    except Exception as error:  # whatever a decoder raises means a broken file
         raise UnreadableFile(f"the {what} {path} can't be read: {said(error)}") from error
 
 
 def _chosen(written: Any, wanted: set[int]) -> tuple[Any, Callable[[Any], dict[int, Any]]]:
-    """The schema with the wanted fields alone, and what makes values by field id of its records."""
+    """The schema with the wanted fields alone, and a function that maps its records to values by field id."""
     fields: list[Any] = []
     plain: list[tuple[str, int]] = []
     inner: list[tuple[str, Callable[[Any], dict[int, Any]]]] = []

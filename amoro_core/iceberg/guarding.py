@@ -1,7 +1,7 @@
-"""The guard: which of some files a table reaches, asked right before they are deleted.
+"""The guard: which of some files a table still references, checked right before they are deleted.
 
-It shares nothing with the planner's reachability but the spelling of paths, so that no mistake is made twice: another
-Avro reader, entry by entry, no cache of the planner's. Whatever is doubtful raises, and then nothing may be deleted.
+It shares nothing with the planner's reachability but the spelling of paths, so that no mistake is made twice: it has
+another Avro reader, goes entry by entry, and uses no cache. Any doubt raises, and then nothing may be deleted.
 """
 
 import os.path
@@ -19,25 +19,25 @@ from amoro_core.errors import CatalogUnavailable, CommitConflict, UnreadableFile
 from amoro_core.iceberg.guard_reading import records
 from amoro_core.model.paths import is_local, looser_spellings, normalise
 
-#: Ids of the fields that are read, as the specification numbers them.
+#: Field ids of the specification.
 _MANIFEST_PATH, _MANIFEST_LENGTH, _COUNTS = 500, 501, (504, 505, 506)
 _STATUS, _DATA_FILE, _FILE_PATH = 0, 2, 100
 _EXISTING, _ADDED, _DELETED = 0, 1, 2
-#: A metadata file as tables in a directory have it; then every such file and the hint belong to the table.
+#: A metadata file of a table that is a directory; every such file and the version hint then belong to the table.
 _VERSION = re.compile(r"v\d+(\.gz)?\.metadata\.json(\.gz)?")
 _HINT = "version-hint.text"
 
 
 class Guard:
-    """Answers for one table, as long as it is swept; each question loads the table anew and reads new manifests only.
+    """The guard of one table during a sweep; each call reloads the table and reads only new manifests.
 
-    Raises, whatever it is asked: CommitConflict when the name is another table's or the table has moved;
-    CatalogUnavailable for a state that is older than one seen before; DataFileMissing and UnreadableFile for a manifest
-    or list that is gone, cut or broken; and what loading the table raises.
+    Every call raises CommitConflict when the name belongs to another table or the table has moved; CatalogUnavailable
+    for a state older than one seen before; DataFileMissing and UnreadableFile for a manifest or list that is gone,
+    truncated or broken; and what loading the table raises.
     """
 
     def __init__(self, load: Callable[[], Table], seen: Table, sequence_number: int = 0) -> None:
-        """`seen`: a state of the table; it had reached that sequence number when the deleting was planned."""
+        """`seen`: a state of the table; `sequence_number`: its last one when the deletion was planned."""
         self._load = load
         self._seen = seen
         self._sequence_number = sequence_number
@@ -46,9 +46,9 @@ class Guard:
         self._keys = _Keys()
 
     def reachable(self, paths: Iterable[str]) -> Mapping[str, str]:
-        """Those of the files that the table reaches now, from any snapshot, each with the reason.
+        """Those of the files that the table references now, from any snapshot, each with the reason.
 
-        A file is reached when the metadata names it, or as live in any manifest, in any spelling of its path.
+        A file is referenced if the metadata names it, or if it is live in any manifest, in any spelling of its path.
         """
         self._keys = _Keys()
         table = self._renewed()
@@ -68,7 +68,7 @@ class Guard:
         return found
 
     def _renewed(self) -> Table:
-        """The table as it is now, its manifests read."""
+        """The table's present state, with its manifests read."""
         table = self._load()
         _require_later(table, self._seen)
         metadata = table.metadata
@@ -90,7 +90,7 @@ class Guard:
         return table
 
     def _require_files(self, snapshot: Snapshot) -> None:
-        """A snapshot that says it has files must have live ones."""
+        """Raise for a snapshot whose summary counts files but whose manifests have no live ones."""
         said_files = (snapshot.summary.additional_properties if snapshot.summary else {}).get("total-data-files", "0")
         if str(said_files).strip() in ("", "0"):
             return
@@ -101,7 +101,7 @@ class Guard:
             )
 
     def _live_in(self, file_io: FileIO, path: str, length: int, entries: int | None) -> "array[int]":
-        """The keys of the live files of a manifest of that length, with so many entries."""
+        """The keys of the live files of a manifest of that length and number of entries."""
         live = array("q")
         count = 0
         for one in records(file_io, path, "manifest", {_STATUS, _DATA_FILE, _FILE_PATH}, length):
@@ -109,26 +109,26 @@ class Guard:
             if one[_STATUS] in (_EXISTING, _ADDED):
                 live.extend(self._keys(one[_FILE_PATH]))
             elif one[_STATUS] != _DELETED:
-                raise UnreadableFile(f"the manifest {path} has an entry of the status {one[_STATUS]}")
+                raise UnreadableFile(f"the manifest {path} has an entry with the status {one[_STATUS]}")
         if entries is not None and count != entries:
             raise UnreadableFile(f"the manifest {path} has {count} entries, and its list says {entries}")
         return live
 
 
 class _Keys:
-    """Under which a path is looked up: numbers of 8 bytes; two paths with one in common only keep a file."""
+    """The keys of a path: 8-byte numbers. A collision of two paths can only keep a file, never delete one."""
 
     def __init__(self) -> None:
         self._directories: dict[str, tuple[str, ...]] = {}
 
     def __call__(self, path: str) -> list[int]:
         directory, _, name = path.rpartition("/")
-        if _ORDINARY.fullmatch(name) is None:  # it may be spelled in other ways
+        if _ORDINARY.fullmatch(name) is None:  # it may have other spellings
             return [hash(one) for one in (*looser_spellings(path), *_without_links(path))]
         if directory not in self._directories:
             if len(self._directories) > _MOST_DIRECTORIES:
                 self._directories.clear()
-            # What holds for one file of a directory holds for all with such names; links are followed once for each.
+            # The spellings depend on the directory only: links are resolved once for each directory.
             like = f"{directory}/x"
             self._directories[directory] = tuple(one[:-1] for one in (*looser_spellings(like), *_without_links(like)))
         return [hash(one + name) for one in self._directories[directory]]
@@ -139,7 +139,7 @@ _MOST_DIRECTORIES = 10_000
 
 
 def _without_links(path: str) -> list[str]:
-    """The local place to which links lead, where there are any."""
+    """The local path with links resolved, if there are any."""
     if not is_local(path):
         return []
     place = normalise(path)
@@ -149,10 +149,10 @@ def _without_links(path: str) -> list[str]:
 
 
 def _require_later(now: Table, seen: Table) -> None:
-    """Raise unless the state is the one seen before, or came after it."""
+    """Raise unless the state is the one seen before or a later one."""
     new, old = now.metadata, seen.metadata
     if new.table_uuid != old.table_uuid:
-        raise CommitConflict(f"the table is another one: UUID {new.table_uuid}, before {old.table_uuid}")
+        raise CommitConflict(f"the table was replaced: its UUID is {new.table_uuid}, it was {old.table_uuid}")
     if normalise(new.location) != normalise(old.location):
         raise CommitConflict(f"the table has moved to {new.location} from {old.location}")
     place, before = normalise(now.metadata_location or ""), normalise(seen.metadata_location or "")
@@ -172,12 +172,12 @@ def _last_number(metadata: TableMetadata) -> int:
 def _older(table: Table) -> CatalogUnavailable:
     return CatalogUnavailable(
         f"the catalog answers with a state of {'.'.join(table.name())} that is older than one seen before",
-        hint="It is tried again by itself.",
+        hint="It is retried automatically.",
     )
 
 
 def _named(metadata: TableMetadata, location: str | None) -> Iterator[tuple[str, str]]:
-    """The files that the metadata names itself, each with what it is."""
+    """The files that the metadata itself names, each with its role."""
     if location:
         yield location, "the table's metadata file"
     yield from ((entry.metadata_file, "a metadata file of the table's log") for entry in metadata.metadata_log)
@@ -187,7 +187,7 @@ def _named(metadata: TableMetadata, location: str | None) -> Iterator[tuple[str,
 
 
 def _of_directory(table: Table, path: str) -> str:
-    """Why a file belongs to a table that is a directory: there no catalog says which metadata file is the newest."""
+    """Why a file belongs to a table that is a directory, where no catalog names the current metadata file."""
     directory, _, name = normalise(table.metadata_location or "").rpartition("/")
     where, _, wanted = normalise(path).rpartition("/")
     if where == directory and _VERSION.fullmatch(name) and (wanted == _HINT or _VERSION.fullmatch(wanted)):
@@ -196,7 +196,7 @@ def _of_directory(table: Table, path: str) -> str:
 
 
 def _manifests_in(file_io: FileIO, path: str) -> Iterator[tuple[str, tuple[int, int | None]]]:
-    """The manifests of a list, each with its bytes and how many entries it has, if the list says so."""
+    """The manifests of a list, each with its length and its number of entries, None if the list lacks it."""
     for one in records(file_io, path, "manifest list", {_MANIFEST_PATH, _MANIFEST_LENGTH, *_COUNTS}):
         counts = [one.get(count) for count in _COUNTS]
         entries = None if None in counts else sum(count for count in counts if count is not None)

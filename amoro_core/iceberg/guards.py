@@ -1,5 +1,5 @@
-"""What pyiceberg is kept from: importing classes that a property names, opening files elsewhere than granted, and
-waiting for a REST server for ever."""
+"""Guards around pyiceberg: it imports no class that a property names, opens no file outside of what is granted, and
+waits for no REST server for ever."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,23 +32,22 @@ _allowed: frozenset[str] = frozenset()
 
 
 def allow_classes(names: Iterable[str]) -> None:
-    """Let these classes be imported as a FileIO or an auth manager, too, and no others, in the whole process.
+    """Also allow these classes to be imported as a FileIO or an auth manager, in the whole process.
 
-    They serve catalogs and metadata. Data files are read and written by pyarrow, and named by ourselves, whatever a
-    property says.
+    They are used for catalogs and metadata. Data files are always read and written by pyarrow, and named by us.
     """
     global _allowed
     _allowed = frozenset(names)
 
 
 def install_guards() -> None:
-    """Bind pyiceberg's importing functions and its REST session to ours, for the whole process; once is enough."""
+    """Replace pyiceberg's importing functions and its REST session by ours, for the whole process; once is enough."""
     if vars(pyiceberg_rest)["Session"] is TimedSession:
         return
     import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
     pyiceberg_io._import_file_io = lambda io_impl, properties: _confined(import_file_io(io_impl, properties))
     infer = pyiceberg_io._infer_file_io_from_scheme
-    # Where nothing is inferred, pyiceberg takes its own without asking us.
+    # If nothing is inferred, pyiceberg uses its own without calling us.
     pyiceberg_io._infer_file_io_from_scheme = lambda path, properties: (
         infer(path, properties) or _confined(PyArrowFileIO(properties))
     )
@@ -67,10 +66,10 @@ _last_input: ContextVar[str] = ContextVar("last_input", default="")
 
 @contextmanager
 def confined_to(grant: Grant) -> Iterator[None]:
-    """Let every FileIO that pyiceberg opens within the block keep to what is granted.
+    """Confine every FileIO that pyiceberg opens within the block to the grant.
 
-    What it reads and writes by itself are metadata files, which may lie anywhere in an object store unless the grant
-    is strict: where, is the catalog's word.
+    By itself it reads and writes metadata files only. In an object store these may lie anywhere unless the grant is
+    strict: the catalog decides where.
     """
     token, opened = _grant.set(grant), _last_input.set("")
     try:
@@ -81,12 +80,12 @@ def confined_to(grant: Grant) -> Iterator[None]:
 
 
 def last_input() -> str:
-    """The file that was opened last for reading within `confined_to`; "" when none was."""
+    """The last file opened for reading within `confined_to`; "" without one."""
     return _last_input.get()
 
 
 class _NamingFileIO(ConfinedFileIO):
-    """Remembers what it opened: what can't be read can be named then, which pyiceberg's errors do not."""
+    """Remembers what it opened, so that an unreadable file can be named: pyiceberg's errors don't."""
 
     def new_input(self, location: str) -> InputFile:
         _last_input.set(location)
@@ -101,14 +100,14 @@ def _confined(made: FileIO | None) -> FileIO | None:
 
 
 def confined(made: FileIO) -> FileIO:
-    """The FileIO as it is within `confined_to`."""
+    """The FileIO, confined if called within `confined_to`."""
     return _confined(made) or made
 
 
 def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowable: bool = False) -> Callable[..., Any]:
-    """The loading function, for these names only: a table's properties or a server's answer must not run code.
+    """The loading function restricted to these names: a table's properties or a server's answer must not run code.
 
-    With `allowable` for those of `allow_classes`, too.
+    With `allowable`, also for the names given to `allow_classes`.
     """
     way_out = "; an administrator may name it under allowed-classes in amoro.yaml" if allowable else ""
 
@@ -124,17 +123,16 @@ def _only(names: frozenset[str], load: Callable[..., Any], what: str, *, allowab
     return guarded
 
 
-#: pyiceberg sends a commit again by itself, with a new token, after a 401 and a 419. That is left to it only after a
-#: 401, which says that nothing was applied: after a 419 the answer to the second sending would hide that the first may
-#: still be.
+#: pyiceberg resends a commit with a new token after a 401 and a 419. That is allowed only after a 401, which means that
+#: nothing was applied: after a 419 the answer to the second sending would hide that the first may still be applied.
 _send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
     retry=retry_if_exception_type(UnauthorizedError)
 )
 
 
 class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
-    """A REST catalog whose session does not keep a table's own token for the next table, and which sends a commit again
-    only where the first sending is known to be without effect."""
+    """A REST catalog whose session does not keep a table's own token for the next table, and which resends a commit
+    only if the first sending is known to have had no effect."""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -1,4 +1,4 @@
-"""The table as it is now, seen from the snapshot that a plan was made on."""
+"""The table's present state relative to the snapshot that a plan was made on."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ def read_head(
     scan: Callable[[Table], TableScan],
     read: ManifestReader = read_manifest,
 ) -> Head:
-    """The head of the table as loaded just now; `scan` reads its live files.
+    """The head of the table as just loaded; `scan` reads its live files.
 
     Raises CommitConflict without a snapshot, DataFileMissing, UnreadableFile or CatalogUnavailable for its metadata
     files, and what `scan` raises.
@@ -49,14 +49,14 @@ def read_head(
 def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] | None:
     """Main's snapshots after the planned one, newest first; None when they don't lead to it.
 
-    The planned one itself may be expired: its child still names it.
+    The planned one itself may have expired: its child still names it.
     """
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
     found: list[Snapshot] = []
     current = metadata.current_snapshot_id
     while current != planned_snapshot_id:
         snapshot = None if current is None else by_id.get(current)
-        # Parents that form a ring are damaged metadata.
+        # A cycle of parents means damaged metadata.
         if snapshot is None or len(found) > len(by_id):
             return None
         found.append(snapshot)
@@ -65,7 +65,8 @@ def _since(metadata: TableMetadata, planned_snapshot_id: int) -> list[Snapshot] 
 
 
 def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Snapshot] | None) -> bool | None:
-    """A history that was cut by an expiry says nothing: some writers then leave out the parent, others don't."""
+    """Whether main descends from the planned snapshot; None when an expiry cut the history: some writers then drop the
+    parent id, others don't."""
     if since is not None:
         return True
     by_id = {one.snapshot_id: one for one in metadata.snapshots}
@@ -80,9 +81,9 @@ def _descends(metadata: TableMetadata, planned_snapshot_id: int, since: list[Sna
 def _removed(
     table: Table, planned_snapshot_id: int, since: list[Snapshot], scan: TableScan, read: ManifestReader
 ) -> tuple[DeleteFile, ...]:
-    """Equality deletes that a snapshot after the plan's removed, or added and no longer has, by path.
+    """Equality deletes that a snapshot after the plan's removed, or that were added since and are not live, by path.
 
-    The second finds deletes that a writer left out without an entry that says so.
+    The latter are deletes that a writer dropped without an entry for their removal.
     """
     metadata = table.metadata
     planned = next((one for one in metadata.snapshots if one.snapshot_id == planned_snapshot_id), None)
@@ -106,7 +107,7 @@ def _live_equality_deletes(scan: TableScan) -> set[tuple[DeleteIdentity, int]]:
 
 
 def _delete_manifests(table: Table, since: list[Snapshot], limit: int | None) -> list[ManifestFile]:
-    """The delete manifests of the snapshots, each once, without those that were written by the plan's time."""
+    """The distinct delete manifests of the snapshots, without those that existed when the plan was made."""
     found = {}
     for snapshot in since:
         listed = read_list(table.io, snapshot.manifest_list)

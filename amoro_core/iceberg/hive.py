@@ -1,4 +1,4 @@
-"""Hive as catalog. Imported only where such a catalog is opened: the client is an extra of pyiceberg's."""
+"""Hive catalogs. Imported only when one is opened: the client is an extra of pyiceberg's."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from amoro_core.iceberg.foreign import refuse_mixed_hive
 
 
 class GuardedHiveCatalog(HiveCatalog):
-    """A Hive catalog that tells tables of Amoro's Mixed-Hive format, which only the metastore's parameters mark."""
+    """A Hive catalog that detects tables of Amoro's Mixed-Hive format, which only the metastore's parameters mark."""
 
     def _convert_hive_into_iceberg(self, table: Any) -> Table:
         refuse_mixed_hive(table.parameters or {})

@@ -1,6 +1,6 @@
-"""Files that Flink has written and not committed yet: its own manifests beside the table's, and what they name.
+"""Files that Flink has written but not committed yet: its own manifests beside the table's, and the files they name.
 
-A job that is restored from a checkpoint commits them, days later; whoever has removed one keeps it from ever starting.
+A job restored from a checkpoint commits them, maybe days later; if one is removed, the job can never start again.
 """
 
 from collections.abc import Iterable
@@ -16,8 +16,8 @@ from amoro_core.model.stored import StoredFile
 def uncommitted(file_io: FileIO, manifests: Iterable[StoredFile]) -> set[str]:
     """The manifests, and the files that they name.
 
-    Raises CatalogUnavailable for one that has vanished meanwhile: the table that was loaded does not know its files.
-    Raises UnreadableFile for one that can't be read.
+    Raises CatalogUnavailable for one that has vanished meanwhile: its files may be committed since the table was
+    loaded. Raises UnreadableFile for one that can't be read.
     """
     found: set[str] = set()
     for one in manifests:

@@ -1,4 +1,4 @@
-"""How long requests to catalogs may take, and what ends those that take longer."""
+"""Time limits of requests to catalogs, and a watchdog that enforces them."""
 
 import threading
 from collections.abc import Callable
@@ -16,14 +16,14 @@ _AGAIN_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In seconds: until a connection stands, and until a request is answered as a whole."""
+    """Time limits in seconds: to connect, and to receive a complete answer."""
 
     connect_s: float = CONNECT_S
     whole_s: float = 60.0
 
     @property
     def told(self) -> str:
-        """What is said of a request that was given up."""
+        """The message for a request that timed out."""
         return f"there was no complete answer within {self.whole_s:g} s (catalog-timeout)"
 
 
@@ -32,12 +32,12 @@ _now = threading.local()
 
 
 def limits() -> Limits:
-    """Those of this process."""
+    """The limits of this process."""
     return _limits
 
 
 def limit_requests(whole: timedelta) -> None:
-    """Let requests to catalogs take that long from now on, in the whole process. Raises InvalidSettings."""
+    """Set the time limit of requests to catalogs, for the whole process. Raises InvalidSettings."""
     global _limits
     seconds = whole.total_seconds()
     if seconds <= 0:
@@ -48,8 +48,8 @@ def limit_requests(whole: timedelta) -> None:
 class Watchdog:
     """Cuts the connections of a request that takes too long, from a thread of its own.
 
-    A timeout of a socket counts from each byte that comes in: a server that sends one now and then would hold a request
-    for ever. Who waits on a connection that is cut gets an error, and asks `expired` what it means.
+    A socket's timeout restarts with each byte received: a server that sends one now and then could hold a request for
+    ever. A thread waiting on a cut connection gets an error, and checks `expired` for its cause.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -74,11 +74,11 @@ class Watchdog:
         threading.Thread(target=self._watch, name="request-limit", daemon=True).start()
 
     def end(self) -> None:
-        """The request is over; a second call does nothing."""
+        """Note that the request is over; a second call does nothing."""
         self._over.set()
 
     def cuts(self, cut: Callable[[], None]) -> None:
-        """Call this when time is over, again and again until the request ends."""
+        """Register a function that is called when time is up, repeatedly until the request ends."""
         self._cuts.append(cut)
 
     def _watch(self) -> None:
@@ -87,13 +87,13 @@ class Watchdog:
         self.expired = True
         while True:
             for cut in tuple(self._cuts):
-                with suppress(OSError):  # it is not connected, or not any more
+                with suppress(OSError):  # not connected (any more)
                     cut()
             if self._over.wait(_AGAIN_S):
                 return
 
 
 def current_watchdog() -> Watchdog | None:
-    """That of the request which this thread makes."""
+    """The watchdog of this thread's present request."""
     found: Watchdog | None = getattr(_now, "watchdog", None)
     return found

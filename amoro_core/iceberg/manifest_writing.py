@@ -1,7 +1,7 @@
-"""Manifests and manifest lists written as the specification has them.
+"""Writing manifests and manifest lists (Iceberg specification, "Manifests").
 
-pyiceberg's Avro encoder does the writing. Its manifest writer is not used: it puts every entry into a block of its
-own, writes equality ids as longs, which Java can't read, and leaves out the schema id and the referenced data file.
+pyiceberg's Avro encoder is used, but not its manifest writer: it puts every entry into a block of its own, writes
+equality ids as longs, which Java can't read, and omits the schema id and the referenced data file.
 """
 
 import json
@@ -34,7 +34,7 @@ from amoro_core.iceberg.entries import find_in_history, partition_types, schemas
 from amoro_core.iceberg.manifests import Manifest, ManifestHeader
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 
-#: Readers decode a block as a whole: many entries make them fast, few keep their memory small.
+#: Readers decode a block as a whole: many entries are fast to read, few need little memory.
 ENTRIES_IN_A_BLOCK = 500
 
 _STATUS_NAMES = {
@@ -45,7 +45,7 @@ _STATUS_NAMES = {
 
 
 def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
-    """The header for new files of a spec, with a schema that has the spec's source columns where there is one."""
+    """The header for new files of a spec, with a schema that has the spec's source columns if there is one."""
     spec = metadata.specs()[spec_id]
     types = partition_types(metadata, spec)
     found = [one for field in spec.fields if (one := find_in_history(metadata, field.source_id))]
@@ -66,7 +66,7 @@ def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
 
 
 def added_entry(file: DataFile | DeleteFile, header: ManifestHeader, snapshot_id: int) -> ManifestEntry:
-    """The entry of a new file, its data sequence number explicit; the file's own sequence number is inherited."""
+    """The entry of a new file, with an explicit data sequence number; its file sequence number is inherited."""
     return ManifestEntry.from_args(
         _table_format_version=RECORD_VERSION,
         status=ManifestEntryStatus.ADDED,
@@ -126,12 +126,12 @@ def _delete_fields(file: DeleteFile) -> dict[str, Any]:
 
 
 def existing_entry(entry: ManifestEntry) -> ManifestEntry:
-    """The entry carried over from a manifest that was read: its snapshot and both numbers stay."""
+    """The entry carried over from another manifest: its snapshot id and both sequence numbers are kept."""
     return _restated(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
 
 
 def deleted_entry(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """The entry of a file that the snapshot removes; both numbers stay."""
+    """The entry of a file that the snapshot removes; both sequence numbers are kept."""
     return _restated(entry, ManifestEntryStatus.DELETED, snapshot_id)
 
 
@@ -157,7 +157,7 @@ def write_manifest(
 ) -> ManifestFile:
     """Write a new manifest and return its entry for the manifest list. Raises ValueError without entries.
 
-    Its least sequence number is that of the live entries, so that no commit drops a delete they still need.
+    Its min_sequence_number is that of the live entries, so that no commit drops a delete that they still need.
     """
     if not entries:
         raise ValueError("a manifest needs at least one entry")
@@ -215,7 +215,7 @@ def _metadata(format_version: TableVersion, content: ManifestContent, header: Ma
 
 
 def partition_summaries(partition_type: StructType, partitions: Iterable[Record]) -> list[PartitionFieldSummary]:
-    """For each partition field whether there are nulls and NaNs, and the bounds of the other values."""
+    """For each partition field, whether there are nulls and NaNs, and the bounds of the other values."""
     rows = list(partitions)
     return [
         _summary(_primitive(field.field_type), [row[at] for row in rows])
@@ -237,7 +237,7 @@ def _summary(kind: PrimitiveType, values: Iterable[Any]) -> PartitionFieldSummar
 
 
 def _order(value: Any) -> Any:
-    """Values compare as Iceberg does: −0.0 is below 0.0."""
+    """A sort key in Iceberg's order: −0.0 is below 0.0."""
     return (value, math.copysign(1.0, value)) if isinstance(value, float) else value
 
 
@@ -266,7 +266,7 @@ def write_list(
 
 
 def counted(manifest: Manifest) -> ManifestFile:
-    """The manifest's entry for a manifest list with its counts, which lists of format 1 may leave out."""
+    """The manifest's entry for a manifest list with its counts, which lists of format 1 may lack."""
     file = manifest.file
     return ManifestFile.from_args(
         manifest_path=file.manifest_path,

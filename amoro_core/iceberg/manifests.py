@@ -1,4 +1,4 @@
-"""Manifests and manifest lists as they are read, whole or not at all."""
+"""Reading manifests and manifest lists, whole or not at all."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
 from amoro_core.iceberg.packed import with_packed_metrics
 from amoro_core.iceberg.saying import said
 
-#: The places of fields in entries, and in their files.
+#: The indexes of fields in entries, and in their files.
 IN_ENTRY = {field.name: at for at, field in enumerate(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION].fields)}
 FILE_FIELDS = {field.name: at for at, field in enumerate(data_file_fields(MANIFEST_ENTRY_SCHEMAS[RECORD_VERSION]))}
 _READ_TYPES: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, DATA_FILE: EntryFile}
@@ -37,20 +37,20 @@ _READ_ENUMS: dict[int, Callable[..., Enum]] = {0: ManifestEntryStatus, 101: Entr
 
 @dataclass(frozen=True, slots=True)
 class ManifestHeader:
-    """What all entries of a manifest have in common, as its file header says it."""
+    """What all entries of a manifest have in common, from its file header."""
 
     spec_id: int
     spec_json: str  # the partition fields only
     schema_json: str
     schema_id: str | None
     partition_type: StructType
-    content: str | None = None  # "data" or "deletes", where the file says it
-    own_spec_id: str | None = None  # as the file itself says it
+    content: str | None = None  # "data" or "deletes", if in the header
+    own_spec_id: str | None = None  # from the header itself
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read, with its entries' numbers inherited."""
+    """A manifest that was read, with inherited sequence numbers filled in."""
 
     file: ManifestFile
     header: ManifestHeader
@@ -65,7 +65,7 @@ class Manifest:
 def read_list(io: FileIO, path: str) -> list[ManifestFile]:
     """The manifests of a manifest list, in its order. Raises DataFileMissing, UnreadableFile, CatalogUnavailable."""
     try:
-        # pyiceberg's own reader of a snapshot's manifests returns objects that are shared between threads.
+        # pyiceberg's own method caches objects that are shared between threads.
         source = io.new_input(path)
         return read_manifest_files(_WholeFile(source, len(source)))
     except Exception as error:
@@ -73,7 +73,7 @@ def read_list(io: FileIO, path: str) -> list[ManifestFile]:
 
 
 def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
-    """The manifest with all its entries, deleted ones too. Raises as `read_list`."""
+    """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
     with reading_manifest(manifest), open_manifest(io, manifest) as reader:
         header = _header_of(reader, manifest)
         return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
@@ -91,7 +91,7 @@ def open_manifest(io: FileIO, manifest: ManifestFile) -> Iterator[BoundedAvroFil
 
 @contextmanager
 def reading_manifest(manifest: ManifestFile) -> Iterator[None]:
-    """Turn whatever a decoder raises about the manifest into our errors, as `read_list` raises them."""
+    """Translate whatever a decoder raises about the manifest into the errors of `read_list`."""
     try:
         yield
     except Exception as error:
@@ -99,7 +99,7 @@ def reading_manifest(manifest: ManifestFile) -> Iterator[None]:
 
 
 class _WholeFile(InputFile):
-    """A file that is read at once and whole: pyiceberg's decoder takes the end of a short read for the file's end."""
+    """A file that is read whole, at once: pyiceberg's decoder takes the end of a short read for the file's end."""
 
     def __init__(self, source: InputFile, size: int) -> None:
         super().__init__(source.location)
@@ -112,7 +112,7 @@ class _WholeFile(InputFile):
         return self._source.exists()
 
     def open(self, seekable: bool = True) -> InputStream:
-        """Raises ValueError for fewer bytes than there must be."""
+        """Raises ValueError when fewer bytes are read than the file has."""
         with self._source.open(seekable) as stream:
             data = stream.read()
         if len(data) < self._size:
@@ -121,7 +121,7 @@ class _WholeFile(InputFile):
 
 
 def _translated(error: Exception, what: str, path: str) -> Exception:
-    """The decoder has no errors of its own: whatever it raises means that the file is broken."""
+    """The error for an exception of reading: the decoder has no errors of its own, so any other means a broken file."""
     if isinstance(error, AmoroError):
         return error
     if isinstance(error, FileNotFoundError):
@@ -136,7 +136,7 @@ def _translated(error: Exception, what: str, path: str) -> Exception:
 
 def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> ManifestHeader:
     meta = reader.header.meta
-    # The file's own type: the table's present schema may lack the partition's source column.
+    # The file's own type: the table's current schema may lack the partition's source column.
     partition = next(field for field in data_file_fields(reader.schema) if field.field_id == PARTITION).field_type
     if not isinstance(partition, StructType):
         raise ValueError(f"the partition has the type {partition}")
@@ -152,6 +152,6 @@ def _header_of(reader: AvroFile[ManifestEntry], manifest: ManifestFile) -> Manif
 
 
 def _optional(partition: StructType) -> StructType:
-    """The type with optional fields, as the specification says; pyiceberg writes them as required as their source."""
+    """The type with optional fields, as specified; pyiceberg makes them required if their source is."""
     fields = (NestedField(one.field_id, one.name, one.field_type, required=False) for one in partition.fields)
     return StructType(*fields)

@@ -1,4 +1,4 @@
-"""Which small manifests a commit writes together, as Iceberg's own merging appends do."""
+"""Which small manifests a commit merges, like Iceberg's own merging appends."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ TARGET_SIZE_KEY = "commit.manifest.target-size-bytes"
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """The table's properties about merging; the defaults are Iceberg's."""
+    """The table's properties of merging; the defaults are Iceberg's."""
 
     enabled: bool = declared(ENABLED_KEY, "true", boolean)
     min_count: int = declared(MIN_COUNT_KEY, "100", whole(0))
@@ -25,15 +25,15 @@ class MergeSettings:
 
 
 def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
-    """What the table's properties say. Raises TableRefused("configuration") for a malformed value."""
+    """The settings in the table's properties. Raises TableRefused("configuration") for a malformed value."""
     return parse_into(MergeSettings, properties)
 
 
 def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Iterator[tuple[ManifestFile, ...]]:
-    """The manifests of one content, the newest first, each bin to become one manifest; those of a spec stay together.
+    """Bins of manifests of one content, newest first, each to become one manifest; all manifests of a bin share a spec.
 
-    Bins are filled from the oldest on and in order, so that only the newest one is not full. That one is merged
-    once it has the least count: otherwise each commit would write it anew.
+    Bins are filled in order from the oldest, so that only the newest one is not full. It is merged once it has the
+    minimum count: otherwise each commit would rewrite it.
     """
     if not settings.enabled:
         yield from ((one,) for one in manifests)
@@ -51,7 +51,7 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
 
 
 def packed(items: Sequence[T], size: Callable[[T], int], target: int) -> list[tuple[T, ...]]:
-    """The items in their order, in bins of at most the target size (or of one item), filled from the end."""
+    """The items in order, in bins of at most the target size (or of a single item), filled from the end."""
     bins: list[list[T]] = []
     room = 0
     for item in reversed(items):

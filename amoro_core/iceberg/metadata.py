@@ -1,4 +1,4 @@
-"""What a table's metadata says, as our values."""
+"""Conversion of a table's metadata to our values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -21,12 +21,12 @@ from amoro_core.model.rewrite import TableContext
 from amoro_core.model.tables import History, Ref, SnapshotFacts, TableFacts, TableIdentifier
 
 _NAME_MAPPING = "schema.name-mapping.default"
-#: A longer time is as good as for ever, and a date less the largest number of milliseconds is no date.
+#: A longer time is as good as for ever, and a date minus the largest number of milliseconds overflows.
 _EVER = timedelta(days=36525)
 
 
 def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
-    """What loading the table said."""
+    """The facts of a loaded table."""
     metadata = table.metadata
     snapshot = metadata.current_snapshot()
     return TableFacts(
@@ -45,7 +45,7 @@ def table_facts(table: Table, identifier: TableIdentifier) -> TableFacts:
 
 
 def data_location(metadata: TableMetadata) -> str:
-    """The prefix below which data files are written, deprecated properties honoured in Java's order."""
+    """The prefix below which data files are written; deprecated properties count in Java's order."""
     properties = metadata.properties
     keys = ["write.data.path"]
     if properties.get("write.object-storage.enabled", "").strip().lower() == "true":
@@ -56,13 +56,13 @@ def data_location(metadata: TableMetadata) -> str:
 
 
 def refuse_locations(metadata: TableMetadata, grant: Grant) -> None:
-    """Raise TableRefused("location") where the table's location, or its paths for data or metadata, may not be used."""
+    """Raise TableRefused("location") if the table's location, or its paths for data or metadata, may not be used."""
     grant.refuse(metadata.location, *_other_paths(metadata))
 
 
-def write_locations(metadata: TableMetadata, grant: Grant) -> tuple[str, ...]:
-    """The prefixes below which we write and delete: the table's location, its paths for data and for metadata."""
-    return grant.writable(metadata.location, *_other_paths(metadata))
+def write_locations(metadata: TableMetadata, grant: Grant, *more: str) -> tuple[str, ...]:
+    """The prefixes below which we write and delete: the table's location, its paths for data and metadata, and more."""
+    return grant.writable(metadata.location, *_other_paths(metadata), *more)
 
 
 def read_locations(metadata: TableMetadata, grant: Grant) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ def _other_paths(metadata: TableMetadata) -> tuple[str, str]:
 
 
 def equality_ids(scan: TableScan | None) -> frozenset[int]:
-    """The fields that equality deletes compare, of those deletes that apply to a live data file."""
+    """The fields compared by equality deletes that apply to a live data file."""
     if scan is None:
         return frozenset()
     return frozenset(
@@ -97,7 +97,7 @@ def context(
 ) -> TableContext:
     """What executors must know to rewrite files of that spec.
 
-    `compared` are the fields of live equality deletes; what the current schema lacks of them goes along.
+    `compared` are the fields of live equality deletes; those that the current schema lacks are included.
     """
     metadata = table.metadata
     properties = metadata.properties
@@ -119,7 +119,7 @@ def context(
 
 
 def write_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Those of the table's properties that concern a writer."""
+    """The table's properties that concern a writer."""
     return {key: value for key, value in sorted(properties.items()) if key.startswith("write.")}
 
 
@@ -132,9 +132,9 @@ def partition_path(metadata: TableMetadata, key: PartitionKey) -> str:
 
 
 def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedField]:
-    """The fields among the compared ones that the current schema lacks, as the newest schema knows them.
+    """The compared fields that the current schema lacks, from the newest schema that has them.
 
-    A field of a struct comes within that struct.
+    A field of a struct is returned within that struct.
     """
     current = metadata.schema().field_ids
     found = {field_id: find_in_history(metadata, field_id) for field_id in sorted(set(compared) - current)}
@@ -146,7 +146,7 @@ def _dropped(metadata: TableMetadata, compared: Iterable[int]) -> list[NestedFie
 
 
 def _within_structs(field: NestedField, schema: Schema) -> NestedField:
-    """The field within as many structs as the schema has around it, each with nothing else in it."""
+    """The field wrapped in its enclosing structs, each with no other member."""
     parent_id = schema._lazy_id_to_parent.get(field.field_id)
     if parent_id is None:
         return field
@@ -157,7 +157,7 @@ def _within_structs(field: NestedField, schema: Schema) -> NestedField:
 
 def _summary(snapshot: Snapshot) -> dict[str, str]:
     found = snapshot.summary.additional_properties if snapshot.summary else {}
-    # pyiceberg passes on what a writer put there, texts or not.
+    # pyiceberg returns what a writer put there, strings or not.
     return {key: str(value) for key, value in found.items() if value is not None}
 
 
@@ -202,5 +202,5 @@ def _refs(metadata: TableMetadata) -> tuple[Ref, ...]:
 
 
 def _milliseconds(value: int | None) -> timedelta | None:
-    """As a time, at most a century."""
+    """The milliseconds as a duration, at most a century."""
     return None if value is None else timedelta(milliseconds=min(value, _EVER // timedelta(milliseconds=1)))

@@ -1,4 +1,4 @@
-"""Manifest entries read with their metrics packed: most of a manifest is metrics, of which rules want few."""
+"""Reading manifest entries with packed metrics: most of a manifest is metrics, of which few are needed."""
 
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.reader import BinaryReader, IntegerReader, MapReader, OptionReader, Reader, StructReader
@@ -9,7 +9,7 @@ from amoro_core.live.packing import PackedMap, read_bytes, read_number
 
 
 class PackedReader(Reader):
-    """Reads a map of numbers or bytes by field id without looking into it."""
+    """Reads a map of numbers or bytes by field id without decoding it."""
 
     def __init__(self, plain: MapReader, *, is_optional: bool) -> None:
         self._plain = plain
@@ -17,7 +17,7 @@ class PackedReader(Reader):
         self._of_numbers = isinstance(plain.value, IntegerReader)
 
     def read(self, decoder: BinaryDecoder) -> PackedMap | None:
-        """The map as it lies; None where it is not there. Raises ValueError, and TypeError for another decoder."""
+        """The map in its encoded form; None if absent. Raises ValueError, and TypeError for another decoder."""
         if not isinstance(decoder, BoundedDecoder):
             raise TypeError("metrics are packed as the bounded decoder finds them")
         if self.is_optional and decoder.read_int() <= 0:
@@ -30,12 +30,12 @@ class PackedReader(Reader):
 
     @property
     def required(self) -> "PackedReader":
-        """The same for a map that is there."""
+        """The same reader for a map that is not optional."""
         return PackedReader(self._plain, is_optional=False)
 
 
 def with_packed_metrics(reader: Reader) -> Reader:
-    """The reader of manifest entries, which leaves the maps of their files packed."""
+    """The reader of manifest entries, changed to leave the maps of their files packed."""
     if not isinstance(reader, StructReader):
         return reader
     pack = _packed if reader.create_struct is EntryFile else with_packed_metrics

@@ -1,7 +1,7 @@
-"""Statistics of partitions, from the manifests of a snapshot: a row for each partition of each spec.
+"""Partition statistics from the manifests of a snapshot: a row for each partition of each spec.
 
-As the specification has them, and as Iceberg's Java library computes them from scratch; but where deletes of another
-spec apply, the number of rows is left open there, too.
+As in the specification ("Partition Statistics"), and as Iceberg's Java library computes them from scratch; except that
+the number of rows is also left null where deletes of another spec apply.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from amoro_core.iceberg.entries import is_unpartitioned, partition_types, to_par
 from amoro_core.iceberg.manifests import read_list
 from amoro_core.model.files import Partition
 
-#: Field ids, names and types of the specification, after the partition with the id 1; what is required first.
+#: Field ids, names and types of the specification, after the partition (id 1); required ones first.
 _REQUIRED = {
     "spec_id": (2, IntegerType()),
     "data_record_count": (3, LongType()),
@@ -64,7 +64,7 @@ class PartitionRow:
     position_delete_file_count: int = 0
     equality_delete_record_count: int = 0
     equality_delete_file_count: int = 0
-    total_record_count: int | None = None  # live rows; None where only reading would tell
+    total_record_count: int | None = None  # live rows; None if only reading the files could tell
     last_updated_at: int | None = None  # ms, of the snapshot; None: it has expired
     last_updated_snapshot_id: int | None = None
 
@@ -84,7 +84,7 @@ class PartitionRow:
                 self.equality_delete_file_count += 1
 
     def touched(self, snapshot: Snapshot | None) -> None:
-        """Note that a snapshot has added or removed files; of several the latest counts."""
+        """Note that a snapshot has added or removed files; the latest one counts."""
         if snapshot is None or (self.last_updated_at is not None and self.last_updated_at >= snapshot.timestamp_ms):
             return
         self.last_updated_at, self.last_updated_snapshot_id = snapshot.timestamp_ms, snapshot.snapshot_id
@@ -94,7 +94,7 @@ Rows = Mapping[tuple[int, Partition], PartitionRow]
 
 
 def unified_type(metadata: TableMetadata) -> StructType:
-    """All fields that any spec has ever had, by id, with their newest names; not those of columns dropped since."""
+    """All fields of any spec by id, with their newest names; without those of dropped columns."""
     current = metadata.schema().field_ids
     found: dict[int, NestedField] = {}
     void: set[int] = set()
@@ -108,14 +108,14 @@ def unified_type(metadata: TableMetadata) -> StructType:
                 found[field.field_id] = NestedField(field.field_id, field.name, kind, required=False)
                 void |= {field.field_id} if is_void else set()
             elif field.field_id in void and not is_void:
-                # Format 1 leaves a dropped field in its place, which then has the type of its column.
+                # Format 1 keeps a dropped field in its place as void; it has the type of its column.
                 found[field.field_id] = NestedField(field.field_id, known.name, kind, required=False)
                 void.discard(field.field_id)
     return StructType(*(found[field_id] for field_id in sorted(found)))
 
 
 def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> Rows:
-    """The rows of the snapshot's partitions, those too of which it has removed the last file.
+    """The rows of the snapshot's partitions, including those whose last file it removed.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable (a manifest list or manifest), TableRefused.
     """
@@ -142,12 +142,12 @@ def count_partitions(table: Table, snapshot: Snapshot, read: ManifestReader) -> 
 
 
 def _holds_everywhere(entry: ManifestEntry, spec: PartitionSpec) -> bool:
-    """Whether it is an equality delete of an unpartitioned spec: that applies to the rows of every partition."""
+    """Whether it is an equality delete of an unpartitioned spec, which applies to the rows of every partition."""
     return entry.data_file.content == DataFileContent.EQUALITY_DELETES and is_unpartitioned(spec)
 
 
 def partitions_table(metadata: TableMetadata, rows: Rows) -> pa.Table:
-    """The rows as the file holds them, sorted by the unified partition, nulls first, then by spec."""
+    """The rows of the file, sorted by the unified partition, nulls first, then by spec."""
     unified = unified_type(metadata)
     places = {spec_id: _places(spec, unified) for spec_id, spec in metadata.specs().items()}
     known = {key: tuple(None if at is None else key[1][at] for at in places[key[0]]) for key in rows}
@@ -170,7 +170,7 @@ def _file_schema(unified: StructType) -> Schema:
 
 
 def _places(spec: PartitionSpec, unified: StructType) -> list[int | None]:
-    """Where each field of the unified partition stands in partitions of the spec; None: nowhere."""
+    """The index of each field of the unified partition in partitions of the spec; None if absent."""
     at = {field.field_id: place for place, field in enumerate(spec.fields)}
     return [at.get(field.field_id) for field in unified.fields]
 
@@ -182,7 +182,7 @@ def _primitive(kind: object) -> PrimitiveType:
 
 
 def _order(kind: PrimitiveType, value: bytes | None) -> tuple[int, object]:
-    """By which values are sorted: nulls come first, NaN last."""
+    """The sort key of a value: nulls first, NaN last."""
     if value is None:
         return 0, 0
     if isinstance(kind, (UUIDType, FixedType)):
@@ -192,5 +192,5 @@ def _order(kind: PrimitiveType, value: bytes | None) -> tuple[int, object]:
 
 
 def is_partitioned(metadata: TableMetadata) -> bool:
-    """Whether any spec divides rows by a column that is still there."""
+    """Whether any spec partitions by a column that still exists."""
     return any(not is_unpartitioned(spec) for spec in metadata.specs().values()) and bool(unified_type(metadata).fields)

@@ -1,11 +1,12 @@
-"""Which files a table reaches, for planning: manifest by manifest, as columns of keys, never all paths at once.
+"""Which files a table references, for planning: manifest by manifest, as arrays of keys, never all paths at once.
 
-Whatever can't be read raises, so that nothing is taken for unreachable. The guard (`guarding`) answers the same again
-by code of its own.
+Whatever can't be read raises, so that nothing is taken for unreferenced by mistake. The guard (`guarding`) checks the
+same again with code of its own.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import islice
 
 import numpy as np
 from pyiceberg.io import FileIO
@@ -15,8 +16,18 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
+from amoro_core.files.path_keys import (
+    NO_KEYS,
+    Keys,
+    Place,
+    key_of,
+    keys_in_ranges,
+    keys_of,
+    merged,
+    seeking,
+    seeking_places,
+)
 from amoro_core.iceberg.entry_paths import read_paths
-from amoro_core.iceberg.keys import NO_KEYS, Keys, Place, key_of, keys_of, merged, seeking, seeking_places
 from amoro_core.iceberg.manifests import read_list
 from amoro_core.maintaining.places import Named
 from amoro_core.model.maintenance import FileKind, Released
@@ -24,7 +35,7 @@ from amoro_core.model.paths import looser_spellings, split_place
 
 
 def named(table: Table) -> Named:
-    """Everything that any snapshot of the table, as loaded, names; removed entries too.
+    """Everything that any snapshot of the table as loaded references, including removed entries.
 
     Raises DataFileMissing, UnreadableFile or CatalogUnavailable when any list or manifest can't be read.
     """
@@ -37,18 +48,60 @@ def named(table: Table) -> Named:
     return Named(seeking_places({place: merged(parts) for place, parts in columns.items()}))
 
 
+def named_in_ranges(table: Table, cuts: Sequence[str]) -> tuple[Mapping[Place, Keys], ...]:
+    """What `named` says as keys, apart for each range of paths: after `cuts[n - 1]` and not after `cuts[n]`.
+
+    A path stands in every range in which one of its spellings lies. Raises as `named`.
+    """
+    metadata = table.metadata
+    manifests = _manifests_of(table.io, metadata.snapshots)
+    found: defaultdict[tuple[int, Place], list[Keys]] = defaultdict(list)
+
+    def add(paths: Iterable[str]) -> None:
+        for place, some in _by_place(paths).items():
+            for at, keys in keys_in_ranges(some, cuts).items():
+                found[at, place].append(keys)
+
+    add([*_named_by(metadata, table.metadata_location), *manifests])
+    for file in manifests.values():
+        add(one.path for one in _entries(table.io, file, live=False))
+    ranges: tuple[dict[Place, Keys], ...] = tuple({} for _ in range(len(cuts) + 1))
+    for (at, place), parts in found.items():
+        ranges[at][place] = merged(parts)
+    return ranges
+
+
+def sampled(table: Table) -> list[str]:
+    """Some of the paths that the table names, from all over it. Raises as `named`."""
+    metadata = table.metadata
+    manifests = list(_manifests_of(table.io, metadata.snapshots[-1:]).values())
+    step = max(1, len(manifests) // _SAMPLED_MANIFESTS)
+    return [one.path for file in manifests[::step] for one in islice(read_paths(table.io, file), _SAMPLED_PATHS)]
+
+
+_SAMPLED_MANIFESTS, _SAMPLED_PATHS = 100, 1000
+
+
 def _add_by_place(columns: defaultdict[Place, list[Keys]], paths: Iterable[str]) -> None:
     """Add the keys of the paths to those of their schemes and authorities."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    for place, some in _by_place(paths).items():
+        columns[place].append(keys_of(some))
+
+
+def _by_place(paths: Iterable[str]) -> dict[Place, list[str]]:
+    """The paths by their schemes and authorities."""
+    roots: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
-        found["/".join(path.split("/", 3)[:3])].append(path)  # what tells the two
-    for root, some in found.items():
-        columns[split_place(root)[:2]].append(keys_of(some))
+        roots["/".join(path.split("/", 3)[:3])].append(path)  # what tells the two
+    found: defaultdict[Place, list[str]] = defaultdict(list)
+    for root, some in roots.items():
+        found[split_place(root)[:2]].extend(some)
+    return found
 
 
 def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
-    """What `released` would answer, were these snapshots of the table, as loaded, gone. Raises as `named`, for
-    what the gone ones named too: as long as they are in the table, a file that is missing is a fault."""
+    """What `released` would return if these snapshots of the table as loaded were gone. Raises like `named`, also for
+    what these snapshots reference: as long as they are in the table, a missing file is a fault."""
     metadata = table.metadata
     kept = metadata.model_copy(
         update={
@@ -61,16 +114,16 @@ def would_release(table: Table, gone: Set[int]) -> Iterator[Released]:
 
 
 def released(base: TableMetadata, gone: Set[int], now: Table) -> Iterator[Released]:
-    """The files that the snapshots `gone` of the state `base` reach as live, and that no snapshot of `now` does.
+    """The files that are live in the snapshots `gone` of the state `base`, and in no snapshot of `now`.
 
-    What one of the gone snapshots named and is not there any more is passed over: somebody else has removed it. Each
-    file comes once, in the order in which files are deleted; memory is a few bytes for each. Raises as `named`,
-    and CatalogUnavailable for a state that still has one of the snapshots.
+    Missing manifests of the gone snapshots are skipped: they were removed by someone else. Each file is returned once,
+    in the order of deletion; memory is a few bytes for each. Raises like `named`, and CatalogUnavailable for a state
+    that still has one of the snapshots.
     """
     if still := gone & {one.snapshot_id for one in now.metadata.snapshots}:
         raise CatalogUnavailable(
             f"the catalog answers with a state that still has snapshot {min(still)}, which was removed",
-            hint="It is tried again by itself.",
+            hint="It is retried automatically.",
         )
     return _released(now.io, base, gone, now.metadata, now.metadata_location, are_known=False)
 
@@ -102,7 +155,7 @@ def _released(
 
 
 def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
-    """What the metadata names itself."""
+    """The files that the metadata itself names."""
     yield location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (one.statistics_path for one in metadata.statistics)
@@ -111,7 +164,7 @@ def _named_by(metadata: TableMetadata, location: str) -> Iterator[str]:
 
 
 def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-    """Each manifest of the snapshots once, by its path. Raises UnreadableFile for a snapshot that lost its files."""
+    """The distinct manifests of the snapshots by path. Raises UnreadableFile for a snapshot that lost its files."""
     found: dict[str, ManifestFile] = {}
     for snapshot in snapshots:
         listed = read_list(io, snapshot.manifest_list)
@@ -121,7 +174,7 @@ def _manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> dict[str, Manife
 
 
 def _require_files(snapshot: Snapshot, listed: list[ManifestFile]) -> None:
-    """A list without a manifest, of a snapshot that says it has files, is no list of it."""
+    """Raise for an empty manifest list of a snapshot whose summary counts files."""
     summary = snapshot.summary.additional_properties if snapshot.summary else {}
     files = str(summary.get("total-data-files") or "0")
     if files != "0" and not listed:
@@ -144,7 +197,7 @@ def _still_there(io: FileIO, snapshots: Iterable[Snapshot], are_known: bool) -> 
 
 
 def _entries(io: FileIO, file: ManifestFile, *, live: bool) -> Iterator[Released]:
-    """The files of a manifest's entries. Raises UnreadableFile when there are fewer than its list counts."""
+    """The files of a manifest's entries. Raises UnreadableFile for fewer than its manifest list counts."""
     found = 0
     for entry in read_paths(io, file):
         found += 1
@@ -170,7 +223,7 @@ def _found(io: FileIO, manifests: Iterable[ManifestFile], candidates: Keys) -> K
     found = NO_KEYS
     for file in manifests:
         if len(found) == len(candidates):
-            break  # nothing is left that could be released
+            break  # no candidate is left
         live = keys_of(one.path for one in _entries(io, file, live=True))
         found = merged([found, np.intersect1d(live, candidates, assume_unique=True)])
     return found

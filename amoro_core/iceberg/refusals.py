@@ -1,4 +1,4 @@
-"""What an error of sending a commit says: that the catalog refused it, that it never got there, or nothing at all."""
+"""What an error of sending a commit proves: that the catalog refused it, that it never arrived, or nothing."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,34 +18,34 @@ from amoro_core.errors import AccessDenied, CatalogUnavailable, StorageFull, Tab
 from amoro_core.files.io import is_denied, is_full
 from amoro_core.iceberg.saying import said
 
-#: Answers by which a REST catalog says that it applied nothing; any other may hide a commit that landed.
+#: Statuses by which a REST catalog states that it applied nothing; any other may hide a commit that landed.
 _REFUSING_STATUSES = frozenset({400, 401, 403, 404, 422, 429})
-#: Answers of AWS's services.
+#: Error codes of AWS's services.
 _DENYING_CODES = frozenset(
     {"AccessDenied", "AccessDeniedException", "ExpiredTokenException", "UnrecognizedClientException"}
 )
-#: A database that may not be written, or not by us: SQLite's primary codes, PostgreSQL's SQLSTATEs.
+#: A database that can't be written, or not by us: SQLite's primary codes, PostgreSQL's SQLSTATEs.
 _READ_ONLY = frozenset({8, 3, 23})  # SQLITE_READONLY, SQLITE_PERM, SQLITE_AUTH
 _READ_ONLY_STATES = frozenset({"25006", "42501"})
-#: One that others hold for the moment. SQLite says so at COMMIT too, which has done nothing then.
+#: A database locked by others. SQLite may report it at COMMIT too, which then has done nothing.
 _LOCKED = frozenset({5, 6})  # SQLITE_BUSY, SQLITE_LOCKED
 _LOCKED_STATES = frozenset({"40001", "40P01", "55P03"})
 
 
 def is_without_rights(error: Exception) -> bool:
-    """Whether catalog or storage said that we may not do this."""
+    """Whether the catalog or the storage denied access."""
     if isinstance(error, ForbiddenError | UnauthorizedError):
         return True
     if isinstance(error, OSError) and is_denied(error):
         return True
-    # botocore's, whose module is loaded for Glue catalogs only.
+    # botocore's error; its module is loaded for Glue catalogs only.
     answer = getattr(error, "response", None)
     return isinstance(answer, dict) and answer.get("Error", {}).get("Code") in _DENYING_CODES
 
 
 def is_refusal(error: Exception) -> bool:
-    """Whether the catalog said no, and applied nothing."""
-    # TableRefused: a metadata file may not be written there, and whoever commits writes it before.
+    """Whether the catalog refused, and applied nothing."""
+    # TableRefused: the metadata file, which the client writes before it commits, may not be written there.
     if isinstance(error, NoSuchTableError | NoSuchNamespaceError | TableRefused):
         return True
     if isinstance(error, RESTError) and isinstance(error.__cause__, HTTPError):
@@ -55,7 +55,7 @@ def is_refusal(error: Exception) -> bool:
         return True
     if _is_before_commit(error) and (_sqlite_code(error) in _READ_ONLY or _state(error) in _READ_ONLY_STATES):
         return True
-    # Exactly this class, raised by the client's own checks: decoding errors of an answer are its children.
+    # Exactly this class, raised by the client's own checks: errors of decoding an answer are its subclasses.
     return type(error) is ValueError and error.__cause__ is None and error.__context__ is None
 
 
@@ -65,14 +65,14 @@ def is_lock(error: Exception) -> bool:
 
 
 def _is_before_commit(error: Exception) -> bool:
-    """Whether SQLAlchemy tells of a statement, and not of COMMIT or connecting: the transaction is taken back then."""
+    """Whether SQLAlchemy reports a statement, not COMMIT or connecting: the transaction is then rolled back."""
     return getattr(error, "statement", None) is not None
 
 
 def _sqlite_code(error: Exception) -> int | None:
     """The primary code of the driver's error within SQLAlchemy's, whose module is loaded for SQL catalogs only."""
     code = getattr(getattr(error, "orig", None), "sqlite_errorcode", None)
-    return code & 0xFF if isinstance(code, int) else None  # extended codes stand above
+    return code & 0xFF if isinstance(code, int) else None  # the higher bytes are the extended code
 
 
 def _state(error: Exception) -> str | None:
@@ -83,11 +83,11 @@ def _state(error: Exception) -> str | None:
 
 @contextmanager
 def metadata_watched(catalog: Catalog) -> Iterator[Callable[[Exception], bool]]:
-    """Whether an error, within the block, is known to have come before the catalog was asked to change anything.
+    """Yields a predicate: whether an error of the block is known to precede any request to change the catalog.
 
-    Clients of metastores (SQL, Hive, Glue) load the table and write its new metadata file themselves, and only then say
-    that file's name to the metastore: an error that comes out of one of these has changed nothing. Of any other error,
-    and of other catalogs, nothing is known: False.
+    Clients of metastores (SQL, Hive, Glue) load the table and write its new metadata file themselves, and only then
+    send that file's location to the metastore: an error raised by one of these steps has changed nothing. For any other
+    error, and for other catalogs, nothing is known: False.
     """
     failed: list[BaseException] = []
     written: list[bool] = []
@@ -119,31 +119,31 @@ def metadata_watched(catalog: Catalog) -> Iterator[Callable[[Exception], bool]]:
         own.update(before)
 
 
-#: What a metastore's client does before it asks for a change. Glue has a second way to write, for S3 tables.
+#: The steps of a metastore's client before it requests a change. Glue has a second way to write, for S3 tables.
 _STEPS = ("load_table", "_write_metadata", "_write_metadata_no_exist_check")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised from."""
+    """The error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__
 
 
 def let_go(catalog: Catalog, error: Exception) -> None:
-    """Close the connections of a SQL catalog whose database failed, which takes back what they did not commit.
+    """Close the connections of a SQL catalog whose database failed, which rolls back what they did not commit.
 
-    After a COMMIT that failed SQLAlchemy keeps the transaction open: the next use of the connection would see our
-    commit as if it had landed, and others would find the database locked.
+    After a failed COMMIT, SQLAlchemy keeps the transaction open: the next use of the connection would see our commit as
+    if it had landed, and others would find the database locked.
     """
     engine = getattr(catalog, "engine", None)
-    # One in memory lives in its connection, and nobody else can lock it.
+    # A database in memory lives in its connection, and nobody else can lock it.
     if engine is not None and hasattr(error, "orig") and engine.url.database not in (None, "", ":memory:"):
         engine.dispose()
 
 
 def unapplied(error: Exception) -> CatalogUnavailable | StorageFull:
-    """Ours for an error by which nothing was applied: AccessDenied, StorageFull, else CatalogUnavailable."""
+    """Our error for one by which nothing was applied: AccessDenied, StorageFull, else CatalogUnavailable."""
     told = f"the commit could not be made: {said(error)}"
     if isinstance(error, CatalogUnavailable | StorageFull):
         return error
@@ -151,4 +151,4 @@ def unapplied(error: Exception) -> CatalogUnavailable | StorageFull:
         return AccessDenied(told)
     if isinstance(error, OSError) and is_full(error):
         return StorageFull(told)
-    return CatalogUnavailable(told, hint="Nothing was applied. It is tried again by itself.")
+    return CatalogUnavailable(told, hint="Nothing was applied. It is retried automatically.")

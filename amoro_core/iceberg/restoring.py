@@ -1,4 +1,4 @@
-"""Snapshots that were expired, back in their table: as new ones, each under a name of its own."""
+"""Restoring expired snapshots as new ones, each under a branch or tag of its own."""
 
 import json
 import time
@@ -15,15 +15,15 @@ from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.iceberg.tracing import earlier_states, state_at
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 
-#: The key of a summary that names the snapshot which came back.
+#: The key in a summary that names the restored snapshot.
 RESTORED_FROM = "amoro.restored-snapshot-id"
-#: Of one reference, while other commits are faster.
+#: Tries for one reference, while other commits are faster.
 _TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
 class LostRef:
-    """A branch or tag that vanished with the snapshot it pointed at, though nobody had said that it may."""
+    """A branch or tag that vanished with its snapshot, although its removal was not requested."""
 
     name: str
     snapshot: Snapshot
@@ -31,11 +31,11 @@ class LostRef:
 
 
 def lost_refs(table: Table, removed: SnapshotsGone) -> tuple[LostRef, ...]:
-    """The branches and tags that were made on the removed snapshots between validation and removal, and went with them.
+    """The branches and tags created on the removed snapshots between validation and removal, and removed with them.
 
-    The removal requires every reference that was known to be as it was, and nothing says "no others": the state that
-    the catalog built on tells of these. One that came back as `stage_restored` has it is among them; one that somebody
-    made anew is not. Raises CatalogUnavailable.
+    The removal requires every known reference to be unchanged, but can't require that there are no others: these are
+    found in the state that the catalog built on. References brought back by `stage_restored` are included, those
+    recreated by others are not. Raises CatalogUnavailable.
     """
     gone, known = set(removed.snapshot_ids), dict(removed.refs)
     state = _last_with(table, gone)
@@ -56,7 +56,7 @@ def _is_lost(table: Table, name: str, snapshot_id: int) -> bool:
 
 
 def state_before(table: Table, metadata_location: str, removed: SnapshotsGone) -> TableMetadata | None:
-    """The state at that location, else the last one of the log that had all of the removed snapshots; None: neither can
+    """The state at that location, else the last one in the log with all of the removed snapshots; None if neither can
     be read any more. Raises CatalogUnavailable."""
     gone = set(removed.snapshot_ids)
     found = state_at(table, metadata_location)
@@ -75,14 +75,14 @@ def _last_with(table: Table, snapshot_ids: Set[int]) -> TableMetadata | None:
 def stage_return(
     table: Table, metadata_location: str, removed: SnapshotsGone, *, own_metadata: bool
 ) -> tuple[bytes, SnapshotAdded, tuple[str, ...]]:
-    """What adds the content of all removed snapshots to the table, as loaded just now, each under a tag `restored-ID`.
+    """The payload that adds the content of all removed snapshots to the table as just loaded, under tags `restored-ID`.
 
-    As `stage_restored`, in one commit, with the evidence that it landed and the tags. Raises CommitConflict also when
-    no state tells of the snapshots any more.
+    Like `stage_restored`, in one commit; returns the payload, the evidence that it landed, and the tags. Raises
+    CommitConflict also when no state with the snapshots can be read any more.
     """
     state = state_before(table, metadata_location, removed)
     if state is None:
-        raise CommitConflict("no metadata file tells any more what the expired snapshots were")
+        raise CommitConflict("no metadata file with the expired snapshots can be read any more")
     gone = set(removed.snapshot_ids)
     snapshots = [one for one in state.snapshots if one.snapshot_id in gone]
     ordered = sorted(snapshots, key=lambda one: (one.sequence_number or 0, one.timestamp_ms))
@@ -90,7 +90,7 @@ def stage_return(
     payload, made = _stage(table, wanted, own_metadata)
     metadata = table.metadata
     number = 0 if metadata.format_version == 1 else metadata.next_sequence_number()
-    # Every reference is required to be as it is: what it was made for is told by main's.
+    # Every reference is required to be unchanged: main's identifies the state it was made for.
     evidence = SnapshotAdded(made[0].snapshot_id, metadata.current_snapshot_id or 0, number)
     return payload, evidence, tuple(one.name for one in made)
 
@@ -98,13 +98,12 @@ def stage_return(
 def stage_restored(
     table: Table, snapshot: Snapshot, name: str, ref: SnapshotRef | None = None, *, own_metadata: bool
 ) -> tuple[bytes, RefAt]:
-    """What adds the content of an expired snapshot to the table, as loaded just now, under a branch or tag of its own.
+    """The payload that adds the content of an expired snapshot to the table as just loaded, under a ref of its own.
 
-    Under its own id it would be refused: its sequence number is an old one. So it is a new snapshot, without parent, of
-    the old manifest list, whose files have to be there still; `ref` says how long it stays, None: a tag, for ever.
-    Catalogs take any sequence number of a snapshot without parent, so that every reference is required to be as it is;
-    `own_metadata` is that of `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("format") for a
-    format whose rows have ids.
+    Under its old id it would be refused for its old sequence number. So it is a new snapshot without parent, with the
+    old manifest list, whose files must still exist. `ref` has its retention; None: a tag kept for ever. Catalogs accept
+    any sequence number for a snapshot without parent, so every reference is required to be unchanged; `own_metadata` as
+    in `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("format") for a format with row ids.
     """
     payload, (made,) = _stage(table, [_Wanted(snapshot, name, ref)], own_metadata)
     return payload, made
@@ -154,7 +153,7 @@ def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple
 
 
 def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str, Any]:
-    """The snapshot as the so many-th new one, without parent."""
+    """The snapshot as a new one without parent; `number` is its index among the new ones."""
     said: dict[str, Any] = snapshot.model_dump(by_alias=True, exclude_none=True)
     said.pop("parent-snapshot-id", None)
     said["snapshot-id"] = metadata.new_snapshot_id()
@@ -174,10 +173,9 @@ def _summary(snapshot: Snapshot) -> dict[str, str]:
 def bring_back(
     load: Callable[[], Table], send: Callable[[bytes], None], removed: SnapshotsGone, own_metadata: bool
 ) -> tuple[str, ...]:
-    """Bring the lost references back under their names, also when others commit at the same time.
+    """Restore the lost references under their names, also while others commit.
 
-    Returns the names of these, of those too that an earlier call has brought back. Raises as `send` and
-    `stage_restored`.
+    Returns their names, including those restored by an earlier call. Raises like `send` and `stage_restored`.
     """
     lost = lost_refs(load(), removed)
     for one in lost:

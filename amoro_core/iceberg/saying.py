@@ -1,4 +1,4 @@
-"""What errors of libraries say, in one line: what was expected and what was found, without SQL, code or manuals."""
+"""Messages of libraries' errors in one line: what was expected and what was found, without SQL, code or manuals."""
 
 import json
 import re
@@ -9,17 +9,17 @@ from pyiceberg.exceptions import NoSuchIcebergTableError, NoSuchPropertyExceptio
 
 from amoro_core.model.texts import briefly
 
-_FOUND = 80  # characters of what was found
+_FOUND = 80  # characters quoted of what was found
 _REST = re.compile(r"RESTError (\d+): Received unexpected JSON Payload: (.*?)(?:, errors: [^\n]*)?", re.DOTALL)
-_BEGINS = "{[\"'"  # how JSON does
-#: Errors whose text needs no name before it.
+_BEGINS = "{[\"'"  # how JSON begins
+#: Errors whose message is clear without their class name.
 _SPEAK_FOR_THEMSELVES = (ValueError, NotInstalledError, NoSuchIcebergTableError, NoSuchPropertyException)
-#: What urllib3 puts before a reason: its own object, and numbers of the operating system.
+#: What urllib3 puts before a reason: the repr of an object, and errno.
 _AROUND = re.compile(r"^(?:<[^>]*>|\w+\(host=[^)]*\)): |\[Errno -?\d+\] ")
 
 
 def said(error: Exception) -> str:
-    """The error in one line of a few hundred characters, which reads on after a colon."""
+    """The error in one line of a few hundred characters, to follow a colon."""
     within = (
         error if isinstance(error, pydantic.ValidationError) else error.__cause__
     )  # pyiceberg's has it as its cause
@@ -29,7 +29,7 @@ def said(error: Exception) -> str:
         return f"expected UTF-8, found byte 0x{error.object[error.start]:02x} at {error.start}"
     if isinstance(error, json.JSONDecodeError):
         return _no_json(error.doc, error.msg)
-    driver = getattr(error, "orig", None)  # SQLAlchemy's; around it stands the statement
+    driver = getattr(error, "orig", None)  # SQLAlchemy's, without the statement around it
     if isinstance(driver, Exception):
         return briefly(f"the database says: {driver}")
     if rest := _REST.fullmatch(str(error)):
@@ -45,13 +45,13 @@ def said(error: Exception) -> str:
 
 
 def _of_pydantic(error: pydantic.ValidationError) -> str:
-    """The first thing that is wrong, and how many more there are."""
+    """The first problem, and how many more there are."""
     first, *more = error.errors(include_url=False)
     found = first["input"]
     if first["type"] == "json_invalid":
         text = found.decode(errors="replace") if isinstance(found, bytes) else str(found)
         return _no_json(text, str(first.get("ctx", {}).get("error", "")))
-    # A leading number is the format version by which a kind of metadata was chosen.
+    # A number is the format version by which the kind of metadata was chosen.
     place = ".".join(str(part) for part in first["loc"] if part not in (1, 2, 3, "1", "2", "3"))
     at = f" at {place}" if place else ""
     rest = f" (and {len(more)} more)" if more else ""

@@ -26,7 +26,7 @@ from amoro_core.live.matching import match
 from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import is_local
 
-#: Paths whose directory does not tell where they lie: without one, or with a name that is a step or ends early.
+#: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
 _ODD = r"^[^/]*$|/\.{0,2}$|\x00"
 
 
@@ -39,9 +39,9 @@ def scan(
 ) -> TableScan | None:
     """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
-    `way_out` is a hint where something lies outside. Raises TableRefused (what lies outside the locations, is
-    encrypted, contradicts itself, or a delete that readers disagree about), DataFileMissing or UnreadableFile (a
-    manifest list or a manifest), CatalogUnavailable (the storage).
+    `way_out` is the hint for files outside the locations. Raises TableRefused (a file outside the locations,
+    encryption, contradictions, or a delete about which readers disagree), DataFileMissing or UnreadableFile (a manifest
+    list or a manifest), CatalogUnavailable (the storage).
     """
     metadata = table.metadata
     snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
@@ -64,7 +64,7 @@ def scan(
 def live_manifests(
     table: Table, snapshot: Snapshot, read_locations: Sequence[str], way_out: str = ""
 ) -> list[ManifestFile]:
-    """The snapshot's manifests that may have live entries. Raises as `scan`."""
+    """The snapshot's manifests that may have live entries. Raises like `scan`."""
     refuse_outside([snapshot.manifest_list], read_locations, way_out)
     manifests = read_list(table.io, snapshot.manifest_list)
     refuse_listed(table.metadata, snapshot, manifests)
@@ -76,15 +76,15 @@ def live_manifests(
 
 
 def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out: str = "") -> None:
-    """Raise TableRefused("location") for the first path that lies below none of the locations, or whose directory
-    is led out of them by links. Whether a file itself is a link is seen by whoever opens it."""
+    """Raise TableRefused("location") for the first path below none of the locations, or whose directory links lead out
+    of them. Whether a file itself is a link is checked when it is opened."""
     places = (require_within(path, read_locations, "read", way_out) for path in paths)
     for directory in dict.fromkeys(place.rpartition("/")[0] for place in places if is_local(place)):
         require_real(directory or "/", read_locations, "read", way_out)
 
 
 def _refuse_columns_outside(paths: pa.ChunkedArray, read_locations: Sequence[str], way_out: str) -> None:
-    """As `refuse_outside`, mostly by the directories alone: there are few of them."""
+    """Like `refuse_outside`, mostly by the directories alone, of which there are few."""
     directories = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
     odd = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
     try:
@@ -92,7 +92,7 @@ def _refuse_columns_outside(paths: pa.ChunkedArray, read_locations: Sequence[str
             require_within(directory, read_locations, "read", way_out)
         refuse_outside((*(f"{directory}file" for directory in directories), *odd), read_locations, way_out)
     except TableRefused:
-        # The file that is refused is to be named, and one that is itself a location is not refused.
+        # To name the refused file; and a file that is itself a location is not refused.
         refuse_outside(paths.to_pylist(), read_locations, way_out)
 
 

@@ -1,4 +1,4 @@
-"""HTTP sessions whose requests end."""
+"""HTTP sessions with a limit on the whole duration of each request."""
 
 import socket
 from typing import Any
@@ -15,15 +15,15 @@ from amoro_core.iceberg.limits import Watchdog, current_watchdog, limits
 
 
 class TimedSession(Session):
-    """A session whose requests end within the limits of catalogs, whatever the server does; a request's own timeout
-    for connecting and reading wins, but not over the limit of the whole."""
+    """A session whose requests end within the limits of catalogs, whatever the server does. A request's own timeouts
+    for connecting and reading are honoured, but never extend the limit of the whole."""
 
     def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
         limit = limits()
         if kwargs.get("timeout") is None:
-            # The watchdog is to say it, and not the last wait for a byte.
+            # Later than the watchdog, so that the watchdog reports the timeout.
             kwargs["timeout"] = (limit.connect_s, limit.whole_s + 1)
-        if current_watchdog() is not None:  # a redirection within a request
+        if current_watchdog() is not None:  # a redirect within a request
             return super().send(request, **kwargs)
         self._watch_connections(request, kwargs.get("proxies") or {})
         with Watchdog(limit.whole_s) as watchdog:
@@ -33,12 +33,12 @@ class TimedSession(Session):
                 if watchdog.expired:
                     raise ReadTimeout(limit.told, request=request) from error
                 raise
-            if watchdog.expired:  # what came may be a part that looks whole
+            if watchdog.expired:  # a truncated answer may look complete
                 raise ReadTimeout(limit.told, request=request)
             return answer
 
     def _watch_connections(self, request: PreparedRequest, proxies: dict[str, str]) -> None:
-        """Have the connections that the request may use known to the watchdog, whoever's adapter makes them."""
+        """Register the connections that the request may use with the watchdog, whichever adapter makes them."""
         adapter = self.get_adapter(url=request.url or "")
         if not isinstance(adapter, HTTPAdapter):
             return
@@ -50,7 +50,7 @@ class TimedSession(Session):
 
 
 class TimedRequests:
-    """What is used of the module `requests` where there is no session: each request ends."""
+    """The functions of `requests` that are used without a session, with time limits."""
 
     @staticmethod
     def post(url: str, **kwargs: Any) -> Response:
@@ -60,23 +60,23 @@ class TimedRequests:
 
 
 def _watch(connection: HTTPConnection) -> None:
-    """Have the watchdog cut what the connection is by then; before it is connected, too."""
+    """Register the connection with the watchdog, which cuts whatever socket it has by then."""
     watchdog = current_watchdog()
     if watchdog is not None:
         watchdog.cuts(lambda: _hang_up(connection.sock))
 
 
 def _watch_answer(connection: HTTPConnection) -> None:
-    """Have the watchdog cut what the answer is read from, which a connection without a next request gives away."""
+    """Register the socket of the answer with the watchdog: a connection that is not kept alive releases it."""
     watchdog, sock = current_watchdog(), connection.sock
     if watchdog is not None:
         watchdog.cuts(lambda: _hang_up(sock))
 
 
 def _hang_up(sock: socket.socket | None) -> None:
-    """End it for who reads from it, who closes it himself."""
+    """Shut the socket down, which ends the reader's wait; the reader closes it."""
     if sock is not None:
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which takes from the reader what he reads by
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own, which would invalidate the reader's object
 
 
 class _WatchedConnection(HTTPConnection):
@@ -88,7 +88,7 @@ class _WatchedConnection(HTTPConnection):
 
 class _WatchedTlsConnection(HTTPSConnection):
     def connect(self) -> None:
-        _watch(self)  # a tunnel through a proxy is asked for here
+        _watch(self)  # a proxy's tunnel is requested here
         super().connect()
 
     def request(self, *args: Any, **kwargs: Any) -> None:

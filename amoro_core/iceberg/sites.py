@@ -1,7 +1,7 @@
-"""Configuration files of Hadoop and Hive, or of pyiceberg, as a catalog's properties.
+"""Conversion of configuration files of Hadoop and Hive, or of pyiceberg, to a catalog's properties.
 
-What Hadoop's keys mean to pyiceberg: its documentation of the Hive catalog and of FileIO, and Hadoop's of the `fs.s3a`
-and `fs.azure` connectors. Keys that are not known here stand for nothing; the file is kept whole all the same.
+The mapping follows pyiceberg's documentation of the Hive catalog and of FileIO, and Hadoop's of the `fs.s3a` and
+`fs.azure` connectors. Unknown keys have no effect; the file is stored whole all the same.
 """
 
 import re
@@ -18,12 +18,12 @@ from amoro_core.iceberg.configuration import UNPARSABLE
 from amoro_core.model.processes import SiteFile
 from amoro_core.model.texts import briefly
 
-#: Sites are a few kB; what is larger is no configuration.
+#: Configuration files are a few kB; larger ones are refused.
 LARGEST_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.(xml|ya?ml)")
 _VARIABLE = re.compile(r"\$\{([^}$\s]+)\}")
 _AZURE_KEY = re.compile(r"fs\.azure\.account\.key\.([^.]+)\..+")
-#: As in Hadoop: values that refer to each other, or multiply each other, end here.
+#: As in Hadoop: the limit for values that refer to each other.
 _SUBSTITUTIONS = 20
 
 _RENAMED = {
@@ -63,11 +63,11 @@ _TRANSLATED: dict[str, Callable[[str], Mapping[str, str]]] = {
 
 
 def read_site(name: str, content: str) -> SiteFile:
-    """The file with the properties that it stands for.
+    """The file with the properties derived from it.
 
     XML is Hadoop's `<configuration>`; YAML is a flat mapping of pyiceberg's own properties. Raises InvalidArgument for
     another name or form, for more than a megabyte, and for XML that declares a document type or entities; the message
-    never shows a value.
+    never contains a value.
     """
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
@@ -123,7 +123,7 @@ def _from_hadoop(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def _expanded(text: str, raw: Mapping[str, str]) -> str:
-    """The value with `${key}` replaced by that key's value, at most so many times; what is not defined stays."""
+    """The value with `${key}` replaced by that key's value, up to the limit; undefined keys are kept."""
     for _ in range(_SUBSTITUTIONS):
         match = _VARIABLE.search(text)
         if match is None or match[1] not in raw:

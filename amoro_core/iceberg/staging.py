@@ -1,4 +1,4 @@
-"""The files of a commit that replaces or removes files: manifests and manifest list, not yet visible to anybody."""
+"""Staging a commit that replaces or removes files: writing its manifests and manifest list."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,11 +29,11 @@ def stage(
     read: ManifestReader = read_manifest,
     merge: bool = True,
 ) -> StagedCommit:
-    """Write manifests and manifest list of a snapshot on that head, of the table as loaded just now.
+    """Write manifests and manifest list of a snapshot on that head of the table as just loaded.
 
-    Small manifests are merged as the table's properties say, unless that is not wanted. Nothing is visible before it
-    is sent; when it fails, what it wrote is deleted. Raises CommitConflict when the table has another head, or does
-    not hold each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
+    With `merge`, small manifests are merged according to the table's properties. Nothing is visible before the commit
+    is sent; on failure the files written are deleted. Raises CommitConflict when the table has another head, or does
+    not have each removed file exactly once, TableRefused("configuration"), StorageFull or WorkFailed.
     """
     metadata = table.metadata
     _require_head(metadata, head)
@@ -56,7 +56,7 @@ def _require_head(metadata: TableMetadata, head: Head) -> None:
 
 
 def _require_older(content: CommitContent, metadata: TableMetadata, sequence_number: int) -> None:
-    """A new file as new as its snapshot would hide it from equality deletes that it still needs."""
+    """Raise for a new file whose sequence number is its snapshot's: equality deletes that it needs would not apply."""
     if metadata.format_version == 1 and (content.added_deletes or content.removed_deletes):
         raise ValueError("format 1 has no delete files")
     for file in _both(content.added_data, content.added_deletes):
@@ -93,7 +93,7 @@ def _added(
         yield draft.manifest(content, header, entries)
 
 
-Home = tuple[bool, int]  # whether of data, and the spec: what all files of a manifest have in common
+Home = tuple[bool, int]  # whether data, and the spec: common to all files of a manifest
 
 
 def _home(file: DataFile | DeleteFile) -> Home:
@@ -105,7 +105,7 @@ def _home_of(manifest: ManifestFile) -> Home:
 
 
 def _carried(draft: Draft, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics) -> list[ManifestFile]:
-    """The parent's manifests without the removed files: reused where they lose none, written anew where they do."""
+    """The parent's manifests without the removed files: reused if unchanged, else rewritten."""
     io = draft.table.io
     removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
@@ -136,7 +136,7 @@ def _carried(draft: Draft, parent: Snapshot, content: CommitContent, metrics: Up
 
 
 def is_counted(file: ManifestFile) -> bool:
-    """Whether the manifest list tells how many files and rows the manifest has of each status."""
+    """Whether the manifest list has the counts of files and rows of each status."""
     counts = (file.added_files_count, file.existing_files_count, file.deleted_files_count)
     rows = (file.added_rows_count, file.existing_rows_count, file.deleted_rows_count)
     return None not in (*counts, *rows)
@@ -151,7 +151,7 @@ def _require_new(manifest: Manifest, new: set[str]) -> None:
 def _removed(
     draft: Draft, manifest: Manifest, removals: Mapping[DeleteIdentity, DataFile | DeleteFile]
 ) -> list[ManifestEntry]:
-    """The manifest's live entries that are to go. Raises CommitConflict for one that is not what was validated."""
+    """The manifest's live entries to remove. Raises CommitConflict for one that differs from what was validated."""
     metadata = draft.table.metadata
     types = partition_types(metadata, metadata.specs()[manifest.file.partition_spec_id])
     gone = []
@@ -180,7 +180,7 @@ def _without(draft: Draft, manifest: Manifest, gone: Sequence[ManifestEntry]) ->
 
 
 def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSettings) -> list[ManifestFile]:
-    """The manifests with small ones merged: those of data first, and never one with another spec's."""
+    """The manifests with small ones merged, data first; manifests of different specs are never merged."""
     every = list(manifests)
     done: list[ManifestFile] = []
     for content in (ManifestContent.DATA, ManifestContent.DELETES):
@@ -189,7 +189,7 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
             if header is None or not is_writable(header):
                 done += some
                 continue
-            # The entries of others keep their numbers, so that the least of them stays the manifest's least.
+            # Entries carried over keep their numbers, so that min_sequence_number stays right.
             done.append(draft.manifest(content, header, [entry for one in some for entry in draft.entries(one)]))
             for one in some:
                 if one.manifest_path in draft.own:
@@ -198,7 +198,7 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
 
 
 def is_writable(header: ManifestHeader) -> bool:
-    """Whether all partition fields have a type; nobody knows that of a column that no schema has any more."""
+    """Whether the type of every partition field is known; it is not for a column that no schema has any more."""
     return not any(isinstance(one.field_type, UnknownType) for one in header.partition_type.fields)
 
 
@@ -207,7 +207,7 @@ def _both(data: Iterable[DataFile], deletes: Iterable[DeleteFile]) -> list[DataF
 
 
 def _part(file: DataFile | DeleteFile) -> DeleteIdentity:
-    """The part of a file that an entry is about: data files are whole."""
+    """The part of a file that an entry refers to: the whole file for data files."""
     return DeleteIdentity(file.path, 0, file.size_bytes) if isinstance(file, DataFile) else file.identity
 
 

@@ -1,4 +1,4 @@
-"""Files of statistics, and the commit that makes a table name them."""
+"""Statistics files, and the commit that adds them to the metadata."""
 
 import json
 import uuid
@@ -60,7 +60,7 @@ _COUNTED = (
 
 
 def known_statistics(metadata: TableMetadata) -> KnownStatistics:
-    """What the metadata names."""
+    """The statistics in the metadata."""
     return KnownStatistics(
         tuple(_entry(one) for one in metadata.statistics),
         tuple(_partition_entry(one) for one in metadata.partition_statistics),
@@ -81,14 +81,26 @@ def _partition_entry(one: PartitionStatisticsFile) -> StatisticsEntry:
     return StatisticsEntry(one.snapshot_id, one.statistics_path, one.file_size_in_bytes)
 
 
+def distinct_values(metadata: TableMetadata) -> dict[int, int]:
+    """About how many values columns have, by field id, as the statistics of the newest snapshots that have any tell."""
+    order = {one.snapshot_id: one.sequence_number or 0 for one in metadata.snapshots}
+    found: dict[int, int] = {}
+    for one in sorted(metadata.statistics, key=lambda one: order.get(one.snapshot_id, -1)):
+        for blob in one.blob_metadata:
+            told = (blob.properties or {}).get(NDV, "")
+            if blob.type == THETA and len(blob.fields) == 1 and told.isascii() and told.isdigit() and len(told) < 19:
+                found[blob.fields[0]] = int(told)
+    return found
+
+
 def countable_columns(schema: Schema) -> dict[str, int]:
-    """The ids of the top-level columns whose different values can be counted, by name."""
+    """The ids of the top-level columns whose distinct values can be counted, by name."""
     return {field.name: field.field_id for field in schema.fields if isinstance(field.field_type, _COUNTED)}
 
 
 @dataclass(slots=True)
 class _Staging:
-    """The files of one commit as they are being written."""
+    """The files of one commit being written."""
 
     metadata: TableMetadata
     access: FileAccess
@@ -96,7 +108,7 @@ class _Staging:
 
     def create(self, name: str, content: bytes) -> str:
         path = f"{metadata_location(self.metadata)}/{name}"
-        # Before the first byte, so that a file of which only a part was written is cleaned too.
+        # Before the first byte, so that a partly written file is cleaned up too.
         self.written.append(path)
         with self.access.create_output(path) as stream, translated(path):
             stream.write(content)
@@ -104,7 +116,7 @@ class _Staging:
 
     def discard(self) -> None:
         for path in self.written:
-            with suppress(Exception):  # the reason why staging failed matters more
+            with suppress(Exception):  # the error of staging matters more
                 self.access.delete(path)
 
 
@@ -117,11 +129,11 @@ def stage_statistics(
     partitions: bool,
     read: ManifestReader = read_manifest,
 ) -> StagedStatistics:
-    """Write a Puffin file of the sketches, and with `partitions` a Parquet file of the snapshot's partitions.
+    """Write a Puffin file of the sketches and, with `partitions`, a Parquet file of the snapshot's partitions.
 
-    Of the table as loaded just now. Nothing names the files before the payload is sent, which also removes the entries
-    of snapshots that are gone; when it fails, what was written is deleted. Raises CommitConflict when the snapshot is
-    gone, ValueError when there is nothing to write, and what reading manifests and writing raise.
+    For the table as just loaded. Nothing references the files before the payload is sent, which also removes the
+    entries of snapshots that are gone; on failure the files written are deleted. Raises CommitConflict when the
+    snapshot is gone, ValueError when there is nothing to write, and errors of reading manifests and of writing.
     """
     metadata = table.metadata
     snapshot = metadata.snapshot_by_id(snapshot_id)
@@ -167,9 +179,9 @@ def _stage(
 
 
 def stage_removal(table: Table, paths: Collection[str]) -> bytes:
-    """What makes a table, as loaded just now, name these files of statistics no more.
+    """The payload that removes these statistics files from the metadata of the table as just loaded.
 
-    Raises CommitConflict when one is not named.
+    Raises CommitConflict when one is not referenced.
     """
     metadata, updates = table.metadata, list[dict[str, Any]]()
     left = set(paths)

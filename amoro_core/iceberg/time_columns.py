@@ -1,4 +1,4 @@
-"""The column by which a table's rows grow old, and the partition fields that are made of it."""
+"""The column that tells the age of a table's rows, and the partition fields derived from it."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ _IN_ORDER: dict[type[Transform[Any, Any]], str] = {
 def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
     """The top-level column of that name in the current schema.
 
-    Raises TableRefused("configuration") where there is none, and for a type that tells no time.
+    Raises TableRefused("configuration") if there is none, and for a type that is not a time.
     """
     found = next((one for one in metadata.schema().fields if one.name == name), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""Whether an attempt to commit landed: everything that the table still says about it."""
+"""Whether a commit attempt landed, by everything that the table still shows of it."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,18 +23,18 @@ def trace(
     files: Sequence[str],
     parent_snapshot_id: int | None = None,
 ) -> Trace:
-    """Whether an attempt landed, as the table loaded just now says; `files` are the data and delete files it adds.
+    """Whether an attempt landed, by the table as just loaded; `files` are the data and delete files it adds.
 
-    Landed: its id is known (as a snapshot, in the log, as a parent, or in an earlier metadata file of the table's own
-    log), or a manifest names a file of it, be it as removed. Refuted: none of that, and it can't be applied any more,
-    since the last sequence number has reached its own; in format 1 since main has left its parent, which stays open
-    where neither this state nor an earlier one of its log knows the parent (yet: a catalog may answer with a state from
-    before it). Raises what reading manifests
-    raises, CatalogUnavailable also for earlier metadata files.
+    Landed: its id is known (as a snapshot, in the snapshot log, as a parent, or in an earlier metadata file of the
+    metadata log), or a manifest has an entry for one of its files, even a removed one. Refuted: none of that, and it
+    can't be applied any more, since the last sequence number has reached its own; in format 1, since main has left its
+    parent. The latter stays open if neither this state nor an earlier one in its log knows the parent: the catalog may
+    have returned a state from before it. Raises what reading manifests raises, CatalogUnavailable also for earlier
+    metadata files.
 
-    An attempt is called refuted although it landed when its snapshot and those after it that removed its files are
-    expired, and the metadata files of that time have left the log. Then its effect is over: a new attempt finds the
-    inputs gone, and what is cleaned up is named by no snapshot.
+    An attempt that landed is reported as refuted if its snapshot, and the later ones that removed its files, have
+    expired and the metadata files of that time have left the log. Its effect is then over: a new attempt finds the
+    inputs gone, and no snapshot references what is cleaned up.
     """
     metadata = table.metadata
     known = _known(metadata)
@@ -48,7 +48,7 @@ def trace(
 
 
 def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | None) -> Trace:
-    """What a table without sequence numbers says: this state and the earlier ones of its log, together."""
+    """The trace in a table without sequence numbers: from this state and the earlier ones of its log."""
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.snapshot_id == parent_snapshot_id:
         return Trace.OPEN
@@ -62,7 +62,7 @@ def _trace_by_parent(table: Table, snapshot_id: int, parent_snapshot_id: int | N
 
 
 def _known(metadata: TableMetadata) -> set[int]:
-    """The ids of all snapshots that the metadata tells of: nothing but a commit makes one a parent."""
+    """The ids of all snapshots that the metadata mentions: only a commit can make one a parent."""
     return {
         *(one.snapshot_id for one in metadata.snapshots),
         *(one.parent_snapshot_id for one in metadata.snapshots if one.parent_snapshot_id is not None),
@@ -71,7 +71,7 @@ def _known(metadata: TableMetadata) -> set[int]:
 
 
 def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: frozenset[str]) -> bool:
-    """Whether any manifest has one of the files, which it is named for alone: a removed one had been in the table."""
+    """Whether any manifest has an entry for one of the files; even a removed one had been in the table."""
     # Manifests older than the attempt can't name its files.
     manifests = (one for one in manifests_of(io, metadata.snapshots) if one.sequence_number >= sequence_number)
     return bool(files) and any(
@@ -80,17 +80,17 @@ def _is_named(io: FileIO, metadata: TableMetadata, sequence_number: int, files: 
 
 
 def _was_known(table: Table, snapshot_id: int, sequence_number: int) -> bool:
-    """Whether an earlier metadata file, of those that the table's log names, knows the snapshot."""
+    """Whether an earlier metadata file in the table's log knows the snapshot."""
     for metadata in earlier_states(table):
         if snapshot_id in _known(metadata):
             return True
         if metadata.format_version != 1 and metadata.last_sequence_number < sequence_number:
-            return False  # it and all before it are from before the attempt
+            return False  # it and all earlier ones precede the attempt
     return False
 
 
 def earlier_states(table: Table) -> Iterator[TableMetadata]:
-    """The metadata files of the table's log that still can be read, the newest first. Raises CatalogUnavailable."""
+    """The readable earlier states in the table's metadata log, newest first. Raises CatalogUnavailable."""
     for entry in reversed(table.metadata.metadata_log):
         if (found := state_at(table, entry.metadata_file)) is not None:
             yield found
@@ -101,11 +101,11 @@ def state_at(table: Table, metadata_location: str) -> TableMetadata | None:
     try:
         return _read(table.io, metadata_location)
     except FileNotFoundError:
-        return None  # whoever removed it took its testimony along
+        return None  # it was removed
     except OSError as error:
         raise CatalogUnavailable(f"the metadata file {metadata_location} can't be read: {said(error)}") from error
     except (ValueError, TableRefused):
-        return None  # no metadata (any more), or none that may be read
+        return None  # not metadata (any more), or not allowed to be read
 
 
 def _read(io: FileIO, path: str) -> TableMetadata:
@@ -113,7 +113,7 @@ def _read(io: FileIO, path: str) -> TableMetadata:
 
 
 def manifests_of(io: FileIO, snapshots: Iterable[Snapshot]) -> list[ManifestFile]:
-    """Each manifest of the snapshots once."""
+    """The distinct manifests of the snapshots."""
     lists = {snapshot.manifest_list for snapshot in snapshots}
     found = {file.manifest_path: file for path in sorted(lists) for file in read_list(io, path)}
     return list(found.values())

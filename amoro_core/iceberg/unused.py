@@ -1,4 +1,4 @@
-"""Schemas and partition specs that nothing of a table needs once some of its snapshots are gone."""
+"""Schemas and partition specs that a table no longer needs once some of its snapshots are gone."""
 
 from collections.abc import Set
 
@@ -9,11 +9,11 @@ from amoro_core.iceberg.tracing import manifests_of
 
 
 def unused_metadata(table: Table, gone: Set[int]) -> tuple[list[int], list[int]]:
-    """The ids of the specs and of the schemas that go as well, in order.
+    """The sorted ids of the specs and of the schemas that can be removed too.
 
-    What stays: the current ones, those of the snapshots that stay and of their manifests; and for every column that a
-    spec which stays partitions by, or that a live equality delete may compare, the newest schema which has it. Java
-    lets these go, after which such files can't be read. Raises what reading manifest lists raises.
+    Kept are the current ones, those of the remaining snapshots and their manifests; and, for every column that a
+    remaining spec partitions by or that a live equality delete may compare, the newest schema that has it. Java removes
+    these, after which such files can't be read. Raises what reading manifest lists raises.
     """
     metadata = table.metadata
     kept = [one for one in metadata.snapshots if one.snapshot_id not in gone]

@@ -1,1 +1,1 @@
-"""The live files of a snapshot in columns, and which delete applies to which of them."""
+"""The live files of a snapshot in columnar form, and which delete applies to which of them."""

@@ -1,4 +1,4 @@
-"""Data files as columns; a row is made when somebody asks for it."""
+"""Data files in columnar form; a row is made on access."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ _NO_ORDER = -1
 
 @dataclass(frozen=True, slots=True)
 class DataColumns:
-    """What matching and planning ask about every data file; all are equally long."""
+    """The columns that matching and planning need of every data file, all of equal length."""
 
     paths: pa.ChunkedArray  # of strings
-    places: tuple[Place, ...]  # each once
+    places: tuple[Place, ...]  # distinct
     place: npt.NDArray[np.int32]  # the index of the file's place
     records: Numbers
     sizes: Numbers
@@ -42,7 +42,7 @@ class DataColumns:
 
 
 def columns_of(files: Iterable[DataFile]) -> DataColumns:
-    """The columns of files that are rows already, and stay so."""
+    """The columns of existing rows, which are kept."""
     rows = tuple(files)
     codes: dict[Place, int] = {}
     place = [codes.setdefault((file.spec_id, file.partition), len(codes)) for file in rows]
@@ -59,7 +59,7 @@ def columns_of(files: Iterable[DataFile]) -> DataColumns:
 
 @dataclass(slots=True)
 class _Part:
-    """Some files as they are being gathered."""
+    """The files gathered since the last part ended."""
 
     paths: list[str] = field(default_factory=list)
     place: list[int] = field(default_factory=list)
@@ -72,7 +72,7 @@ class _Part:
 
 
 class Gathering:
-    """Columns as they are gathered from rows that nobody keeps, one part after the other."""
+    """Gathers columns from rows that are not kept, one part after the other."""
 
     def __init__(self) -> None:
         self._codes: dict[Place, int] = {}
@@ -80,7 +80,7 @@ class Gathering:
         self._done: list[dict[str, pa.Array]] = []
 
     def add(self, file: DataFile) -> None:
-        """Take in a file; its metrics stay packed where they are."""
+        """Add a file; packed metrics stay packed."""
         part = self._part
         part.paths.append(file.path)
         part.place.append(self._codes.setdefault((file.spec_id, file.partition), len(self._codes)))
@@ -93,14 +93,14 @@ class Gathering:
         part.metrics.append(pack_metrics(file.metrics))
 
     def end_part(self) -> None:
-        """The files since the last part become columns, of a few hundred bytes each."""
+        """Convert the files since the last part to columns, a few hundred bytes each."""
         part, self._part = self._part, _Part()
         self._done.append(
             {name: pa.array(getattr(part, name), kind) for name, kind in _TYPES.items()},
         )
 
     def columns(self) -> DataColumns:
-        """All that was taken in."""
+        """The columns of all files added."""
         self.end_part()
         parts, self._done = self._done, []
         packed = {name: pa.chunked_array([part[name] for part in parts], _TYPES[name]) for name in _TYPES}

@@ -1,4 +1,4 @@
-"""The live data files of a snapshot with their deletes: in columns, as rows for those who ask for them."""
+"""The live data files of a snapshot with their deletes: in columns, and as rows on access."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _NONE, _ABOVE_ALL = -1, 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Equality deletes by sequence number: the indexes of those that apply to a file are a suffix."""
+    """Equality deletes sorted by sequence number: those that apply to a file are a suffix of the indexes."""
 
     numbers: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
@@ -30,32 +30,32 @@ class Ordered:
 
     @property
     def last(self) -> int:
-        """The greatest number."""
+        """The highest number."""
         return self.numbers[-1] if self.numbers else _NONE
 
 
 @dataclass(frozen=True, slots=True)
 class EqualityIndex:
-    """Equality deletes by where they hold: everywhere, or in a place, which is known by its index."""
+    """Equality deletes by scope: global, or in one place, identified by its index."""
 
     everywhere: Ordered = Ordered()
     by_place: Mapping[int, Ordered] = field(default_factory=dict)
 
     def newer_than(self, place: int, number: int) -> tuple[int, ...]:
-        """The indexes of the deletes that apply to a file of that place and number."""
+        """The indexes of the deletes that apply to a file with that place and number."""
         found = self.everywhere.newer_than(number)
         here = self.by_place.get(place)
         return found if here is None else (*found, *here.newer_than(number))
 
     def newer_than_any(self, places: Sequence[int], numbers: Sequence[int]) -> Iterator[int]:
-        """The indexes of the deletes, each once, that apply to a file of one of the places and its number."""
+        """The distinct indexes of the deletes that apply to any file with one of the places and its number."""
         yield from self.everywhere.newer_than(min(numbers, default=_ABOVE_ALL))
         for place, number in zip(places, numbers, strict=True):
             if place in self.by_place:
                 yield from self.by_place[place].newer_than(number)
 
     def last_of(self, columns: DataColumns) -> Numbers:
-        """For each file the greatest number of those that apply to it, −1 without any."""
+        """For each file the highest number of a delete that applies to it; −1 without any."""
         last = np.full(len(columns.places), self.everywhere.last, np.int64)
         for place, here in self.by_place.items():
             last[place] = max(last[place], here.last)
@@ -65,22 +65,22 @@ class EqualityIndex:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Deletes that apply to a file each, by the indexes of both, in the order of the files."""
+    """Pairs of a file and a delete that applies to it, by their indexes, in the order of the files."""
 
     files: npt.NDArray[np.int32]
     deletes: npt.NDArray[np.int32]
 
     def of(self, file: int) -> list[int]:
-        """The indexes of the deletes that are paired with the file."""
+        """The indexes of the deletes paired with the file."""
         first, behind = np.searchsorted(self.files, (file, file + 1))
         found: list[int] = self.deletes[first:behind].tolist()
         return found
 
 
 class LiveFiles(Sequence[ScannedFile]):
-    """All live data files. As a sequence they are rows by sequence number and path, made anew for each who asks.
+    """All live data files. As a sequence: rows sorted by sequence number and path, made anew on each access.
 
-    `columns` has them in an order of its own, which is that of all other columns.
+    `columns` has an order of its own, shared by all other arrays here.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LiveFiles(Sequence[ScannedFile]):
 
     @classmethod
     def of(cls, files: Sequence[ScannedFile]) -> "LiveFiles":
-        """The files with the deletes that they have, whatever would match."""
+        """The files with the deletes that they carry; nothing is matched."""
         if isinstance(files, cls):
             return files
         deletes = dict.fromkeys(delete for file in files for delete in file.deletes)
@@ -134,11 +134,11 @@ class LiveFiles(Sequence[ScannedFile]):
         return len(self) == len(other) and all(one == its for one, its in zip(self, other, strict=True))
 
     def row(self, at: int) -> ScannedFile:
-        """The file at that index of the columns, with the deletes that apply to it by sequence number and path."""
+        """The file at that index of the columns, with its deletes sorted by sequence number and path."""
         return next(self.rows(np.array([at])))
 
     def rows(self, ids: Ids) -> Iterator[ScannedFile]:
-        """The files at those indexes of the columns, in their order."""
+        """The files at those indexes of the columns, in the given order."""
         columns = self.columns
         asked = (ids, columns.place[ids], columns.numbers[ids], self.position_delete[ids], self.by_row[ids])
         for at, place, number, position, by_row in zip(*(one.tolist() for one in asked), strict=True):
@@ -146,11 +146,11 @@ class LiveFiles(Sequence[ScannedFile]):
             yield ScannedFile(columns.row(at), self._deletes(self._equality.newer_than(place, number), own))
 
     def ids_of(self, paths: Iterable[str]) -> Ids:
-        """The indexes of the files with one of the paths, however these are spelled, in the files' order."""
+        """The indexes of the files with one of the paths, however spelled, in the order of the files."""
         return np.sort(find(self.columns.paths, list(dict.fromkeys(map(normalise, paths))))[0])
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
-        """The equality deletes that apply to one of the files and are above the number that goes with it."""
+        """The equality deletes that apply to any of the files and are above the corresponding number."""
         places, which = np.unique(self.columns.place[ids], return_inverse=True)
         least = np.full(len(places), _ABOVE_ALL, np.int64)
         np.minimum.at(least, which, np.maximum(above, self.columns.numbers[ids]))
@@ -161,7 +161,7 @@ class LiveFiles(Sequence[ScannedFile]):
                 yield from (one for one in own if one.kind is DeleteKind.EQUALITY and one.sequence_number > number)
 
     def deletes_of(self, ids: Ids) -> Iterator[DeleteFile]:
-        """The deletes that apply to one of the files, some of them more than once."""
+        """The deletes that apply to any of the files; some may repeat."""
         yield from self.newer_equality_deletes(ids, self.columns.numbers[ids])
         first, behind = (np.searchsorted(self.pairs.files, ids, side) for side in ("left", "right"))
         counts = behind - first
@@ -170,18 +170,18 @@ class LiveFiles(Sequence[ScannedFile]):
 
     @cached_property
     def applied(self) -> tuple[DeleteFile, ...]:
-        """The deletes that apply to any file, each once, by sequence number and path."""
+        """The distinct deletes that apply to any file, sorted by sequence number and path."""
         used = set(map(id, self.deletes_of(np.arange(len(self)))))
         return tuple(delete for delete in self.deletes if id(delete) in used)
 
     @cached_property
     def last_equality_delete(self) -> Numbers:
-        """The greatest number of an equality delete that applies to a file, −1 without; of files not asked by row."""
+        """For each file the highest number of an equality delete that applies to it; −1 without one, or if `by_row`."""
         return self._equality.last_of(self.columns)
 
     @cached_property
     def position_delete(self) -> npt.NDArray[np.int32]:
-        """The index of the one position delete of a file, which names it alone; −1 without one, or asked by row."""
+        """For each file the index of its single position delete, naming it alone; −1 without one, or if `by_row`."""
         found = np.full(len(self.columns), _NONE, np.int32)
         found[self.pairs.files] = self.pairs.deletes
         found[self.by_row] = _NONE
@@ -189,7 +189,7 @@ class LiveFiles(Sequence[ScannedFile]):
 
     @cached_property
     def by_row(self) -> Mask:
-        """The files whose deletes columns do not tell: with several position deletes, or one that may name others."""
+        """The files whose deletes only rows have: with several position deletes, or one that may name other files."""
         found = np.zeros(len(self.columns), np.bool_)
         if self._by_rows:
             found[self.pairs.files] = True
@@ -201,7 +201,7 @@ class LiveFiles(Sequence[ScannedFile]):
 
     @cached_property
     def carried_through(self) -> Numbers:
-        """For each file what `ScannedFile.carried_through` says."""
+        """`ScannedFile.carried_through` for each file."""
         own = np.array([one.sequence_number if one.is_converted else _NONE for one in self.deletes], np.int64)
         found = np.full(len(self.columns), _NONE, np.int64)
         np.maximum.at(found, self.pairs.files, own[self.pairs.deletes])
@@ -214,14 +214,14 @@ class LiveFiles(Sequence[ScannedFile]):
     def _deletes(self, equality: tuple[int, ...], own: list[int]) -> tuple[DeleteFile, ...]:
         if own:
             return tuple(self.deletes[one] for one in sorted((*equality, *own)))
-        # Many files have the same equality deletes, which need not stand in memory for each of them.
+        # Many files have the same equality deletes: the tuples are shared.
         if equality not in self._shared:
             self._shared[equality] = tuple(self.deletes[one] for one in sorted(equality))
         return self._shared[equality]
 
 
 def paired(*found: Ids) -> Pairs:
-    """The pairs of a file and a delete, which are rows of two columns in whatever order."""
+    """The pairs of a file and a delete, from arrays with two columns, in any order."""
     both = np.concatenate((np.empty((0, 2), np.int64), *found)).astype(np.int32)
     order = np.lexsort((both[:, 1], both[:, 0]))
     return Pairs(both[order, 0], both[order, 1])

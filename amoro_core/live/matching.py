@@ -1,7 +1,7 @@
-"""Which delete applies to which data file, as the Iceberg specification says, for all files at once.
+"""Which delete applies to which data file (Iceberg specification, "Scan Planning"), for all files at once.
 
-What applies by number is a suffix of the deletes of a place in the order of their numbers. Only position deletes are
-paired with files; of equality deletes the number tells enough until somebody asks for a row.
+The deletes that apply by number are a suffix of a place's deletes sorted by number. Only position deletes are paired
+with files; for equality deletes the highest number suffices until a row is requested.
 """
 
 from bisect import bisect_left, bisect_right
@@ -24,7 +24,7 @@ def match(
 ) -> tuple[LiveFiles, tuple[DeleteFile, ...]]:
     """Every data file with the deletes that apply to it, and the deletes that apply to none.
 
-    All are ordered by sequence number and path. `unpartitioned_specs` have no fields or void transforms only.
+    All are sorted by sequence number and path. `unpartitioned_specs` have no fields, or void transforms only.
     Raises TableRefused("position-delete-partition").
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
@@ -56,7 +56,7 @@ def _equality(
 
 
 def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
-    """The position deletes that name one file each, with that file."""
+    """The position deletes that name a single file, each with that file."""
     by_name: dict[str, list[int]] = {}
     for at, delete in enumerate(deletes):
         if delete.kind is DeleteKind.POSITION and (named := delete.named_file) is not None:
@@ -71,7 +71,7 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
 
 
 def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs: Iterable[_Pair]) -> None:
-    """Readers disagree about such deletes: some go by the path they name, some by the partition."""
+    """Refuse deletes about which readers disagree: some go by the path they name, some by the partition."""
     elsewhere = [
         (int(columns.numbers[file]), columns.paths[file].as_py(), at)
         for file, at in pairs
@@ -88,7 +88,7 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
 
 
 def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[Ids]:
-    """The position deletes that may name several files of their place, with those that their bounds leave possible."""
+    """The position deletes that may name several files of their place, with the files that their bounds admit."""
     places = {place: at for at, place in enumerate(columns.places)}
     by_place: dict[int, list[int]] = {}
     for at, delete in enumerate(deletes):
@@ -109,7 +109,7 @@ def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[Id
 
 
 class _Names:
-    """The paths of a place, as they are spelled and in their one spelling, each in order."""
+    """The paths of a place, as spelled and normalised, both sorted."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._count = len(paths)
@@ -117,11 +117,11 @@ class _Names:
         self._spellings = [_sorted(paths)] if normal == list(paths) else [_sorted(paths), _sorted(normal)]
 
     def within(self, bounds: tuple[str, str] | None) -> Mask:
-        """Which paths the bounds leave possible, as they are spelled or in their one spelling."""
+        """Which paths the bounds admit, as spelled or normalised."""
         if bounds is None:
             return np.ones(self._count, np.bool_)
         low, high = (_bytes(normalise(bound)) for bound in bounds)
-        # Bounds of paths in several spellings need not be in order once they have one.
+        # Bounds of paths in several spellings may be out of order once normalised.
         found = np.full(self._count, low > high)
         self._mark(found, self._spellings[0], _bytes(bounds[0]), _bytes(bounds[1]))
         self._mark(found, self._spellings[-1], low, high)
@@ -140,5 +140,5 @@ def _sorted(paths: Sequence[str]) -> tuple[list[bytes], Ids]:
 
 
 def _bytes(text: str) -> bytes:
-    """Texts compare as their UTF-8 bytes; a shortened bound may end within a character."""
+    """UTF-8 bytes, by which strings are compared; a truncated bound may end within a character."""
     return text.encode(errors="surrogateescape")

@@ -1,6 +1,6 @@
-"""Metrics of files as the bytes that a manifest has for them, unpacked where a rule wants them.
+"""Metrics of files packed as in a manifest, and unpacked on access.
 
-Maps are written as Avro writes arrays of pairs: blocks of a count and its pairs, and a block of none at the end.
+Maps are encoded like Avro arrays of pairs: blocks of a count and that many pairs, ended by an empty block.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,16 +8,16 @@ from typing import Any
 
 from amoro_core.model.files import ColumnMetrics
 
-#: The number or the bytes that begin there, and where they end.
+#: Reads the number or bytes at an offset, and returns it with the offset of its end.
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 _NONE = b"\x00"
-#: A number's bytes have this bit but for the last.
+#: The continuation bit: set in all bytes of a number but the last.
 _MORE = 0x80
 
 
 class PackedMap(Mapping[int, Any]):
-    """Numbers or bytes by field id, unpacked whenever somebody looks into them."""
+    """Numbers or bytes by field id, unpacked on each access."""
 
     __slots__ = ("_read", "packed")
 
@@ -46,7 +46,7 @@ class PackedMap(Mapping[int, Any]):
 
 
 class PackedMetrics(ColumnMetrics):
-    """Metrics that are unpacked, all at once, when somebody asks for one of them."""
+    """Metrics that are unpacked all at once on first access."""
 
     __slots__ = ("packed",)
     packed: bytes
@@ -55,7 +55,7 @@ class PackedMetrics(ColumnMetrics):
         object.__setattr__(self, "packed", packed)
 
     def __getattr__(self, name: str) -> Any:
-        # Until here the fields are slots without a value.
+        # Called while the fields are still slots without a value.
         if name not in _FIELDS:
             raise AttributeError(name)
         at = 0
@@ -80,7 +80,7 @@ def pack_metrics(metrics: ColumnMetrics) -> bytes:
 
 
 def pack_map(found: Mapping[int, Any] | None) -> bytes:
-    """The map in the form that `PackedMap` takes; none is an empty one."""
+    """The map in the form that `PackedMap` takes; None is packed as an empty one."""
     if isinstance(found, PackedMap):
         return found.packed
     if not found:
@@ -90,7 +90,7 @@ def pack_map(found: Mapping[int, Any] | None) -> bytes:
 
 
 def pack_numbers(numbers: Sequence[int]) -> bytes:
-    """The numbers one after the other."""
+    """The numbers, packed one after the other."""
     return b"".join(map(_number, numbers))
 
 
@@ -104,7 +104,7 @@ def unpack_numbers(packed: bytes) -> tuple[int, ...]:
 
 
 def read_number(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, as Avro writes it, and where it ends."""
+    """The number at that offset, in Avro's encoding, and the offset of its end."""
     value = shift = 0
     while data[at] >= _MORE:
         value |= (data[at] & ~_MORE) << shift
@@ -115,7 +115,7 @@ def read_number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes that begin there with their length, and where they end."""
+    """The length-prefixed bytes at that offset, and the offset of their end."""
     size, at = read_number(data, at)
     return data[at : at + size], at + size
 
@@ -126,7 +126,7 @@ def _read_map(data: bytes, at: int, read: Read) -> tuple[dict[int, Any], int]:
         count, at = read_number(data, at)
         if count == 0:
             return found, at
-        if count < 0:  # then the size of the block follows
+        if count < 0:  # the size of the block follows
             count = -count
             _, at = read_number(data, at)
         for _ in range(count):

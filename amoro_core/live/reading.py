@@ -1,4 +1,4 @@
-"""Live files as the works of those who only read their rows."""
+"""Live files as inputs of tasks that only read rows."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -19,7 +19,7 @@ def by_partition(files: Iterable[ScannedFile]) -> Mapping[PartitionKey, list[Sca
 
 
 def reading_works(context: TableContext, files: Sequence[ScannedFile]) -> Iterator[RewriteInput]:
-    """The reading of one partition's files as tasks of at most so many bytes each, or of one file.
+    """Inputs for reading one partition's files, each of at most 1 GiB of data or a single file.
 
     Each has every delete once; nothing is written.
     """

@@ -1,4 +1,4 @@
-"""Files found by the one spelling of their paths among many that are spelled somehow."""
+"""Finding files by normalised path among paths in any spelling."""
 
 import re
 from collections import Counter
@@ -14,14 +14,14 @@ from amoro_core.model.paths import normalise
 _OTHER_SCHEMES = {"s3": ("s3a", "s3n"), "gs": ("gcs",)}
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
 _LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
-#: The usual ways to spell paths: of one way, two are one file only if they are one text.
+#: The usual spellings of paths: two paths in the same one name the same file only if they are equal.
 _WAYS = (_LOCAL, f"file:{_LOCAL}", f"file://{_LOCAL}", *(f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES))
-#: Paths that are spelled in one of the ways which `_spellings` knows; nearly all are, and few need be looked at.
+#: Paths in one of the spellings that `_spellings` knows: nearly all, so few others need to be normalised.
 _USUAL = f"^(?:{'|'.join(_WAYS)})$"
 
 
 def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
-    """The indexes of the paths whose one spelling is among the names, each of which stands there once, and of these."""
+    """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these names."""
     at = {name: index for index, name in enumerate(names)}
     spelled = {text: index for name, index in at.items() for text in _spellings(name) if normalise(text) == name}
     known = np.fromiter(spelled.values(), np.int64, len(spelled))
@@ -34,7 +34,7 @@ def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
 
 
 def repeated(paths: pa.ChunkedArray) -> str | None:
-    """A path, in its one spelling, that stands among the paths more than once."""
+    """A normalised path that occurs more than once among the paths; None without one."""
     if len(pc.unique(paths)) == len(paths) and _is_spelled_one_way(paths):
         return None
     counts = Counter(map(normalise, paths.to_pylist()))
@@ -47,7 +47,7 @@ def _is_spelled_one_way(paths: pa.ChunkedArray) -> bool:
 
 
 def _spellings(name: str) -> tuple[str, ...]:
-    """The usual ways to spell what has that one spelling."""
+    """The usual spellings of a normalised path."""
     if name.startswith("/"):
         return name, f"file:{name}", f"file://{name}"
     scheme, found, rest = name.partition("://")

@@ -1,1 +1,1 @@
-"""What happens by the clock."""
+"""Periodic work of the coordinator."""

@@ -1,7 +1,7 @@
-"""What the coordinator does by itself: explore, refresh, plan, commit, keep."""
+"""The coordinator's loops: explore, refresh, plan, commit, scale, keep."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -9,14 +9,19 @@ from typing import Protocol
 from amoro_core.events import get_logger
 from amoro_core.loops.loop import Loop
 from amoro_core.loops.pool import KeyedPool, LanedPool, TurnPool, Workers, threads_of
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.lanes import STATISTICS
 from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES
-from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
+from amoro_core.model.table_lists import Pending
+from amoro_core.model.tables import OPTIMIZING, OptimizingStatus
+from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.groups import GroupService
@@ -25,6 +30,9 @@ from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import OptimizingService
 from amoro_core.services.planning import PlanningService
+from amoro_core.services.sampling import SamplingService
+from amoro_core.services.sessions import SessionService
+from amoro_core.services.starting import StartingService
 from amoro_core.services.tables import TableService
 from amoro_core.transactions.planned import EVALUATION
 
@@ -34,12 +42,15 @@ REFRESH_TICK_S = 1.0
 KEEP_INTERVAL_S = 1.0
 COMMIT_SWEEP_S = 5.0
 TRIM_INTERVAL_S = 3600.0
+#: How often it is asked whether another minute has begun: each has one sample, however long sampling takes.
+SAMPLE_TICK_S = 5.0
 REFRESH_THREADS = 4
 PLAN_THREADS = 2
 COMMIT_THREADS = 4
 #: Of each catalog, for processes of the lane `statistics`.
 READ_THREADS = 1
 SCALE_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 20.0
 SCALE_THREADS = 4
 
 
@@ -51,7 +62,7 @@ class Limits:
     start_to_close: timedelta
     explore_interval: timedelta
     explore_threads: int
-    explore_queue: int  # tables of a catalog that wait for a refresh, at most
+    explore_queue: int  # the maximum of a catalog's tables that wait for a refresh
     maintenance_threads: int = 2  # of each catalog
 
 
@@ -68,13 +79,19 @@ class Services(Protocol):
     optimizers: OptimizerService
     groups: GroupService
     history: HistoryService
+    auditing: AuditService
+    sessions: SessionService
     blockers: BlockerService
     containers: ContainerService
     maintaining: MaintenanceService
+    starting: StartingService
+    sampling: SamplingService
+    meters: Meters
+    conditions: ConditionService
 
 
 class CoordinatorLoops:
-    """All loops of a coordinator. `watch` False: only what was asked for explicitly is carried through."""
+    """All loops of a coordinator. `watch` False: only explicitly requested work is done."""
 
     def __init__(
         self,
@@ -91,29 +108,32 @@ class CoordinatorLoops:
         self._exploring: KeyedPool[str] = KeyedPool(
             "explore", limits.explore_threads, self._explore_one, workers=workers
         )
-        # Each catalog has threads of its own: one that is slow holds up no other.
+        # Each catalog has threads of its own: a slow one does not delay others.
         self._refreshing: LanedPool[int, str] = LanedPool(
             "refresh", REFRESH_THREADS, self._refresh_one, limits.explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
-        self._maintaining: LanedPool[tuple[int, str], str] = LanedPool(
+        # One action of a table at a time: two that are planned at once would be in each other's way.
+        self._maintaining: LanedPool[int, str] = LanedPool(
             "maintain", limits.maintenance_threads, self._maintain_one, workers=workers
         )
         self._committers: LanedPool[str, str] = LanedPool("commit", COMMIT_THREADS, self._commit_one, workers=workers)
-        # What reads for hours before it commits holds up no other commit.
+        # A process that reads for hours before it commits does not delay other commits.
         self._readers: LanedPool[str, str] = LanedPool("read", READ_THREADS, self._commit_one, workers=workers)
         self._cleaners: LanedPool[str, str] = LanedPool("clean", 1, services.clearing.clean_up, workers=workers)
-        # A container that is slow, such as spark-submit, holds up its group only.
+        # A slow container, such as spark-submit, delays only its group.
         self._scaling: KeyedPool[str] = KeyedPool("scale", SCALE_THREADS, services.containers.keep, workers=workers)
-        self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not hold plans up
+        self._planned_at_s: dict[int, float] = {}  # monotonic: a clock that is set back must not delay plans
         self._keep = Loop("keep", self._keep_step, KEEP_INTERVAL_S)
         self._commit = Loop("commit-sweep", self._commit_step, COMMIT_SWEEP_S)
         self._explore = Loop("explore", self._explore_step, limits.explore_interval.total_seconds())
         self._refresh = Loop("refresh", self._refresh_step, REFRESH_TICK_S)
         self._trim = Loop("trim", self._trim_step, TRIM_INTERVAL_S)
         self._scale = Loop("scale", self._scale_step, SCALE_INTERVAL_S)
+        self._look = Loop("look", self._look_step, LOOK_INTERVAL_S)
         self._watch = watch
-        watching = [self._explore, self._refresh, self._trim, self._scale]
+        self._sample = Loop("sample", self._sample_step, SAMPLE_TICK_S)
+        watching = [self._explore, self._refresh, self._trim, self._scale, self._look, self._sample]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
 
     def start(self) -> None:
@@ -121,7 +141,7 @@ class CoordinatorLoops:
             loop.start()
 
     def stop(self) -> None:
-        """Stop asking for more, then finish what has begun; a commit is never cut."""
+        """Stop starting work, then finish what has begun; a commit is never interrupted."""
         for loop in self._loops:
             loop.stop()
         self._services.maintaining.interrupt()
@@ -142,18 +162,20 @@ class CoordinatorLoops:
         self._explore.wake()
 
     def commit_due(self, process_id: str, catalog: str) -> None:
-        """A process on a table of the catalog is COMMITTING."""
+        """Note that a process on a table of the catalog is COMMITTING."""
         process = self._services.optimizing.find_process(process_id).process
         pool = self._readers if process.lane == STATISTICS else self._committers
         pool.submit(process_id, catalog)
 
     def left_over(self, process_id: str, catalog: str) -> None:
-        """A process on a table of the catalog ended without commit."""
+        """Note that a process on a table of the catalog ended without a commit."""
         self._cleaners.submit(process_id, catalog)
 
     def _explore_step(self) -> None:
-        for config in self._services.catalogs.list_catalogs():
-            self._exploring.submit(config.name)
+        names = [config.name for config in self._services.catalogs.list_catalogs()]
+        self._services.meters.keep_only(metrics.CATALOG_UP, ((name,) for name in names))
+        for name in names:
+            self._exploring.submit(name)
 
     def _explore_one(self, catalog: str) -> None:
         if self._services.discovery.explore(catalog).added:
@@ -169,13 +191,14 @@ class CoordinatorLoops:
         runtime = self._services.tables.refresh(table_id)
         if runtime is None:
             return
+        self._services.starting.look_after(table_id)
         if runtime.status is OptimizingStatus.PENDING:
             self._refresh.wake()
         elif runtime.status in OPTIMIZING:
             self._services.optimizing.cancel_unwanted(table_id)
 
-    def _plan_pending(self, pending: list[TableRuntime]) -> None:
-        """Plan what is pending, without waiting for a poll; in the order of each group's policy."""
+    def _plan_pending(self, pending: Sequence[Pending]) -> None:
+        """Plan pending tables, without waiting for a poll, in the order of each group's policy."""
         blocked = self._services.blockers.blocked_from(BlockedOperation.OPTIMIZE) if pending else frozenset()
         waiting = [item for item in pending if item.table_id not in blocked and self._may_plan(item)]
         turns = self._services.groups.in_turn(waiting)
@@ -186,40 +209,53 @@ class CoordinatorLoops:
         self._services.planning.begin(table_id, trigger=EVALUATION)
 
     def _maintain_due(self) -> None:
-        for table_id, action, catalog in self._services.maintaining.list_due():
-            self._maintaining.submit((table_id, action), catalog)
+        due = self._services.maintaining.list_due()
+        for table_id, catalog in dict.fromkeys((table_id, catalog) for table_id, _, catalog in due):
+            self._maintaining.submit(table_id, catalog)
 
-    def _maintain_one(self, due: tuple[int, str]) -> None:
-        self._services.maintaining.begin(*due, trigger=EVALUATION)
+    def _maintain_one(self, table_id: int) -> None:
+        self._services.maintaining.begin_due(table_id)
 
-    def _may_plan(self, runtime: TableRuntime) -> bool:
-        """Whether the table's min-plan-interval since its last plan has passed; a restart forgets it, as Amoro's."""
+    def _may_plan(self, runtime: Pending) -> bool:
+        """Whether min-plan-interval has passed since the table's last plan; forgotten at a restart, as in Amoro."""
         last_s = self._planned_at_s.get(runtime.table_id)
         if not runtime.enabled or last_s is None:
             return runtime.enabled
-        interval = self._services.tables.min_plan_interval(runtime)
+        interval = self._services.tables.min_plan_interval(runtime.table_id)
         return interval is None or self._monotonic() - last_s >= interval.total_seconds()
 
     def _commit_one(self, process_id: str) -> None:
-        """Commit; where no refresh follows by the clock, the table is refreshed, so that it is shown as it is now."""
+        """Commit; unless periodic refreshes follow, also refresh the table, so that its present state is shown."""
         status = self._services.committing.commit(process_id)
         if not self._watch and status not in ACTIVE_PROCESS_STATUSES:
             self._refresh_one(self._services.optimizing.find_process(process_id).process.table_id)
 
     def _commit_step(self) -> None:
+        self._services.starting.start_due()
+        for process_id in self._services.starting.close_expired():
+            log.warning("process.closed", process=process_id, reason="nobody started it")
         for process_id, catalog in self._services.optimizing.list_committing():
             self.commit_due(process_id, catalog)
 
     def _trim_step(self) -> None:
         self._services.history.trim()
+        self._services.auditing.trim()
+        self._services.sessions.trim()
         self._services.blockers.trim()
+        self._services.starting.renew_blockers()
         for process_id in self._services.maintaining.close_held():
             log.warning("process.closed", process=process_id, reason="nobody confirmed it")
+
+    def _sample_step(self) -> None:
+        self._services.sampling.sample()
 
     def _scale_step(self) -> None:
         self._services.containers.close_orphans()
         for group in self._services.containers.list_kept():
             self._scaling.submit(group)
+
+    def _look_step(self) -> None:
+        self._services.conditions.look()
 
     def _keep_step(self) -> None:
         for optimizer_id in self._services.optimizers.silent():

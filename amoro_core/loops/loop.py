@@ -1,4 +1,4 @@
-"""A thread that does something by the clock, or at once when woken."""
+"""A thread that runs a step periodically, or at once when woken."""
 
 import threading
 from collections.abc import Callable
@@ -9,9 +9,9 @@ log = get_logger("amoro.loops")
 
 
 class Loop:
-    """Calls a step again and again: after its interval, or when woken.
+    """Calls a step repeatedly: after its interval, or when woken.
 
-    A step that raises is logged, and the loop goes on.
+    An exception of a step is logged, and the loop continues.
     """
 
     def __init__(self, name: str, step: Callable[[], None], interval_s: float) -> None:
@@ -26,7 +26,7 @@ class Loop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the next step come at once."""
+        """Run the next step at once."""
         self._wake.set()
 
     def stop(self) -> None:

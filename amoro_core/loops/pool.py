@@ -1,4 +1,4 @@
-"""Work on things by key, at most once at a time for each key, in no order or by turns."""
+"""Pools that work on keys, on each at most once at a time, in any order or in turns."""
 
 import threading
 from collections import Counter, deque
@@ -13,17 +13,17 @@ log = get_logger("amoro.loops")
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L", bound=Hashable)
-#: Makes so many workers of that name.
+#: Makes an executor of that name with that many workers.
 Workers = Callable[[str, int], Executor]
 
 
 def threads_of(name: str, threads: int) -> Executor:
-    """Threads of this process."""
+    """Workers that are threads of this process."""
     return ThreadPoolExecutor(threads, thread_name_prefix=name)
 
 
 class KeyedPool(Generic[K]):
-    """Threads that work on keys; a key that is submitted while it is worked on is not worked on twice."""
+    """Threads that work on keys; a key submitted while it is being worked on is ignored."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class KeyedPool(Generic[K]):
     ) -> None:
         self._name = name
         self._work = work
-        self._most = most  # keys at a time, waiting ones included
+        self._most = most  # the maximum of keys at a time, including waiting ones
         self._pool = workers(name, threads)
         self._lock = threading.Lock()
         self._busy: set[K] = set()
 
     def submit(self, key: K) -> bool:
-        """Work on the key in some thread; False when it is worked on already, or too many are waiting."""
+        """Work on the key in a thread; False when it is being worked on already, or too many are waiting."""
         with self._lock:
             if key in self._busy or (self._most is not None and len(self._busy) >= self._most):
                 return False
@@ -50,7 +50,7 @@ class KeyedPool(Generic[K]):
         return True
 
     def stop(self) -> None:
-        """Finish what has begun, drop what waits."""
+        """Finish what has begun, and drop what waits."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, key: K) -> None:
@@ -62,7 +62,7 @@ class KeyedPool(Generic[K]):
 
 
 class LanedPool(Generic[K, L]):
-    """Threads for each lane, made when it is first used; what is slow in one lane holds up no other."""
+    """Threads for each lane, created when it is first used; slow work in one lane does not delay others."""
 
     def __init__(
         self,
@@ -74,14 +74,14 @@ class LanedPool(Generic[K, L]):
     ) -> None:
         self._name = name
         self._threads = threads
-        self._most = most  # keys at a time in each lane
+        self._most = most  # the maximum of keys at a time in each lane
         self._work = work
         self._workers = workers
         self._lock = threading.Lock()
         self._lanes: dict[L, KeyedPool[K]] = {}
 
     def submit(self, key: K, lane: L) -> bool:
-        """Work on the key in some thread of the lane; False when it is worked on already, or too many are waiting."""
+        """Work on the key in a thread of the lane; False when it is worked on already, or too many are waiting."""
         with self._lock:
             if lane not in self._lanes:
                 self._lanes[lane] = KeyedPool(
@@ -91,7 +91,7 @@ class LanedPool(Generic[K, L]):
         return pool.submit(key)
 
     def stop(self) -> None:
-        """Finish what has begun, drop what waits."""
+        """Finish what has begun, and drop what waits."""
         with self._lock:
             pools = list(self._lanes.values())
         for pool in pools:
@@ -101,8 +101,8 @@ class LanedPool(Generic[K, L]):
 class TurnPool(Generic[K]):
     """Threads that work on keys in the order of the last offer; each lane has threads of its own.
 
-    A new offer replaces what waits of the earlier ones, so that whose turn it is can be said anew at any time. What is
-    slow in one lane holds up no other.
+    A new offer replaces the waiting keys of earlier ones, so that the order can change at any time. Slow work in one
+    lane does not delay others.
     """
 
     def __init__(self, name: str, threads: int, work: Callable[[K], object], workers: Workers = threads_of) -> None:
@@ -117,7 +117,7 @@ class TurnPool(Generic[K]):
         self._busy: set[K] = set()
 
     def offer(self, turns: Iterable[tuple[K, str]]) -> None:
-        """These keys wait, each in its lane, in this order, and no others; what is worked on goes on."""
+        """Replace the waiting keys by these, each in its lane, in this order; work in progress continues."""
         with self._lock:
             self._waiting = {}
             for key, lane in turns:
@@ -131,7 +131,7 @@ class TurnPool(Generic[K]):
                     self._pools[lane].submit(self._serve, lane)
 
     def stop(self) -> None:
-        """Finish what has begun, drop what waits."""
+        """Finish what has begun, and drop what waits."""
         with self._lock:
             self._waiting = {}
             pools = list(self._pools.values())
@@ -139,7 +139,7 @@ class TurnPool(Generic[K]):
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _serve(self, lane: str) -> None:
-        """Work on the lane's next key, and let the same thread come again while there are more."""
+        """Work on the lane's next key, and resubmit the thread while there are more."""
         with self._lock:
             keys = self._waiting.get(lane)
             if not keys:

@@ -1,1 +1,1 @@
-"""What maintenance decides, as functions of values: nothing here reads a clock, a table or a file."""
+"""Decisions of maintenance as pure functions: nothing here reads a clock, a table or a file."""

@@ -1,4 +1,4 @@
-"""What tables say about the removal of dangling delete files."""
+"""Table properties of the removal of dangling delete files."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,6 @@ SWITCH = "clean-dangling-delete-files.enabled"
 
 @dataclass(frozen=True, slots=True)
 class DanglingConfig:
-    """The properties of a table about its dangling delete files."""
+    """The properties of a table for the removal of dangling delete files."""
 
     enabled: bool = declared(SWITCH, "true", boolean)

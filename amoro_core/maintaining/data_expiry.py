@@ -1,4 +1,4 @@
-"""Which data files hold nothing but rows that are too old: Amoro's data expiry, by what metadata tells."""
+"""Which data files contain only rows that are too old: Amoro's data expiry, decided from metadata."""
 
 import re
 from collections import Counter
@@ -49,7 +49,7 @@ class Level(StrEnum):
 
 
 class BaseRule(StrEnum):
-    """What is counted back from."""
+    """The moment from which retention is counted back."""
 
     LAST_COMMIT_TIME = "last_commit_time"
     CURRENT_TIME = "current_time"
@@ -71,7 +71,7 @@ def _column(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DataExpiryConfig:
-    """The properties of a table about the expiry of its data."""
+    """The properties of a table for data expiry."""
 
     enabled: bool = declared(SWITCH, "false", boolean)
     column: str = declared("data-expire.field", "", _column)
@@ -81,31 +81,31 @@ class DataExpiryConfig:
         "data-expire.base-on-rule", "LAST_COMMIT_TIME", one_of({one.value: one for one in BaseRule})
     )
     pattern: DatePattern = declared("data-expire.datetime-string-pattern", "yyyy-MM-dd", DatePattern)
-    #: How many microseconds one is, of a column of whole numbers.
+    #: The unit of a column of integers, in microseconds.
     unit: int = declared(
         "data-expire.datetime-number-format", "TIMESTAMP_MS", one_of({"timestamp_ms": 1000, "timestamp_s": 1_000_000})
     )
-    #: Whether files with rows without a time expire as if they had none of these.
+    #: Whether files expire although some of their rows have no time.
     expires_nulls: bool = declared("maintenance.expire-data.nulls", "keep", one_of({"keep": False, "expire": True}))
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What is too old: rows up to that moment, read from a column in one way."""
+    """The limit: rows up to that moment are too old; and how the column is read."""
 
     column: TimeColumn
     config: DataExpiryConfig
-    zone: ZoneInfo  # of texts
+    zone: ZoneInfo  # of strings
     until: int  # microseconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """Data files that hold nothing but rows that are too old, and what stays beside them."""
+    """Data files that contain only rows that are too old, and counts of the others."""
 
     files: Mapping[PartitionKey, tuple[DataFile, ...]]  # by partition
     total_rows: int  # of all data files, deletes not subtracted
-    kept: Mapping[str, int] = field(default_factory=dict)  # how many other files stay, by reason
+    kept: Mapping[str, int] = field(default_factory=dict)  # numbers of other files, by the reason to keep them
 
     @property
     def every(self) -> tuple[DataFile, ...]:
@@ -119,16 +119,16 @@ class Expired:
 
     @property
     def is_most(self) -> bool:
-        """Whether more than half of all rows would go."""
+        """Whether more than half of all rows would be deleted."""
         return 2 * self.rows > self.total_rows
 
 
 def expired(scan: TableScan, limit: Limit) -> Expired:
-    """The files of the scan that have expired, by partition; of level partition only whole ones."""
+    """The files of the scan that have expired, by partition; on the level `partition`, whole partitions only."""
     columns = LiveFiles.of(scan.files).columns
     counted = pc.value_counts(columns.paths)
     twice = frozenset(one["values"] for one in counted.filter(pc.greater(counted.field("counts"), 1)).to_pylist())
-    # Rows are made anew below: those that were looked into hold all their metrics in memory.
+    # Rows are made again below: those evaluated here would keep all their unpacked metrics in memory.
     reasons = [_reason_to_stay(columns.row(at), limit, twice) for at in range(len(columns))]
     if limit.config.level is Level.PARTITION:
         mixed = {int(columns.place[at]) for at, why in enumerate(reasons) if why}
@@ -144,9 +144,9 @@ def expired(scan: TableScan, limit: Limit) -> Expired:
 
 
 def still_expired(planned: Expired, head: TableScan, level: Level) -> tuple[DataFile, ...]:
-    """What of the planned files may go from that head.
+    """The planned files that may be deleted from that head.
 
-    Not a file that is gone, or another by now; and not a partition, of that level, with a file that was not planned.
+    Not a file that is gone or was replaced; on the level `partition`, not a partition with a file that was not planned.
     """
     columns = LiveFiles.of(head.files).columns
     places = {PartitionKey(*place): at for at, place in enumerate(columns.places)}
@@ -166,7 +166,7 @@ def _identity(file: DataFile) -> tuple[str, int, int, int]:
 
 
 def _reason_to_stay(file: DataFile, limit: Limit, twice: Set[str]) -> str:
-    """Why the file stays; "" when all its rows are too old. `twice` are paths that the table has more than once."""
+    """Why the file is kept; "" when all its rows are too old. `twice` are paths that the table has more than once."""
     if file.path in twice:
         return "it is in the table twice"
     if not limit.config.expires_nulls and not _has_no_nulls(file, limit.column):
@@ -180,12 +180,12 @@ def _reason_to_stay(file: DataFile, limit: Limit, twice: Set[str]) -> str:
 def _has_no_nulls(file: DataFile, column: TimeColumn) -> bool:
     if file.metrics.null_value_counts.get(column.field_id) == 0:
         return True
-    # Every transform leaves null as it is: a value in the partition is the word of all its rows.
+    # Every transform maps null to null: if the partition value is not null, no row's value is.
     return any(file.partition[part.at] is not None for part in column.parts.get(file.spec_id, ()))
 
 
 def _latest(file: DataFile, limit: Limit) -> int | None:
-    """The latest moment that a row of the file may have, in microseconds; None: not known."""
+    """The latest possible time of a row of the file, in microseconds; None: unknown."""
     bound = file.metrics.upper_bounds.get(limit.column.field_id)
     if bound is not None:
         least = file.metrics.lower_bounds.get(limit.column.field_id)
@@ -196,19 +196,19 @@ def _latest(file: DataFile, limit: Limit) -> int | None:
 
 
 def _latest_text(greatest: bytes, least: bytes | None, limit: Limit) -> int | None:
-    """The latest moment of texts between two; not known where the greatest text may not name it."""
+    """The latest time of strings between two bounds; None if the greatest string may not be the latest time."""
     if least is None or (not limit.config.pattern.keeps_order and least != greatest):
         return None
     return None if _moment(least, limit) is None else _moment(greatest, limit)
 
 
 def _moment(value: bytes, limit: Limit) -> int | None:
-    """The moment that a value of the column is."""
+    """The time of a value of the column."""
     match limit.column.kind:
         case TimeKind.STRING:
             text = value.decode(errors="replace")
             local = limit.config.pattern.read(text)
-            # When clocks are set back an hour comes twice: the later one.
+            # When clocks are set back an hour occurs twice: take the later one.
             moments = [] if local is None else [local.replace(tzinfo=limit.zone, fold=fold) - _EPOCH for fold in (0, 1)]
             return max(moments) // _MICRO if moments else None
         case TimeKind.DATE:
@@ -220,8 +220,8 @@ def _moment(value: bytes, limit: Limit) -> int | None:
 
 
 def _end(part: TimePart, value: bytes, limit: Limit) -> int | None:
-    """The latest moment of the rows in partitions with that value; None where it does not tell."""
-    # Days are the least that a date tells: its last one begins the moment that its rows have.
+    """The latest possible time of the rows in partitions with that value; None: unknown."""
+    # A date's resolution is a day: the time of its rows is the beginning of the last day.
     least = _DAY if limit.column.kind is TimeKind.DATE else 1
     match part.transform:
         case "identity":

@@ -1,11 +1,11 @@
-"""Patterns for dates as Java's `DateTimeFormatter` writes them, as far as names of tags and of partitions need them."""
+"""Date patterns of Java's `DateTimeFormatter`, as far as names of tags and of partitions need them."""
 
 import re
 from calendar import monthrange
 from datetime import datetime
 from typing import NamedTuple
 
-#: A quoted text (in which '' is one quote), a run of one letter, or anything else but letters and quotes.
+#: A quoted text (in which '' is a quote), a run of one letter, or anything but letters and quotes.
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z']+)")
 _WIDTHS = {
     "yyyy": "{0.year:04d}",
@@ -17,15 +17,15 @@ _WIDTHS = {
     "ss": "{0.second:02d}",
 }
 _DIGITS = {run: f"[0-9]{{{len(run)}}}" for run in _WIDTHS}
-#: From the greatest part of a moment to the least.
+#: From the most to the least significant part.
 _WIDTHS_IN_ORDER = ("yyyy", "MM", "dd", "HH", "mm", "ss")
 
 
 class DatePattern:
-    """A pattern of the letters yyyy, yy, MM, dd, HH, mm, ss, and of other text; letters of text stand in quotes."""
+    """A pattern of the letters yyyy, yy, MM, dd, HH, mm, ss, and of other text, whose letters must be quoted."""
 
     def __init__(self, pattern: str) -> None:
-        """Raises ValueError for a pattern with other letters, or with a quote that is not closed."""
+        """Raises ValueError for a pattern with other letters, or with an unclosed quote."""
         self.pattern = pattern
         tokens = _tokens(pattern)
         self._parts = [_WIDTHS[token.text] if token.is_letters else _escaped(token.text) for token in tokens]
@@ -34,19 +34,19 @@ class DatePattern:
         self._form = re.compile("".join(groups), re.ASCII)
 
     def format(self, moment: datetime) -> str:
-        """The moment in the pattern's form, in the zone that it has."""
+        """The moment formatted by the pattern, in its own zone."""
         return "".join(part.format(moment, moment.year % 100) for part in self._parts)
 
     def read(self, text: str) -> datetime | None:
-        """The moment that a text in the pattern's form names, without a zone; None for any other text.
+        """The moment in a text of the pattern, without a zone; None for any other text.
 
-        Of a month the last day, of a year its last, where the pattern has no days; of a day its beginning.
+        Without days in the pattern it is the last day of the month or year; without hours, the beginning of the day.
         """
         found = self._form.fullmatch(text)
         numbers = () if found is None else map(int, found.groups())
-        said = dict(zip(self._letters, numbers, strict=False))  # nothing where there are no numbers
+        said = dict(zip(self._letters, numbers, strict=False))  # empty without numbers
         if len(said) < len(self._letters):
-            return None  # no such text, or a pattern that says something twice
+            return None  # another text, or a pattern with a repeated part
         year = said.get("yyyy", said.get("yy", -1) + 2000 if "yy" in said else None)
         if year is None or not 0 < year <= 9999:
             return None
@@ -59,7 +59,7 @@ class DatePattern:
 
     @property
     def keeps_order(self) -> bool:
-        """Whether later moments are greater texts, so that the greatest text of many names the latest moment."""
+        """Whether later moments give greater strings, so that the greatest of many strings is the latest moment."""
         return self._letters == list(_WIDTHS_IN_ORDER[: len(self._letters)]) and bool(self._letters)
 
     def __eq__(self, other: object) -> bool:

@@ -1,4 +1,4 @@
-"""When somebody last brought data to a table: what data expiry counts back from."""
+"""The last commit that added data to a table, from which data expiry counts back."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -7,7 +7,7 @@ from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.tables import SnapshotFacts
 from amoro_core.model.times import DataCommit
 
-#: Amoro's words for commits that are maintenance, ours among them.
+#: Amoro's words for commits that are maintenance, including ours.
 _MAINTENANCE = frozenset({"OPTIMIZE", "DATA_EXPIRATION", "CLEAN_DANGLING_DELETE"})
 _ADDED = ("added-records", "added-data-files")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,10 +16,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def last_data_commit(
     snapshots: Sequence[SnapshotFacts], head_id: int | None, kept: DataCommit | None
 ) -> DataCommit | None:
-    """The newest commit on main that brought data and is no maintenance; None where that is not known.
+    """The newest commit on main that added data and is not maintenance; None if unknown.
 
-    `kept` is what this said before. It counts where main's history tells of none any more, as after an expiry (some
-    writers then leave out the parent of what stays), and not where its snapshot is still there: then main was set back.
+    `kept` is the previous result. It is used when main's history no longer has such a commit, as after an expiry (some
+    writers then drop the parent id), but not if its snapshot still exists: main was then rolled back.
     """
     known = {one.snapshot_id: one for one in snapshots}
     remaining, snapshot_id = dict(known), head_id

@@ -1,4 +1,4 @@
-"""Which manifests are worth writing anew, and how their entries are then laid out."""
+"""Which manifests are worth rewriting, and the layout of their entries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from amoro_core.model.properties import boolean, declared, whole
 
 #: The property that switches it on and off.
 SWITCH = "maintenance.rewrite-manifests.enabled"
-#: Live files of which one process writes the entries anew, in memory. What is left comes the next time.
+#: Maximum of entries that one process rewrites, in memory. The rest follows the next time.
 MOST_ENTRIES = 100_000
-#: Of fewer manifests of one content and spec each reader gets by: clustering them gains nothing by the clock.
+#: Minimum of manifests of one content and spec for clustering: with fewer, readers gain nothing.
 LEAST_CLUSTERED = 8
-#: A manifest below this share of the target size is small; one that is filled up is not, however well it compresses.
+#: A manifest below this share of the target size is small; one with the maximum of entries is not, whatever its size.
 _SMALL = 0.5
 #: A new manifest ends with a partition once it is filled so far.
 _FILLED = 0.7
@@ -23,7 +23,7 @@ _FILLED = 0.7
 
 @dataclass(frozen=True, slots=True)
 class ManifestConfig:
-    """The properties of a table about its manifests, beside those of merging."""
+    """The properties of a table for rewriting manifests, beside those of merging."""
 
     enabled: bool = declared(SWITCH, "true", boolean)
     min_count: int = declared("maintenance.rewrite-manifests.min-count", "100", whole(2))
@@ -36,7 +36,7 @@ Point = tuple[Key, ...]  # a partition
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The least and the greatest value of each partition field, as readers prune manifests by."""
+    """The lower and upper bound of each partition field, by which readers prune manifests."""
 
     low: Point
     high: Point
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One manifest as the manifest list tells of it."""
+    """One manifest, as in the manifest list."""
 
     size_bytes: int
     entries: int  # of live files
@@ -52,7 +52,7 @@ class Listed:
 
 
 def key_of(value: Any) -> Key:
-    """The value of a partition field so that it compares with others of the field."""
+    """The sort key of a value of a partition field."""
     if value is None:
         return (0,)
     if isinstance(value, float):
@@ -61,7 +61,7 @@ def key_of(value: Any) -> Key:
 
 
 def small_ones(listed: Sequence[Listed], target_bytes: int, min_count: int) -> tuple[int, ...]:
-    """The indexes of small manifests, the smallest first, where there are so many and half of them at most will do."""
+    """The indexes of small manifests, smallest first, if there are `min_count` of them and half as many suffice."""
     order = sorted(range(len(listed)), key=lambda at: (listed[at].size_bytes, at))
     small = [at for at in order if listed[at].size_bytes < target_bytes * _SMALL]
     chosen = _at_most(listed, small)
@@ -70,10 +70,9 @@ def small_ones(listed: Sequence[Listed], target_bytes: int, min_count: int) -> t
 
 
 def wide_ones(listed: Sequence[Listed], least: int) -> tuple[int, ...]:
-    """The indexes of manifests worth looking into, those first in which most partitions may lie.
+    """The indexes of manifests that overlap enough to be worth reading, those with most partitions first.
 
-    None where they hardly overlap.
-    Told by their bounds alone: the corners of all of them stand for the partitions.
+    Empty if they hardly overlap. Decided from bounds alone: the corners of all bounds stand for the partitions.
     """
     boxes = [one.box for one in listed if one.box is not None]
     if len(boxes) < max(least, 2) or len(boxes) < len(listed):
@@ -85,7 +84,7 @@ def wide_ones(listed: Sequence[Listed], least: int) -> tuple[int, ...]:
 
 
 def _at_most(listed: Sequence[Listed], order: Sequence[int]) -> tuple[int, ...]:
-    """The first of them, up to as many entries as one process writes."""
+    """The first ones in `order`, up to the maximum of entries of one process."""
     room, chosen = MOST_ENTRIES, []
     for at in order:
         room -= listed[at].entries
@@ -96,9 +95,9 @@ def _at_most(listed: Sequence[Listed], order: Sequence[int]) -> tuple[int, ...]:
 
 
 def layout(points: Sequence[Point], most: int) -> list[tuple[int, int]]:
-    """Where new manifests begin and end among entries that are sorted by partition, none with more than `most`.
+    """The ranges of new manifests in entries sorted by partition, none with more than `most`.
 
-    One ends with a partition where it can without being far from full.
+    A manifest ends at the end of a partition if it is nearly full there.
     """
     done, start = [], 0
     while start < len(points):
@@ -112,7 +111,7 @@ def layout(points: Sequence[Point], most: int) -> list[tuple[int, int]]:
 
 
 def manifests_per_partition(boxes: Sequence[Box], partitions: Sequence[Point]) -> float:
-    """In how many of the manifests a reader looks for one of the partitions, on average."""
+    """The average number of manifests that a reader must read for one of the partitions."""
     return int(_counts(boxes, partitions).sum()) / len(partitions)
 
 
@@ -123,12 +122,12 @@ def box_of(points: Sequence[Point]) -> Box:
 
 
 def is_halved(before: float, after: float) -> bool:
-    """Whether clustering is worth it. A partition in which one manifest ends lies in two, however well it is done."""
+    """Whether clustering is worth it. A partition in which a manifest ends is in two, however well it is done."""
     return before > 2 and 2 * after <= before
 
 
 def _counts(boxes: Sequence[Box], points: Sequence[Point]) -> npt.NDArray[np.int64]:
-    """For each box how many of the points lie in it."""
+    """For each box, the number of points in it."""
     every = [*(box.low for box in boxes), *(box.high for box in boxes), *points]
     ranks = np.array([_ranks(keys) for keys in zip(*every, strict=True)], np.int64).T
     low, high, at = ranks[: len(boxes)], ranks[len(boxes) : 2 * len(boxes)], ranks[2 * len(boxes) :]
@@ -136,6 +135,6 @@ def _counts(boxes: Sequence[Box], points: Sequence[Point]) -> npt.NDArray[np.int
 
 
 def _ranks(keys: Sequence[Key]) -> list[int]:
-    """Which place each has in their order; equal ones have the same."""
+    """The rank of each key; equal keys have equal ranks."""
     order = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     return [order[key] for key in keys]

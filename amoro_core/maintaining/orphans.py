@@ -1,8 +1,8 @@
-"""Which of the files that lie where a table's files lie are nobody's."""
+"""Which files in a table's locations are orphans."""
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -12,20 +12,22 @@ from amoro_core.maintaining.retention import span
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
 from amoro_core.model.paths import looser_spellings, normalise, split_place
 from amoro_core.model.properties import boolean, declared, minutes
-from amoro_core.model.stored import StoredFile
+from amoro_core.model.stored import EVERYWHERE, KeyRange, StoredFile
 
 #: The property that switches the action on and off.
 SWITCH = "clean-orphan-file.enabled"
-#: No file is an orphan before it is so old, whatever anybody asks: a commit that will name it may be under way.
+#: No younger file is an orphan, whatever is requested: a commit that will reference it may be in progress.
 LEAST_AGE = timedelta(minutes=1440)
-#: A file that is said to be written so much later than now is a sign that a clock can't be trusted.
+#: A file written this much later than now shows that a clock can't be trusted.
 MOST_AHEAD = timedelta(minutes=10)
-#: How long after the last moment that its tasks may run files of an ended process stay.
+#: How long files of an ended process are kept after the last moment at which its tasks can run.
 AFTER_THE_END = timedelta(hours=1)
-#: Of one process; what is beyond is found by the next.
+#: Maximum of one process; the rest is found by the next.
 MOST_AT_ONCE = 1_000_000
+#: Why orphans stay that are more than that.
+BEYOND = "beyond what one process takes"
 
-#: How long Flink's manifests stay. What is older belongs to a job that is not restored any more.
+#: How long Flink's manifests are kept. Older ones belong to a job that won't be restored any more.
 IN_FLIGHT = timedelta(days=7)
 #: Job, operator, subtask, attempt, checkpoint and number, as Iceberg's `ManifestOutputFileFactory` joins them.
 _FLINK = re.compile(r"[0-9a-f]{32}-.+-\d+-\d+-\d+-\d+(-.+)?\.avro", re.DOTALL)
@@ -38,7 +40,7 @@ _HINT = "version-hint.text"
 
 @dataclass(frozen=True, slots=True)
 class OrphanConfig:
-    """The properties of a table about its orphan files."""
+    """The properties of a table for cleaning orphan files."""
 
     enabled: bool = declared(SWITCH, "false", boolean)
     min_existing_time: timedelta = declared("clean-orphan-file.min-existing-time-minutes", "2880", minutes)
@@ -46,24 +48,29 @@ class OrphanConfig:
 
     @property
     def age(self) -> timedelta:
-        """How old a file must be; never less than a day."""
+        """The minimum age of an orphan file; never less than a day."""
         return max(self.min_existing_time, LEAST_AGE)
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """By what files are evaluated."""
+    """The conditions under which files are evaluated."""
 
     now: datetime
     age: timedelta
     start_to_close: timedelta  # how long a task may run
     around: Surroundings
     in_flight: frozenset[str] = frozenset()  # files that a writer may still commit, with what names them
+    is_needed: Callable[[str], bool] | None = None  # in place of those, and of `around.paths`
+    is_condemned: Callable[[str], bool] | None = None  # in place of `around.condemned`
+    latest: datetime | None = None  # what is written until then may be true; without it, until `now`
+    most: int = MOST_AT_ONCE
+    within: KeyRange = EVERYWHERE  # what is named and needed is known only for paths spelled in that range
 
 
 @dataclass(slots=True)
 class Found:
-    """What a search has found so far."""
+    """The findings of a search so far."""
 
     orphans: list[Condemned] = field(default_factory=list)
     metadata_files: list[StoredFile] = field(default_factory=list)  # not named; to be opened before they are evaluated
@@ -71,26 +78,27 @@ class Found:
     bytes: int = 0
     without_time: int = 0
     kept: Counter[str] = field(default_factory=Counter)  # not named and kept all the same, by reason
+    beyond_bytes: int = 0  # of orphans that are more than one process takes
     unseen: set[str] = field(default_factory=set)  # of the files that are there for certain
 
 
 class Search:
-    """Evaluates files page by page. Each is kept but for one that is old enough and belongs to nobody."""
+    """Evaluates files page by page. Each is kept unless it is old enough and not referenced."""
 
     def __init__(self, ground: Ground, named: Named, terms: Terms) -> None:
         self._ground = ground
         self._named = named
         self._terms = terms
-        self._needed = _spelled([*terms.around.paths, *terms.in_flight])
-        self._condemned = _spelled(terms.around.condemned)
+        self._is_needed = terms.is_needed or _among([*terms.around.paths, *terms.in_flight])
+        self._is_condemned = terms.is_condemned or _among(terms.around.condemned)
         self._hidden_but = tuple(f"{name}=" for name in ground.partition_fields if name.startswith(("_", ".")))
         self.found = Found(unseen=set(map(normalise, ground.must_be_listed)))
 
     def see(self, place: str, page: Sequence[StoredFile]) -> None:
         """Evaluate files that lie below a place.
 
-        Raises CatalogUnavailable for a time that can't be true, TableRefused("authority") for a path that the table
-        names in another storage.
+        Raises CatalogUnavailable for a time that can't be true and for a manifest of Flink's that was not opened,
+        TableRefused("authority") for a path that the table names in another storage.
         """
         prefix = place.rstrip("/") + "/"
         here = self._settled(split_place(place)[:2])
@@ -125,9 +133,9 @@ class Search:
         self.found.metadata_files = []
 
     def end(self) -> Found:
-        """What was found, once all was seen.
+        """The findings, once everything was seen.
 
-        Raises CatalogUnavailable when most files have no time, or a file is missing that is there for certain.
+        Raises CatalogUnavailable when most files have no time, or a file that certainly exists is missing.
         """
         found = self.found
         if found.unseen:
@@ -136,27 +144,35 @@ class Search:
             )
         if 2 * found.without_time > found.files:
             raise CatalogUnavailable(
-                f"{found.without_time} of {found.files} listed files have no time of modification",
+                f"{found.without_time} of {found.files} listed files have no modification time",
                 hint="List them by an inventory that has one: --file-list.",
             )
         return found
 
     def _evaluate(self, one: StoredFile, below: str, *, is_shared: bool) -> None:
-        if is_shared and f"/{self._ground.context}/" not in f"/{below}":
+        if not self._is_known(one.path):
+            self.found.kept["spelled in a way that is looked for elsewhere"] += 1
+        elif is_shared and f"/{self._ground.context}/" not in f"/{below}":
             self.found.kept["in a place that tables share"] += 1
         elif self._is_hidden(below) or below.rpartition("/")[2] == _HINT:
             self.found.kept["hidden"] += 1
-        elif not self._condemned.isdisjoint(looser_spellings(one.path)):
+        elif self._is_condemned(one.path):
             self.found.kept["condemned already"] += 1
-        elif not self._needed.isdisjoint(looser_spellings(one.path)):
+        elif self._is_needed(one.path):
             self.found.kept["used by a process or not committed yet"] += 1
         elif _METADATA.fullmatch(below):
             self.found.metadata_files.append(one)
+        elif is_in_flight(one, self._terms.now) and not self._is_young(one):
+            raise CatalogUnavailable(
+                f"{one.path} is a manifest that Flink may still commit, and an earlier listing lacked it: what it "
+                "names is not known",
+                hint="It is tried again by itself; an inventory has to be of today.",
+            )
         else:
             self._evaluate_output(one)
 
     def _evaluate_output(self, one: StoredFile) -> None:
-        """An output of a process of ours is known by its name."""
+        """Evaluate an output of one of our processes, which is recognised by its name."""
         output = _OUTPUT.fullmatch(one.path.rpartition("/")[2])
         process_id = output[1] if output else ""
         if process_id in self._terms.around.active:
@@ -173,28 +189,37 @@ class Search:
     def _evaluate_by_time(self, one: StoredFile, reason: str) -> None:
         if one.modified_at is None:
             self.found.kept["without a time"] += 1
-        elif one.modified_at >= self._terms.now - self._terms.age:
+        elif self._is_young(one):
             self.found.kept["young"] += 1
         else:
             self._add(one, reason)
 
+    def _is_young(self, one: StoredFile) -> bool:
+        return one.modified_at is not None and one.modified_at >= self._terms.now - self._terms.age
+
     def _require_true_time(self, one: StoredFile) -> None:
-        now = self._terms.now
+        now = self._terms.latest or self._terms.now
         if one.modified_at is None:
             self.found.without_time += 1
         elif one.modified_at > now + MOST_AHEAD:
             raise CatalogUnavailable(
                 f"{one.path} was written at {one.modified_at.isoformat()}, says its storage, which is later than now: "
                 f"{now.isoformat()}",
-                hint="Set the clocks of coordinator and storage right: by such times no age is certain.",
+                hint="Correct the clocks of coordinator and storage: such times make every age uncertain.",
             )
 
     def _add(self, one: StoredFile, reason: str) -> None:
-        if len(self.found.orphans) >= MOST_AT_ONCE:
-            self.found.kept["beyond what one process takes"] += 1
+        if len(self.found.orphans) >= self._terms.most:
+            self.found.kept[BEYOND] += 1
+            self.found.beyond_bytes += one.size_bytes
             return
         kind = kind_of(one.path, is_below(one.path, self._ground.metadata_place))
         self.found.orphans.append(Condemned(one.path, kind, one.size_bytes, one.modified_at, reason))
+
+    def _is_known(self, path: str) -> bool:
+        """Whether all is known of the path, in each of its spellings."""
+        within = self._terms.within
+        return within is EVERYWHERE or all(map(within.holds, looser_spellings(path)))
 
     def _is_hidden(self, below: str) -> bool:
         return any(
@@ -216,18 +241,18 @@ class Search:
 
 
 def _are_one(here: tuple[str, str], named: tuple[str, str]) -> bool:
-    """Whether scheme and authority are the same; one without authority is of the default one."""
+    """Whether scheme and authority are the same; without an authority it is the default one."""
     return here[0] == named[0] and (here[1] == named[1] or not here[1] or not named[1])
 
 
 def is_in_flight(file: StoredFile, now: datetime) -> bool:
-    """Whether a file is a manifest that Flink may still commit; so is one whose age nobody tells."""
+    """Whether a file is a manifest that Flink may still commit; also true if its age is unknown."""
     is_young = file.modified_at is None or file.modified_at > now - IN_FLIGHT
     return is_young and _FLINK.fullmatch(file.path.rpartition("/")[2]) is not None
 
 
 def kind_of(path: str, in_metadata: bool) -> FileKind:
-    """What a file seems to be, by its name: it decides the order in which files are deleted, and nothing else."""
+    """The probable kind of a file, by its name; it only decides the order of deletion."""
     name = path.rpartition("/")[2]
     if _METADATA.fullmatch(name):
         return FileKind.METADATA
@@ -241,8 +266,9 @@ def kind_of(path: str, in_metadata: bool) -> FileKind:
 
 
 def breaker(found: Found) -> str:
-    """Why a person has to look before so much goes; "" when it is ordinary."""
-    files, size = len(found.orphans), sum(one.size_bytes or 0 for one in found.orphans)
+    """Why a person must confirm the deletion of so much; "" when it is ordinary."""
+    files = len(found.orphans) + found.kept[BEYOND]
+    size = sum(one.size_bytes or 0 for one in found.orphans) + found.beyond_bytes
     if files > _MOST_FILES:
         return f"{files} orphan files are more than {_MOST_FILES}"
     if size > _MOST_BYTES:
@@ -260,5 +286,6 @@ _MOST_FILES, _MOST_BYTES = 10_000, 10**12
 _LEAST_LISTED, _MOST_SHARE = 100, 5
 
 
-def _spelled(paths: Iterable[str]) -> frozenset[str]:
-    return frozenset(spelling for path in paths for spelling in looser_spellings(path))
+def _among(paths: Iterable[str]) -> Callable[[str], bool]:
+    spelled = frozenset(spelling for path in paths for spelling in looser_spellings(path))
+    return lambda path: not spelled.isdisjoint(looser_spellings(path))

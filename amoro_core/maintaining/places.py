@@ -1,4 +1,4 @@
-"""Where files of a table lie, whose places they are, and what the table names in them."""
+"""Locations of a table's files, whether they are shared, and the files referenced there."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from amoro_core.model.paths import is_within, normalise
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """Where files of a table lie, as its metadata says."""
+    """The locations of a table's files, according to its metadata."""
 
     location: str
     places: tuple[str, ...]  # that are listed, none within another
@@ -17,29 +17,30 @@ class Ground:
     flink_place: str  # where Flink keeps manifests that it has not committed yet
     writable: tuple[str, ...]  # what is deleted lies below one of these
     partition_fields: tuple[str, ...] = ()  # names of all specs' fields
-    must_be_listed: tuple[str, ...] = ()  # files that are there for certain
+    must_be_listed: tuple[str, ...] = ()  # files that certainly exist
     same_schemes: Mapping[str, str] = field(default_factory=dict)  # by which others go, where names differ
     same_authorities: Mapping[str, str] = field(default_factory=dict)
+    readable: tuple[str, ...] = ()  # what is listed lies below one of these
 
     @property
     def context(self) -> str:
-        """What paths of the table's own files hold in a place that tables may share: its namespace and name."""
+        """The part of its own files' paths in a location that tables may share: its namespace and name."""
         return "/".join(normalise(self.location).split("/")[-2:])
 
     def is_own(self, place: str) -> bool:
-        """Whether a place is the table's alone, by its metadata: within its location, or named for it."""
+        """Whether a location is the table's alone: it is within the table's location, or named after the table."""
         return is_within(place, self.location) or f"/{self.context}/" in f"{normalise(place)}/"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What the table names, as far as the search asks."""
+    """The files that the table references, as the search needs them."""
 
-    #: The schemes and authorities with which the table names each path, in any of its spellings; none: it does not.
+    #: The schemes and authorities with which the table references each path, in any spelling; empty: it does not.
     places_of: Callable[[Sequence[str]], Sequence[Collection[tuple[str, str]]]]
 
     def are_named(self, paths: Sequence[str]) -> list[bool]:
-        """Whether the table names each path, whatever its scheme and authority."""
+        """Whether the table references each path, whatever its scheme and authority."""
         return [bool(places) for places in self.places_of(paths)]
 
 
@@ -49,14 +50,14 @@ def is_below(path: str, place: str) -> bool:
 
 
 def outermost(places: Iterable[str]) -> tuple[str, ...]:
-    """The places in their order without those within another, each once."""
+    """The distinct locations in order, without those within another."""
     wanted = list(dict.fromkeys(normalise(one) for one in places if one))
     return tuple(one for one in wanted if not any(is_below(one, other) for other in wanted))
 
 
 def refuse_shared(name: str, ground: Ground, places: Iterable[str], neighbours: Mapping[str, str]) -> None:
-    """Raise TableRefused("shared-location") when another known table lies at, above or below one of the places, or has
-    the same names in a place that is not this table's alone."""
+    """Raise TableRefused("shared-location") when another known table lies at, above or below one of the locations, or
+    has the same names in a location that is not this table's alone."""
     listed = (ground.location, *places)
     for other, location in sorted(neighbours.items()):
         shared = next((one for one in listed if is_within(one, location) or is_within(location, one)), None)
@@ -72,7 +73,7 @@ def refuse_shared(name: str, ground: Ground, places: Iterable[str], neighbours: 
 
 
 def settled_names(text: str) -> dict[str, str]:
-    """What `equal-schemes` and `equal-authorities` say: `a,b=c; d=e` takes a and b for c, and d for e.
+    """The value of `equal-schemes` and `equal-authorities`: `a,b=c; d=e` treats a and b as c, and d as e.
 
     Raises ValueError.
     """

@@ -1,4 +1,4 @@
-"""The properties of a table about how long its snapshots stay: Iceberg's, Amoro's, and ours."""
+"""The properties of a table for the retention of snapshots: Iceberg's, Amoro's, and ours."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from amoro_core.model.properties import boolean, declared, interval, milliseconds, minutes, whole
 
-#: Iceberg's, where neither it nor Amoro's property says another; Amoro's own default is 720 min.
+#: Iceberg's default, if neither its property nor Amoro's is set; Amoro's own default is 720 min.
 DEFAULT_AGE = timedelta(days=5)
 
 _UNITS = {
@@ -54,14 +54,14 @@ def _keys(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RetentionConfig:
-    """Which snapshots of a table stay, for how long, and how long files that only others needed are kept after them."""
+    """Which snapshots of a table are kept and for how long, and how long the files of expired ones are kept."""
 
     enabled: bool = declared("table-expire.enabled", "true", boolean)
     amoro_age: timedelta | None = declared("snapshot.keep.duration", "", _age)
     iceberg_age: timedelta | None = declared("history.expire.max-snapshot-age-ms", "", _milliseconds)
     amoro_count: int = declared("snapshot.keep.min-count", "1", whole(0))
     iceberg_count: int = declared("history.expire.min-snapshots-to-keep", "1", whole(0))
-    #: Of branches and tags that do not say their own; None: they stay for ever.
+    #: The maximum age of branches and tags without their own; None: they are kept for ever.
     max_ref_age: timedelta | None = declared("history.expire.max-ref-age-ms", "", _never)
     writer_retention: timedelta = declared("snapshot.keep.flink.checkpoint-retention", "7d", span)
     writer_keys: tuple[str, ...] = declared("maintenance.expire-snapshots.writer-keys", "", _keys)
@@ -70,11 +70,11 @@ class RetentionConfig:
 
     @property
     def max_age(self) -> timedelta:
-        """How long snapshots stay, where their branch does not say another age: the longer of those that are set."""
+        """The maximum age of snapshots, unless their branch sets another: the longer of the configured ones."""
         known = [one for one in (self.amoro_age, self.iceberg_age) if one is not None]
         return max(known) if known else DEFAULT_AGE
 
     @property
     def min_count(self) -> int:
-        """How many snapshots of a branch stay in any case, where it does not say another number: at least one."""
+        """The minimum of snapshots to keep of a branch, unless it sets another: at least one."""
         return max(self.amoro_count, self.iceberg_count, 1)

@@ -1,4 +1,4 @@
-"""Which snapshots of a table stay and which go, each with its reason: Iceberg's rules, and what they do not protect."""
+"""Which snapshots of a table are kept and which expire, with reasons: Iceberg's rules, and further protections."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from amoro_core.model.tables import MAIN, Ref, SnapshotFacts
 
 
 class Ground(StrEnum):
-    """Why a snapshot stays. Of several grounds the first one counts."""
+    """Why a snapshot is kept. Of several grounds the first one counts."""
 
     BRANCH = "branch"  # the head of one
     TAG = "tag"
@@ -24,13 +24,13 @@ class Ground(StrEnum):
     LEASE = "lease"  # newer than a lease's
 
 
-#: What protects beyond Iceberg's own rules.
+#: Protections beyond Iceberg's own rules.
 PROTECTIONS = (Ground.CHAIN, Ground.PIN, Ground.LEASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Why one snapshot stays."""
+    """Why one snapshot is kept."""
 
     ground: Ground
     reason: str
@@ -38,7 +38,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What somebody asked for beside the table's properties, and what the coordinator knows needs snapshots."""
+    """What was requested beside the table's properties, and which snapshots the coordinator knows to be needed."""
 
     max_age: timedelta | None = None
     min_count: int | None = None
@@ -49,7 +49,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is to become of every snapshot and reference of a table; together the two maps hold each snapshot once."""
+    """The decision on every snapshot and reference of a table; each snapshot is in exactly one of the two maps."""
 
     stay: Mapping[int, Stay]
     go: Mapping[int, str]  # to the reason; the oldest first
@@ -58,7 +58,7 @@ class Selection:
 
     @property
     def staying(self) -> str:
-        """How many stay and on which grounds, in a phrase; writers and leases by name."""
+        """How many are kept and on which grounds, as a phrase; writers and leases by name."""
         ordered = sorted(self.stay.values(), key=lambda one: tuple(Ground).index(one.ground))
         counts = Counter(_WORDS.get(one.ground, (one.reason, one.reason)) for one in ordered)
         words = ", ".join(f"{count} {one if count == 1 else many}" for (one, many), count in counts.items())
@@ -78,10 +78,10 @@ _WORDS: Mapping[Ground, tuple[str, str]] = {
 def select(
     snapshots: Sequence[SnapshotFacts], refs: Sequence[Ref], config: RetentionConfig, target: Target, now: datetime
 ) -> Selection:
-    """What stays and what goes of these snapshots, which are all of the table's.
+    """Select which of the table's snapshots, all of which are given, are kept and which expire.
 
-    Without writers, pins and leases exactly what Java's `RemoveSnapshots` selects. A snapshot that was named goes
-    unless a reference, a writer, a pin or a lease needs it: then it is among the refused.
+    Without writers, pins and leases the result is that of Java's `RemoveSnapshots`. A requested snapshot expires unless
+    a reference, a writer, a pin or a lease needs it: then it is refused.
     """
     history = _History(snapshots)
     cutoff = now - (config.max_age if target.max_age is None else target.max_age)
@@ -116,7 +116,7 @@ def select(
 
 
 class _History:
-    """Snapshots by their ids, and their ancestors as far as the table still knows them."""
+    """Snapshots by their ids, and their ancestors as far as the table still has them."""
 
     def __init__(self, snapshots: Sequence[SnapshotFacts]) -> None:
         self.known = {one.snapshot_id: one for one in snapshots}
@@ -130,7 +130,7 @@ class _History:
             snapshot_id = found.parent_id
 
     def reached(self, refs: Iterable[Ref]) -> Iterator[int]:
-        """What is in the history of a branch, or has a tag; the ancestors of a tag's snapshot are not."""
+        """Snapshots in the history of a branch, and tagged ones; not the ancestors of a tag's snapshot."""
         for ref in refs:
             if ref.is_branch:
                 yield from (one.snapshot_id for one in self.ancestors(ref.snapshot_id))
@@ -144,7 +144,7 @@ def _keep(stay: dict[int, Stay], snapshot_ids: Iterable[int], ground: Ground, re
 
 
 def _expired_refs(history: _History, refs: Sequence[Ref], config: RetentionConfig, now: datetime) -> dict[str, str]:
-    """The branches and tags past their age; main never is. One whose snapshot is not known holds nothing, and stays."""
+    """The branches and tags past their age, never main. One whose snapshot is unknown protects nothing, and is kept."""
     found = {}
     for ref in refs:
         snapshot = history.known.get(ref.snapshot_id)
@@ -178,7 +178,7 @@ def _keep_needed(
     target: Target,
     now: datetime,
 ) -> None:
-    """What a writer, a process, an undo or a lease needs."""
+    """Keep what a writer, a process, an undo or a lease needs."""
     for ref in kept:
         if ref.is_branch:
             chain = list(history.ancestors(ref.snapshot_id))
@@ -196,7 +196,7 @@ def _keep_needed(
 
 
 def _states(chain: Sequence[SnapshotFacts], config: RetentionConfig, now: datetime) -> dict[int, str]:
-    """Where on the chain each writer finds its state, if that is young enough, with the writer's name."""
+    """The positions in the chain at which writers find their state, if young enough, with the writers' names."""
     found: dict[Writer, int] = {}
     for at, one in enumerate(chain):
         for writer in writers_of(one.summary, config.writer_keys):
@@ -214,7 +214,7 @@ def _keep_chains(
 
 
 def _newer(history: _History, oldest: SnapshotFacts) -> Iterator[int]:
-    """What came later by number or by time: format 1 has no numbers, and clocks differ."""
+    """Snapshots that are later by number or by time: format 1 has no numbers, and clocks differ."""
     for one in history.known.values():
         if one.sequence_number > oldest.sequence_number or one.committed_at >= oldest.committed_at:
             yield one.snapshot_id
@@ -227,7 +227,7 @@ def _why_it_goes(snapshot_id: int, named: set[int], reached: set[int]) -> str:
 
 
 def told(age: timedelta) -> str:
-    """A time in its largest whole unit, such as "5d" or "90min"."""
+    """A duration in its largest whole unit, such as "5d" or "90min"."""
     seconds = age // timedelta(seconds=1)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds and seconds % size == 0:

@@ -1,4 +1,4 @@
-"""Whether a table's statistics are to be computed anew, and which."""
+"""Whether a table's statistics must be computed again, and which."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from amoro_core.model.statistics import KnownStatistics
 from amoro_core.model.tables import SnapshotFacts
 
 _COLUMNS_KEY = "maintenance.compute-statistics.columns"
-#: The counts of a snapshot's summary that tell how many rows it changed.
+#: The counts in a snapshot's summary from which the number of changed rows is estimated.
 _CHANGES = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
 _REPLACE = "replace"
 
@@ -24,7 +24,7 @@ def _columns(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsConfig:
-    """The properties of a table about its statistics."""
+    """The properties of a table for computing statistics."""
 
     enabled: bool = declared("maintenance.compute-statistics.enabled", "false", boolean)
     #: None named: all top-level columns of a primitive type.
@@ -49,7 +49,7 @@ class StatisticsConfig:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsVerdict:
-    """Whether statistics of the head are to be computed, and why or why not."""
+    """Whether to compute statistics of the head, and why or why not."""
 
     reason: str
     is_due: bool = False
@@ -66,10 +66,10 @@ def evaluate_statistics(
     asked: bool,
     force: bool,
 ) -> StatisticsVerdict:
-    """Whether the head's statistics are due: there are none of its history, or too many rows have changed since.
+    """Whether the head's statistics are due: there are none in its history, or too many rows have changed since.
 
-    `history` is main's, from the head back; `columns` and `partitions` are what is wanted. `asked`: somebody wants
-    those of the head, however few rows have changed; `force`: and although it has some.
+    `history` is main's, from the head back; `columns` and `partitions` are what to compute. `asked`: those of the head
+    were requested, however few rows have changed; `force`: even if it has some.
     """
     if not history:
         return StatisticsVerdict("the table has no snapshot")
@@ -100,7 +100,7 @@ def _has(snapshot_id: int, columns: Sequence[int], partitions: bool, known: Know
 
 
 def _changed(since: Sequence[SnapshotFacts], base: SnapshotFacts) -> float | None:
-    """The share of the base's rows that the snapshots added or deleted; None: their summaries do not say."""
+    """The share of the base's rows that the snapshots added or deleted; None if their summaries lack counts."""
     changed = 0
     for one in since:
         if one.operation == _REPLACE:

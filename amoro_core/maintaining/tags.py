@@ -1,4 +1,4 @@
-"""Which tag a table is to have by now, and on which snapshot: Amoro's automatic tags."""
+"""Amoro's automatic tags: which tag is due, and on which snapshot."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class TagPeriod(StrEnum):
 
     @property
     def pattern(self) -> str:
-        """The form of the tag's name where nobody says another."""
+        """The default pattern of the tag's name."""
         return {"hourly": "'tag-'yyyyMMddHH", "daily": "'tag-'yyyyMMdd", "monthly": "'tag-'yyyyMM"}[self]
 
     def start_of(self, moment: datetime) -> datetime:
@@ -56,7 +56,7 @@ def _max_age(text: str) -> timedelta | None:
 
 @dataclass(frozen=True, slots=True)
 class TagConfig:
-    """The properties of a table about its automatic tags, and the zone in which their periods begin."""
+    """The properties of a table for automatic tags, and the zone in which their periods begin."""
 
     enabled: bool = declared("tag.auto-create.enabled", "false", boolean)
     period: TagPeriod = declared(
@@ -69,7 +69,7 @@ class TagConfig:
     pattern: DatePattern | None = declared("tag.auto-create.tag-format", "", _pattern)
     #: None: the tag is kept for ever.
     max_age: timedelta | None = declared("tag.auto-create.max-age-ms", "-1", _max_age)
-    zone: ZoneInfo = UTC  # as `MaintenanceConfig` says it
+    zone: ZoneInfo = UTC  # that of `MaintenanceConfig`
 
     @property
     def max_age_ms(self) -> int | None:
@@ -79,7 +79,7 @@ class TagConfig:
 
 @dataclass(frozen=True, slots=True)
 class TagVerdict:
-    """Whether a tag is to be made now, and why or why not; `due_at`: when the next one may be."""
+    """Whether to create a tag now, and why or why not; `due_at`: when the next one may be due."""
 
     reason: str
     due_at: datetime
@@ -92,18 +92,18 @@ def evaluate_tag(
 ) -> TagVerdict:
     """The tag of the period that ended last, if it is missing and a snapshot fits.
 
-    `history` is main's, in any order; `refs` are the names of all branches and tags. The tag of a period stands on the
-    first snapshot that was committed when the period and the offset had passed; one that came more than `max_delay`
-    later gets none, so that a tag never names a state of long after.
+    `history` is main's, in any order; `refs` are the names of all branches and tags. The tag of a period is set on the
+    first snapshot committed after the period and the offset; not if that is more than `max_delay` later, so that a tag
+    never names a much later state.
     """
-    # Local times are compared by the clock on the wall, as Java's LocalDateTime does: a period begins when it says so.
+    # Local wall-clock times are compared, as by Java's LocalDateTime.
     local = now.astimezone(config.zone).replace(tzinfo=None)
     start = config.period.start_of(local - config.offset)
     name = (config.pattern or DatePattern(config.period.pattern)).format(config.period.before(start))
     due_at = _moment(config.period.after(start) + config.offset, config.zone)
     trigger = _moment(start + config.offset, config.zone)
     if name in refs:
-        return TagVerdict(f"tag {name} is there", due_at, name)
+        return TagVerdict(f"tag {name} exists", due_at, name)
     since = [one for one in history if one.committed_at >= trigger]
     if not since:
         return TagVerdict(f"no snapshot was committed since {trigger:%Y-%m-%d %H:%M} for tag {name}", due_at, name)

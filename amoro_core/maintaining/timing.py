@@ -1,4 +1,4 @@
-"""When maintenance runs by the clock: intervals spread over tables, and the window of a day."""
+"""Schedule of maintenance: intervals spread over tables, and the daily window."""
 
 import re
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from amoro_core.model.properties import declared, duration
 
-#: By so much of an interval, to either side, the times of tables lie apart.
+#: Run times of tables are spread by up to this share of the interval, to either side.
 SPREAD = 0.1
 _WINDOW = re.compile(r"([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of each day in which maintenance may begin, by the clock on the wall; its end is not part of it."""
+    """The part of each day in which maintenance may begin, in local time; its end is exclusive."""
 
     start: time
     end: time
@@ -28,7 +28,7 @@ class Window:
         return at >= self.start or at < self.end
 
     def next_opening(self, local: datetime) -> datetime:
-        """The moment itself when it lies in the window, else when the window opens next."""
+        """The moment itself if it is in the window, else the next opening of the window."""
         if self.holds(local):
             return local
         opening = local.replace(hour=self.start.hour, minute=self.start.minute, second=0, microsecond=0)
@@ -57,7 +57,7 @@ def _zone(text: str) -> ZoneInfo:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceConfig:
-    """The properties of a table about when it is maintained, and how long that can be undone."""
+    """The properties of a table for when it is maintained, and how long that can be undone."""
 
     zone: ZoneInfo = declared("maintenance.zone", "UTC", _zone)
     #: None: at any time.
@@ -68,7 +68,7 @@ class MaintenanceConfig:
 def next_run(last: datetime | None, every: timedelta, table: str, action: str, now: datetime) -> datetime:
     """When an action is due on a table, by its last run: at once where there was none.
 
-    Intervals differ by up to a tenth, by table and action, so that what was switched on together spreads.
+    Intervals vary by up to a tenth, by table and action, so that actions enabled together spread out.
     """
     if last is None:
         return now
@@ -76,7 +76,7 @@ def next_run(last: datetime | None, every: timedelta, table: str, action: str, n
 
 
 def _fraction(text: str) -> float:
-    """A number in [-1, 1) that is always the same for the text."""
+    """A number in [-1, 1) that depends only on the text."""
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest()) / 2**63 - 1
 
 

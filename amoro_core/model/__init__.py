@@ -1,1 +1,1 @@
-"""Values that every floor shares; no behaviour beyond their own invariants."""
+"""Values shared by all layers; no behaviour beyond their own invariants."""

@@ -1,4 +1,4 @@
-"""What an action works on and what it answers: a process with all that was stored of it, and the change to commit."""
+"""Input and output of an action: a process with everything stored about it, and the change to commit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A process, with all that was stored of it."""
+    """A process with everything stored about it."""
 
     process: OptimizingProcess
     runtime: TableRuntime
@@ -32,12 +32,19 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped:
+    """Groups that can't be committed any more, with the reasons; nothing else of the process is ready."""
+
+    groups: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """What is to be committed on the head that it was made for: staged, not yet visible to anybody."""
+    """A staged change for one head: its files are written, but it is not visible to readers yet."""
 
     payload: bytes = field(repr=False)  # requirements and updates, to be sent any number of times byte for byte
-    evidence: Evidence  # by which the table shows that it landed
-    receipt: Receipt  # as it stands if it lands
+    evidence: Evidence  # what the table shows once it landed
+    receipt: Receipt  # valid if it lands
     groups: tuple[int, ...] = ()  # the tasks whose results it holds, by number
     files: tuple[str, ...] = ()  # data and delete files that it adds
     metadata_files: tuple[str, ...] = ()  # every file that was written for it

@@ -1,4 +1,4 @@
-"""Blockers: what keeps some kinds of work off a table for a while."""
+"""Blockers: they keep some kinds of work off a table for a while."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,7 +17,7 @@ class BlockedOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """Keeps its operations off a table until it is released or expires; at `expires_at` it holds no more."""
+    """Keeps its operations off a table until it is released or expires; at `expires_at` it no longer holds."""
 
     blocker_id: str  # UUIDv7
     table_id: int
@@ -29,7 +29,7 @@ class Blocker:
 
     @property
     def words(self) -> str:
-        """Who blocks what until when, as it follows the name of the table."""
+        """What is blocked, until when and by which blocker; to follow the name of the table in a message."""
         why = f" ({self.reason})" if self.reason else ""
         until = f"{self.expires_at:%Y-%m-%d %H:%M:%S} UTC"
         return f"blocked for {', '.join(sorted(self.operations))} until {until} by {self.blocker_id}{why}"

@@ -1,4 +1,4 @@
-"""What validation and a commit work on: the plan's record, the head of the table, and the change."""
+"""Values of validation and commits: the plan's record, the head of the table, and the change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """What was true when the process was planned, as stored; never a reloaded table."""
+    """The state of the table when the process was planned, as stored; never taken from a reloaded table."""
 
     process_id: str
     table_uuid: str
@@ -35,25 +35,25 @@ class PlanRecord:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The table as it is now, seen from a plan's snapshot."""
+    """The table's present state relative to a plan's snapshot."""
 
     table_uuid: str
     format_version: int
     snapshot_id: int
     sequence_number: int
-    descends: bool | None  # whether the plan's snapshot is an ancestor; None: the history no longer says
+    descends: bool | None  # whether the plan's snapshot is an ancestor; None: the history is too short to tell
     field_ids: frozenset[int]  # of the current schema, nested ones too
     scan: TableScan
-    #: Equality deletes that snapshots after the plan's removed; None when the history no longer says.
+    #: Equality deletes removed by snapshots after the plan's; None when the history is too short to tell.
     removed_equality_deletes: tuple[DeleteFile, ...] | None
 
 
 class Operation(StrEnum):
-    """What a snapshot does, in the specification's words."""
+    """A snapshot's operation (Iceberg specification, "Snapshots")."""
 
     REPLACE = "replace"  # files change, rows do not
-    DELETE = "delete"  # files go, with their rows
-    OVERWRITE = "overwrite"  # files come and go, and rows with them
+    DELETE = "delete"  # files are removed with their rows
+    OVERWRITE = "overwrite"  # files and rows are added and removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class CommitContent:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """Whether a rewrite may be committed on a head: wholly not, or without some groups.
+    """Whether a rewrite may be committed on a head: not at all, or without some groups.
 
     `content` is None exactly when nothing is left to commit.
     """
@@ -82,7 +82,7 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class StagedCommit:
-    """A commit whose manifests are written, ready to be sent any number of times byte for byte."""
+    """A commit whose manifests are written; its payload can be sent repeatedly, byte for byte."""
 
     snapshot_id: int
     parent_snapshot_id: int
@@ -104,14 +104,14 @@ class SnapshotAdded:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotsGone:
-    """None of the snapshots is in the table any more; without snapshots, none of the references is as it was."""
+    """None of the snapshots is in the table any more; if there are none, none of the references is unchanged."""
 
     snapshot_ids: tuple[int, ...]
-    refs: tuple[tuple[str, int], ...] = ()  # every branch and tag as validated: the change requires them
-    gone_refs: tuple[str, ...] = ()  # those that go
+    refs: tuple[tuple[str, int], ...] = ()  # every branch and tag as validated: required by the change
+    gone_refs: tuple[str, ...] = ()  # those that are removed
     sequence_number: int = 0  # the table's last one when validated
-    updated_ms: int = 0  # when the table had changed last by then
-    metadata_location: str = ""  # the only state that it is applied to; "": any that has the references
+    updated_ms: int = 0  # the table's last change when validated
+    metadata_location: str = ""  # the only state that it may be applied to; "": any that has the references
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,12 +138,20 @@ class StatisticsGone:
     paths: tuple[str, ...]
 
 
-#: By what a table shows that a change landed.
-Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed | StatisticsGone
+@dataclass(frozen=True, slots=True)
+class SortOrderAdded:
+    """The metadata has a sort order with these keys."""
+
+    keys: tuple[tuple[int, str, bool, bool], ...]  # field id, transform, whether descending, whether nulls come last
+    metadata_location: str = ""  # the only state that it is applied to; "": any
+
+
+#: How a table shows that a change landed.
+Evidence = SnapshotAdded | SnapshotsGone | RefAt | StatisticsNamed | StatisticsGone | SortOrderAdded
 
 
 class Trace(StrEnum):
-    """What the table says about an attempt of which nothing is known."""
+    """What the table tells about an attempt whose outcome is unknown."""
 
     LANDED = "landed"
     REFUTED = "refuted"  # it can never be applied any more
@@ -152,7 +160,7 @@ class Trace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a written Parquet file says of itself; counts are of leaf columns by field id."""
+    """Facts from the footer of a Parquet file; counts are of leaf columns by field id."""
 
     size_bytes: int
     record_count: int

@@ -22,9 +22,9 @@ from amoro_core.model.properties import (
 )
 
 ENABLED_KEY = "self-optimizing.enabled"
-#: Says that rewritten files may be Parquet although the table's writers are told to write another format.
+#: Allows rewritten files to be Parquet although the table's writers use another format.
 WRITE_FORMAT_KEY = "self-optimizing.write-format"
-#: What the keys of a catalog's properties that are defaults for its tables begin with.
+#: The prefix of a catalog's properties that are defaults for its tables.
 CATALOG_PREFIX = "table."
 
 
@@ -37,7 +37,7 @@ def _write_format(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class OptimizingConfig:
-    """The properties of one table that steer its optimizing; sizes in bytes."""
+    """The properties of one table that control its optimizing; sizes in bytes."""
 
     group: str = declared("self-optimizing.group", "default", name)
     quota: float = declared("self-optimizing.quota", "0.5", fraction(0.0))
@@ -81,7 +81,7 @@ class OptimizingConfig:
 
     @property
     def fragment_size(self) -> int:
-        """The largest size of a fragment, in bytes (integer division, as Amoro)."""
+        """The largest size of a fragment, in bytes (integer division, as in Amoro)."""
         return self.target_size // self.fragment_ratio
 
     @property
@@ -90,24 +90,26 @@ class OptimizingConfig:
         return int(self.target_size * self.min_target_size_ratio)
 
 
-#: Every key that steers optimizing, with its default.
+#: Every key that controls optimizing, with its default.
 _DEFAULTS = {ENABLED_KEY: "false"} | {known.key: known.default for known in properties_of(OptimizingConfig)}
 _PREFIX = "self-optimizing."
+#: What keys begin with that are declared elsewhere.
+_ELSEWHERE = "self-optimizing.cluster."
 _TAILS = [key.removeprefix(_PREFIX) for key in _DEFAULTS if key.startswith(_PREFIX)]
 
 
 class Origin(StrEnum):
-    """Who said a property's value."""
+    """Where a property's value comes from."""
 
     TABLE = "table"
     CATALOG = "catalog"  # as a default for its tables, under `table.`
     DEFAULT = "default"
-    UNKNOWN = "unknown"  # said by somebody, and no property of ours: it counts for nothing
+    UNKNOWN = "unknown"  # set, but not a property of ours: it has no effect
 
 
 @dataclass(frozen=True, slots=True)
 class EffectiveProperty:
-    """A property's value as it is written, well formed or not, and who said it."""
+    """A property's value as written, even if malformed, and its origin."""
 
     key: str
     value: str
@@ -116,22 +118,22 @@ class EffectiveProperty:
 
 @dataclass(frozen=True, slots=True)
 class Enabled:
-    """Whether a table is optimized, and who said so."""
+    """Whether a table is optimized, and what decides it."""
 
     value: bool
     origin: str
 
 
 def parse_config(properties: Mapping[str, str]) -> OptimizingConfig:
-    """The configuration that the properties say; what they lack has Amoro's default.
+    """The configuration in the properties; missing ones have Amoro's defaults.
 
-    Raises TableRefused("configuration") that names key and value; unknown keys are left alone.
+    Raises TableRefused("configuration") naming key and value; unknown keys are ignored.
     """
     return parse_into(OptimizingConfig, properties)
 
 
 def welcomes_parquet(properties: Mapping[str, str]) -> bool:
-    """Whether the properties say that rewritten files may be Parquet whatever others write.
+    """Whether the properties allow rewritten files to be Parquet whatever the writers' format.
 
     Raises TableRefused("configuration").
     """
@@ -144,8 +146,8 @@ def effective_properties(catalog: Mapping[str, str], table: Mapping[str, str]) -
 
 
 def check_defaults(catalog: Mapping[str, str]) -> None:
-    """Raise InvalidArgument for a default that a catalog's properties say of its tables (under `table.`) that is
-    malformed, or unknown and close to a known one."""
+    """Raise InvalidArgument for a catalog's default for its tables (a key under `table.`) that is malformed, or
+    unknown but close to a known one."""
     defaults = catalog_defaults(catalog)
     for key in _unknown(defaults):
         if close := difflib.get_close_matches(key.removeprefix(_PREFIX), _TAILS, n=1, cutoff=0.8):
@@ -160,21 +162,22 @@ def check_defaults(catalog: Mapping[str, str]) -> None:
 
 
 def _unknown(properties: Mapping[str, str]) -> list[str]:
-    return sorted(key for key in properties if key.startswith(_PREFIX) and key not in _DEFAULTS)
+    ours = (key for key in properties if key.startswith(_PREFIX) and not key.startswith(_ELSEWHERE))
+    return sorted(key for key in ours if key not in _DEFAULTS)
 
 
 def catalog_defaults(catalog: Mapping[str, str]) -> dict[str, str]:
-    """What a catalog's properties say of its tables, by the tables' own keys."""
+    """A catalog's defaults for its tables, by the tables' own keys."""
     return {key.removeprefix(CATALOG_PREFIX): value for key, value in catalog.items() if key.startswith(CATALOG_PREFIX)}
 
 
 def is_switched_off(override: bool | None, table: Mapping[str, str]) -> bool:
-    """Whether somebody said no: the table's own property, or `amoro table disable`."""
+    """Whether optimizing is switched off: by the table's own property, or by `amoro table disable`."""
     return override is False or table.get(ENABLED_KEY, "").strip().lower() == "false"
 
 
 def decide_enabled(override: bool | None, table: Mapping[str, str], catalog: Mapping[str, str]) -> Enabled:
-    """Whether the table is optimized: never if any no is said, else if any yes is said, else observed only.
+    """Whether the table is optimized: any "false" disables it, else any "true" enables it, else it is only observed.
 
     `override` is `amoro table enable|disable`. Raises TableRefused for a malformed value.
     """
@@ -191,4 +194,4 @@ def decide_enabled(override: bool | None, table: Mapping[str, str], catalog: Map
         return Enabled(True, "amoro table enable")
     if default:
         return Enabled(True, f"the catalog's default table.{key}=true")
-    return Enabled(False, "observed only: nobody enabled it")
+    return Enabled(False, "observed only: it was never enabled")

@@ -1,4 +1,4 @@
-"""Where optimizers run: what is to be started, what was started, and how it stands."""
+"""Containers of optimizers: launches, instances and their states."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ KEYS = (THREADS, MIN_INSTANCES, MAX_FAILED_STARTS, START_TIMEOUT, DRAIN_TIMEOUT,
 
 
 class ResourceState(StrEnum):
-    """How far an instance is."""
+    """The state of an instance."""
 
-    STARTING = "starting"  # written down before it is started; its optimizer is not registered
+    STARTING = "starting"  # recorded before it is started; its optimizer is not registered
     RUNNING = "running"  # its optimizer is registered
     DRAINING = "draining"  # it was told to leave
-    STOPPING = "stopping"  # it is being ended by force
+    STOPPING = "stopping"  # it is being killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Resource:
     container: str
     state: ResourceState
     started_at: datetime
-    since: datetime  # when it came into its state
-    handle: str = ""  # what the container knows it by; "": the coordinator died before it could be written down
+    since: datetime  # when it entered its state
+    handle: str = ""  # the container's id for it; "": the coordinator died before it was recorded
 
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """How many instances a group is to have, and how starting them went."""
+    """The target number of instances of a group, and its failed starts."""
 
     instances: int = 0
     failed_starts: int = 0  # in a row
@@ -60,7 +60,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class ScalingConfig:
-    """What the properties of a group say about its instances."""
+    """The properties of a group that configure its instances."""
 
     threads: int | None = None  # of each; None: as many as there are cores
     min_instances: int = 0
@@ -71,7 +71,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """An optimizer that is to be started."""
+    """An optimizer to start."""
 
     resource_id: str
     group: str
@@ -84,7 +84,7 @@ class Launch:
 
 
 class Liveness(StrEnum):
-    """Whether the process of an instance lives."""
+    """Whether the process of an instance is alive."""
 
     ALIVE = "alive"
     ENDED = "ended"
@@ -93,7 +93,7 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """How an instance stands, as its container says."""
+    """The state of an instance as reported by its container."""
 
     liveness: Liveness
     detail: str = ""
@@ -109,7 +109,7 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class InstanceStatus:
-    """An instance, and what its container says of it."""
+    """An instance, and its state as reported by its container."""
 
     instance: Instance
     observed: Observation
@@ -128,7 +128,7 @@ class InstancesView:
 
 
 def parse_scaling(properties: Iterable[tuple[str, str]]) -> ScalingConfig:
-    """What the properties say. Raises InvalidArgument that names key and value."""
+    """The configuration in the properties. Raises InvalidArgument naming key and value."""
     known, default = dict(properties), ScalingConfig()
     threads = _count(known, THREADS, 1)
     return ScalingConfig(

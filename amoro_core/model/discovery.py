@@ -1,4 +1,4 @@
-"""Which tables of a catalog are found: its filters of databases and tables, named as Amoro names them."""
+"""Which tables of a catalog are discovered: its filters of databases and tables, named as in Amoro."""
 
 import re
 from collections.abc import Mapping
@@ -13,23 +13,23 @@ TABLE_FILTER = "table-filter"
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryFilter:
-    """Patterns that the whole name must match; None: any name will do."""
+    """Patterns that the whole name must match; None: any name matches."""
 
     database: re.Pattern[str] | None = None
     table: re.Pattern[str] | None = None
 
     def admits_namespace(self, namespace: tuple[str, ...]) -> bool:
-        """Whether tables of the namespace are found; nested ones are named with dots."""
+        """Whether tables of the namespace are discovered; nested namespaces are joined by dots."""
         return self.database is None or self.database.fullmatch(".".join(namespace)) is not None
 
     def admits(self, identifier: TableIdentifier) -> bool:
-        """Whether the table is found."""
+        """Whether the table is discovered."""
         named = self.table is None or self.table.fullmatch(identifier.name) is not None
         return named and self.admits_namespace(identifier.namespace)
 
 
 def discovery_filter(properties: Mapping[str, str]) -> DiscoveryFilter:
-    """The filter that a catalog's properties say. Raises InvalidArgument for a pattern that is none."""
+    """The filter in a catalog's properties. Raises InvalidArgument for an invalid regular expression."""
     return DiscoveryFilter(*(_pattern(key, properties.get(key, "")) for key in (DATABASE_FILTER, TABLE_FILTER)))
 
 

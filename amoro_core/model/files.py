@@ -17,15 +17,15 @@ DELETE_PATH_FIELD_ID = 2147483546
 DELETE_POS_FIELD_ID = 2147483545
 
 
-#: {process}-{task}-{attempt}-{uuid}-deletes, with a process of UUIDv7: the name that a conversion of ours gives the
-#: position deletes of a data file.
+#: {process}-{task}-{attempt}-{uuid}-deletes, where process is a UUIDv7: the name of a position delete file written by
+#: one of our conversions.
 _CONVERTED_NAME = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}-\d+-\d+-[0-9a-f-]{32,36}(-\d+)?-deletes\."
 )
 
 
 class FileFormat(StrEnum):
-    """How a file is written."""
+    """The format of a file."""
 
     PARQUET = "parquet"
     AVRO = "avro"
@@ -33,7 +33,7 @@ class FileFormat(StrEnum):
 
 
 class DeleteKind(StrEnum):
-    """What a delete file names rows by."""
+    """How a delete file identifies rows."""
 
     POSITION = "position"
     EQUALITY = "equality"
@@ -71,7 +71,7 @@ class DataFile:
 
 
 class DeleteIdentity(NamedTuple):
-    """What tells a delete file from all others; several deletion vectors may be parts of one file."""
+    """The identity of a delete file; several deletion vectors may be parts of one file."""
 
     path: str
     offset: int
@@ -96,7 +96,7 @@ class DeleteFile:
     split_offsets: tuple[int, ...] = ()
     content_offset: int | None = None  # where a deletion vector begins in its file
     content_size_bytes: int | None = None
-    #: The path with the part of the file; an ordinary delete is the whole file. Planning asks for it very often.
+    #: The path and the part of the file; an ordinary delete is the whole file. A field: planning reads it very often.
     identity: DeleteIdentity = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,15 +105,15 @@ class DeleteFile:
 
     @property
     def numbered(self) -> tuple[DeleteIdentity, int]:
-        """The identity with the data sequence number, on which it depends what the delete applies to."""
+        """The identity with the data sequence number, which decides what the delete applies to."""
         return self.identity, self.sequence_number
 
     @property
     def named_file(self) -> str | None:
-        """The path of the one data file that a position delete names, as Java's readers tell; None: maybe several.
+        """The path of the only data file that a position delete names, as Java's readers decide; None: maybe several.
 
-        It is referenced, or the bounds of the paths are equal: as no path lies beyond them, all are that one. A bound
-        that is no UTF-8 was cut within a character, so it is no path.
+        It is the referenced data file, or the path in both bounds if they are equal. A bound that is not UTF-8 was
+        truncated within a character, so it is no path.
         """
         if self.kind is DeleteKind.EQUALITY or self.referenced_data_file is not None:
             return self.referenced_data_file
@@ -132,9 +132,9 @@ class DeleteFile:
 
     @property
     def path_bounds(self) -> tuple[str, str] | None:
-        """The least and the greatest data file path a position delete may name; None when not known.
+        """Lower and upper bound of the data file paths that a position delete may name; None when not known.
 
-        Writers may shorten bounds: the upper one then is no path but still not below any path.
+        Writers may truncate bounds: the upper one is then not a path, but still not below any path.
         """
         if self.referenced_data_file is not None:
             return self.referenced_data_file, self.referenced_data_file
@@ -147,17 +147,17 @@ class DeleteFile:
 
 @dataclass(frozen=True, slots=True)
 class ScannedFile:
-    """A live data file with every delete file that applies to it, ordered by sequence number and path."""
+    """A live data file with every delete file that applies to it, sorted by sequence number and path."""
 
     data: DataFile
     deletes: tuple[DeleteFile, ...] = ()
 
     @property
     def carried_through(self) -> int:
-        """Up to which sequence number the file's own position delete says what others say of it; −1 without one.
+        """The sequence number up to which deletes are folded into the file's own position delete; −1 without one.
 
-        A conversion planned at a number folds all deletes up to it that apply, and its position delete carries that
-        number. What comes later with a number that has passed repeats what was there, as Spark's compaction of deletes.
+        A conversion planned at a number folds in all applicable deletes up to it, and its position delete carries that
+        number. A delete added later with a lower number repeats earlier ones, as Spark's compaction of deletes does.
         """
         return max((delete.sequence_number for delete in self.deletes if delete.is_converted), default=-1)
 
@@ -166,11 +166,11 @@ class ScannedFile:
 class TableScan:
     """All live files of one snapshot. `dangling` deletes apply to no live data file.
 
-    The files are rows, or columns that make a row for whoever asks for it.
+    The files are rows, or columns that make rows on access.
     """
 
     snapshot_id: int
     sequence_number: int
     files: Sequence[ScannedFile]
     dangling: tuple[DeleteFile, ...] = ()
-    unpartitioned_specs: frozenset[int] = frozenset()  # whose equality deletes hold everywhere
+    unpartitioned_specs: frozenset[int] = frozenset()  # specs whose equality deletes are global

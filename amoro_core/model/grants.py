@@ -1,4 +1,4 @@
-"""Where the files of a catalog's tables may lie: what an administrator said, never what a table's owner says alone."""
+"""Where the files of a catalog's tables may lie: decided by an administrator, never by a table's owner alone."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,10 @@ STRICT_LOCATIONS = "strict-locations"
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The prefixes below which a catalog's tables may have their files: its warehouse, and those that were allowed.
+    """The prefixes below which a catalog's tables may have their files: its warehouse, and the allowed ones.
 
-    In an object store a table's own location counts, too, unless the grant is strict. On local file systems it never
-    does: there a file is opened with the rights of whoever runs the service, and metadata is written by the table's
-    owner.
+    In an object store a table's own location is granted too, unless the grant is strict. On local file systems it never
+    is: files are opened with the permissions of the service, while the table's owner writes the metadata.
     """
 
     prefixes: tuple[str, ...]
@@ -28,13 +27,13 @@ class Grant:
 
     def readable(self, location: str) -> tuple[str, ...]:
         """The prefixes below which files of the table at `location` may be read, without a slash at their end."""
-        # A local location counts by the prefix that it lies below, which decides where links may lead.
+        # A local location is granted by the prefix that contains it, which also limits where links may lead.
         is_own = not is_local(location) and flaw_of_location(location) is None
         own = (location,) if is_own and (self.covers(location) or not self.strict) else ()
         return tuple(dict.fromkeys(one.rstrip("/") or "/" for one in (*own, *self.prefixes)))
 
     def writable(self, location: str, *paths: str) -> tuple[str, ...]:
-        """Those of the table's location and its other paths below which files may be written and deleted."""
+        """The table's location and other paths, as far as files may be written and deleted below them."""
         readable = self.readable(location)
         named = dict.fromkeys(one.rstrip("/") for one in (location, *paths))
         return tuple(one for one in named if one and any(is_within(one, prefix) for prefix in readable))
@@ -44,7 +43,8 @@ class Grant:
         for one in (location, *paths):
             if flaw := flaw_of_location(one):
                 raise TableRefused(
-                    f"{one!r}, where files of the table are to be written, is not a location: {flaw}", reason="location"
+                    f"{one!r}, below which files of the table would be written, is not a location: {flaw}",
+                    reason="location",
                 )
         written = self.writable(location, *paths)
         for one in (location, *paths):
@@ -57,12 +57,12 @@ class Grant:
 
 
 def grant_of(config: CatalogConfig, warehouse: tuple[str, ...]) -> Grant:
-    """What is granted to the tables of a catalog with that warehouse, if any is known. Raises CatalogMisconfigured."""
+    """The grant for the tables of a catalog with that warehouse, "" if unknown. Raises CatalogMisconfigured."""
     return Grant((*warehouse, *config.allowed_locations), is_strict(config), _way_out(config, warehouse))
 
 
 def is_strict(config: CatalogConfig) -> bool:
-    """Whether settings or the catalog's own property say that tables' locations count for nothing.
+    """Whether settings or the catalog's own property exclude the tables' own locations.
 
     Raises CatalogMisconfigured for a malformed property.
     """
@@ -75,7 +75,7 @@ def is_strict(config: CatalogConfig) -> bool:
 
 
 def _way_out(config: CatalogConfig, warehouse: tuple[str, ...]) -> str:
-    """How a prefix is allowed, by who configures the catalog."""
+    """How to allow a prefix, depending on where the catalog is configured."""
     if config.origin == "amoro":
         allow = f"amoro catalog update {config.name} --allow-location PREFIX"
         name_it = f"amoro catalog update {config.name} warehouse=file:///PATH"

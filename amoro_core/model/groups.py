@@ -1,4 +1,4 @@
-"""What an optimizer group's properties mean to us; any others are for people and tools."""
+"""The properties of an optimizer group that have a meaning here; any others are free for people and tools."""
 
 import difflib
 from collections.abc import Callable, Collection, Iterable
@@ -9,8 +9,9 @@ from amoro_core.model.quantities import parse_memory
 
 MEMORY = "memory"
 MAX_INPUT_PER_THREAD = "max-input-file-size-per-thread"
-KEYS = (MEMORY, MAX_INPUT_PER_THREAD)
-_CLOSE = 0.83  # thred is threads, my-address is not address
+TABLE_METRICS = "table-metrics"
+KEYS = (MEMORY, MAX_INPUT_PER_THREAD, TABLE_METRICS)
+_CLOSE = 0.83  # similarity: thred suggests threads, my-address does not suggest address
 _MIB = 1024 * 1024
 DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 
@@ -19,32 +20,36 @@ DEFAULT_MAX_INPUT_BYTES = 512 * _MIB
 class GroupConfig:
     """The typed properties of a group, in bytes."""
 
-    memory_per_thread: int | None = None  # the least that an optimizer of the group must offer
+    memory_per_thread: int | None = None  # the minimum that an optimizer of the group must offer
     max_input_per_thread: int = DEFAULT_MAX_INPUT_BYTES  # of one process
+    has_table_metrics: bool = False  # Prometheus is told of each of its tables
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a group can work on at a time."""
+    """The capacity of a group."""
 
     threads: int
     max_input_per_thread: int
 
 
 def parse_group(properties: Iterable[tuple[str, str]]) -> GroupConfig:
-    """The configuration that the properties say. Raises InvalidArgument that names key and value.
+    """The configuration in the properties. Raises InvalidArgument naming key and value.
 
-    As in Amoro a plain number is megabytes for `memory` and bytes for `max-input-file-size-per-thread`; both may have
-    a unit.
+    As in Amoro, a bare number means megabytes for `memory` and bytes for `max-input-file-size-per-thread`; both may
+    have a unit.
     """
     known = dict(properties)
     memory = _parsed(known, MEMORY, _megabytes)
     most = _parsed(known, MAX_INPUT_PER_THREAD, parse_memory)
-    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES)
+    told = known.get(TABLE_METRICS, "false").strip().lower()
+    if told not in ("true", "false"):
+        raise InvalidArgument(f"{TABLE_METRICS} has the malformed value {known[TABLE_METRICS]!r}: it is true or false")
+    return GroupConfig(memory, most or DEFAULT_MAX_INPUT_BYTES, told == "true")
 
 
 def refuse_misspelt(keys: Iterable[str], known: Collection[str]) -> None:
-    """Raise InvalidArgument for a key that is almost a known one; any others are for people and tools."""
+    """Raise InvalidArgument for a key that is almost a known one; any others are free for people and tools."""
     for key in keys:
         if key not in known and (close := difflib.get_close_matches(key, known, n=1, cutoff=_CLOSE)):
             raise InvalidArgument(f"the property {key!r} is not known", hint=f"Did you mean {close[0]}?")

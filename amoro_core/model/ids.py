@@ -1,4 +1,4 @@
-"""Identifiers that sort by time and never repeat, restored backups included."""
+"""Identifiers that sort by time and never repeat, even after a backup is restored."""
 
 import secrets
 import uuid
@@ -12,3 +12,12 @@ def uuid7(now: datetime) -> str:
     value = (value & ~(0xF << 76)) | (0x7 << 76)
     value = (value & ~(0x3 << 62)) | (0x2 << 62)
     return str(uuid.UUID(int=value))
+
+
+def made_ms(text: str) -> int | None:
+    """UTC milliseconds of the time for which the id was made; None for what is no UUID version 7 in full."""
+    try:
+        known = uuid.UUID(text)
+    except ValueError:
+        return None
+    return known.int >> 80 if known.version == 7 and str(known) == text else None

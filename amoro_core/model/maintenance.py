@@ -1,13 +1,17 @@
-"""Maintenance: files that are condemned, what a command asks for beside properties, and what stands around a table."""
+"""Maintenance: condemned files, options of a command, and the surroundings of a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.stored import StoredFile
 
 
 class FileKind(StrEnum):
-    """What a file is to its table; in this order condemned files are deleted."""
+    """The role of a file in its table; condemned files are deleted in this order."""
 
     DATA = "data"
     DELETE = "delete"
@@ -20,7 +24,7 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Condemned:
-    """A file that nothing of the table needs any more; it is deleted later, unless the guard finds it needed."""
+    """A file that the table no longer needs; it is deleted later, unless the guard finds that it is needed."""
 
     path: str
     kind: FileKind
@@ -28,10 +32,30 @@ class Condemned:
     modified_at: datetime | None  # by the store's clock, where it was listed
     reason: str
 
+    def is_still(self, stored: StoredFile | None) -> bool:
+        """Whether the stored file is the one that was condemned, by what was known of it then."""
+        if stored is None:
+            return False
+        if self.size_bytes is not None and stored.size_bytes != self.size_bytes:
+            return False
+        if self.modified_at is None or stored.modified_at is None:
+            return True
+        # What was condemned is kept to the millisecond, what storages say is finer.
+        return abs(stored.modified_at - self.modified_at) < timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class DueBatch:
+    """Condemned files of one kind that are due to be deleted."""
+
+    batch_id: int
+    kind: FileKind
+    files: tuple[Condemned, ...] = field(repr=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """A file that a table named and, without some of its snapshots, needs no more."""
+    """A file that the table no longer needs once some of its snapshots are gone."""
 
     path: str
     kind: FileKind
@@ -41,18 +65,18 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What somebody asked of an action beside what the table's properties say; each action names those it lacks."""
+    """Options of a request that override the table's properties; each action refuses those it does not have by name."""
 
     older_than: timedelta | None = None
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
     locations: tuple[str, ...] = ()
-    file_list: str = ""  # an inventory to go by instead of listings
-    confirmed: bool = False  # a person has seen the plan and says go
+    file_list: str = ""  # an inventory to use instead of listings
+    confirmed: bool = False  # a person has seen the plan and confirmed it
 
     @property
     def given(self) -> tuple[str, ...]:
-        """The options that were given, as a command names them; a confirmation is none."""
+        """The options that were given, by their names in commands; a confirmation does not count."""
         named = {
             "--older-than": self.older_than is not None,
             "--retain-last": self.retain_last is not None,
@@ -64,6 +88,42 @@ class Options:
 
 
 NO_OPTIONS = Options()
+
+#: Our actions, in the order in which those that are due on a table are done: what removes rows or files from the table
+#: before what looks for leftovers.
+ORDER = (
+    "auto-create-tags",
+    "expire-data",
+    "clean-dangling-delete-files",
+    "cluster",
+    "rewrite-manifests",
+    "expire-snapshots",
+    "clean-orphan-files",
+    "empty-trash",
+    "compute-statistics",
+)
+#: The actions that an option is for, by its name in commands.
+TAKEN_BY: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "--older-than": frozenset({"expire-snapshots", "clean-orphan-files"}),
+        "--retain-last": frozenset({"expire-snapshots"}),
+        "--snapshot": frozenset({"expire-snapshots"}),
+        "--location": frozenset({"clean-orphan-files"}),
+        "--file-list": frozenset({"clean-orphan-files"}),
+    }
+)
+
+
+def turn(action: str) -> int:
+    """The action's place in the order; those of other packages come last."""
+    return ORDER.index(action) if action in ORDER else len(ORDER)
+
+
+def refuse_options(action: str, options: Options) -> None:
+    """Raise InvalidArgument for options that are not for this action; another package's says itself what it takes."""
+    refused = [name for name in options.given if action not in TAKEN_BY[name]] if action in ORDER else []
+    if refused:
+        raise InvalidArgument(f"{action} takes no {', '.join(refused)}", hint=f"Leave {', '.join(refused)} out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +139,24 @@ NOTHING_WAITS = Waiting()
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """The files that plans of a table have which have not ended."""
+
+    paths: Mapping[str, str] = field(default_factory=dict)  # by normalised path, the process in words
+    processes: frozenset[str] = frozenset()  # ids of those whose files these are
+
+
+NOTHING_TAKEN = Taken()
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the coordinator knows around a table, as of one moment."""
+    """What the coordinator knows about the surroundings of a table, as of one moment."""
 
     pinned: Mapping[int, str] = field(
         default_factory=dict
-    )  # snapshots that stay, each with its chain to the branch's head, and why
-    since: Mapping[int, str] = field(default_factory=dict)  # snapshots that stay with all newer ones, and why
+    )  # snapshots to keep, each with its chain to the branch's head, and why
+    since: Mapping[int, str] = field(default_factory=dict)  # snapshots to keep with all newer ones, and why
     paths: frozenset[str] = frozenset()  # files that processes which have not ended read, have written or may commit
     condemned: frozenset[str] = frozenset()
     due: Waiting = NOTHING_WAITS

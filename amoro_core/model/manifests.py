@@ -1,4 +1,4 @@
-"""Manifests of a table that are to be written anew, and what came of it."""
+"""Manifests of a table to be rewritten, and the result."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from amoro_core.model.commits import StagedCommit
 
 @dataclass(frozen=True, slots=True)
 class ManifestCluster:
-    """Manifests of one content and spec that are to become fewer, sorted by partition."""
+    """Manifests of one content and spec to be merged into fewer, sorted by partition."""
 
     content: str  # "data" or "delete"
     spec_id: int
@@ -19,11 +19,11 @@ class ManifestCluster:
 
 @dataclass(frozen=True, slots=True)
 class ManifestsStaged:
-    """A snapshot with the same files in other manifests, not yet visible to anybody."""
+    """A staged snapshot with the same files in other manifests."""
 
     commit: StagedCommit
     created: int
     replaced: int
     kept: int  # manifests that stay as they are
-    entries: int  # live files that were written anew
-    dropped: tuple[str, ...] = ()  # reasons why what was clustered is left out
+    entries: int  # entries that were rewritten
+    dropped: tuple[str, ...] = ()  # why clusters were left out

@@ -1,19 +1,23 @@
-"""What the coordinator tells Prometheus: names, labels and meanings. Base units; labels with few values only."""
+"""The coordinator's Prometheus metrics: names, labels and meanings. Base units; labels with few values only."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: Upper bounds of the buckets of all histograms, in seconds: from a write of the store to an hour of a task.
+BUCKETS_S = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+
 
 class MetricKind(StrEnum):
-    """How a metric's values follow each other."""
+    """The Prometheus type of a metric."""
 
     GAUGE = "gauge"
     COUNTER = "counter"  # since the coordinator's start
+    HISTOGRAM = "histogram"  # of durations, since the coordinator's start
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One name, and what its values mean."""
+    """A metric's name, and the meaning of its values."""
 
     name: str
     kind: MetricKind
@@ -23,11 +27,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One value of a metric, with the values of its labels."""
+    """One value of a metric, with the values of its labels; of a histogram the sum in seconds."""
 
     name: str
     value: float
     labels: tuple[str, ...] = ()
+    #: Of a histogram: how many were at most as long as each of BUCKETS_S, and how many there were.
+    buckets: tuple[int, ...] = ()
 
 
 def _gauge(name: str, meaning: str, *labels: str) -> Metric:
@@ -37,6 +43,12 @@ def _gauge(name: str, meaning: str, *labels: str) -> Metric:
 def _counter(name: str, meaning: str, *labels: str) -> Metric:
     return Metric(f"amoro_{name}_total", MetricKind.COUNTER, meaning, labels)
 
+
+def _histogram(name: str, meaning: str, *labels: str) -> Metric:
+    return Metric(f"amoro_{name}_seconds", MetricKind.HISTOGRAM, meaning, labels)
+
+
+_ONLY = " Only in groups with `table-metrics`."
 
 BUILD = _gauge("build_info", "1, with the version that runs.", "version")
 STARTED = _gauge("start_time_seconds", "When the coordinator was started, since 1970.")
@@ -64,11 +76,41 @@ DELETED_BYTES = _counter("deleted_bytes", "Bytes of condemned files that were de
 DELETE_FAILURES = _counter("delete_failures", "Deletes of condemned files that failed, each try counted.")
 TRASH = _gauge("trash_bytes", "Bytes of files that are condemned and not deleted yet, where they are known.")
 HELD = _gauge("maintenance_held", "Processes that a breaker or the guard holds until a person confirms them.", "action")
+PAUSED = _gauge(
+    "maintenance_paused", "Tables on which an action is paused: it has failed, or changed nothing, too often.", "action"
+)
 LEASES = _gauge("leases", "Leases of snapshots that hold now.")
 GUARD_HITS = _counter("guard_hits", "Condemned files that were needed after all, found right before their deletion.")
 LOST_REFS = _counter("lost_refs", "Branches and tags that an expiry beside their making removed, brought back since.")
+LEADER = _gauge("leader", "1 while the state directory is this coordinator's, 0 once it is not.")
+EPOCH = _gauge("coordinator_epoch", "How many coordinators have opened the state database so far.")
+STORE_UP = _gauge("store_up", "1 when the last read and the last write of the state database worked, else 0.")
+DISK_FREE = _gauge("state_disk_free_ratio", "The free part of the disk with the state directory, 0 to 1.")
+CERTIFICATE_END = _gauge("certificate_expiry_seconds", "When the certificate for listening ends, since 1970.")
+CATALOG_UP = _gauge("catalog_up", "1 when the catalog answered when it was last asked, else 0.", "catalog")
+CATALOG_ERRORS = _counter("catalog_errors", "Questions to a catalog that failed.", "catalog")
+FAILED_STARTS = _gauge("failed_starts", "Starts of optimizers of a group that failed, in a row.", "group")
+OPTIMIZERS_LOST = _counter("optimizers_lost", "Optimizers that went without a word.")
+TASK_ATTEMPTS = _counter("task_attempts", "Attempts of tasks that ended, by outcome.", "outcome")
+COMMIT_ATTEMPTS = _counter("commit_attempts", "Commits that were sent, by outcome.", "outcome")
+FAILED_CHECKS = _counter("failed_checks", "Results that did not add up and were not committed, by type.", "type")
+LOGIN_FAILURES = _counter("login_failures", "Callers who showed a wrong password or token.")
+STREAMS = _gauge("streams", "Pages that are open and hear of changes.")
+TASK_TIME = _histogram("task", "How long attempts of tasks took from their ack to their result.", "kind")
+COMMIT_TIME = _histogram("commit", "How long commits took, from their validation to the catalog's answer.", "type")
+TRANSACTION_TIME = _histogram("transaction", "How long write transactions of the state database took.")
+RPC_TIME = _histogram("rpc", "How long calls took; polls wait for work.", "method")
+HTTP_TIME = _histogram("http", "How long HTTP requests took, streams left out.", "route")
+TABLE_HEALTH = _gauge("table_health", f"Health of a table, 0 to 100.{_ONLY}", "table")
+TABLE_FILES = _gauge("table_data_files", f"Data files of a table.{_ONLY}", "table")
+TABLE_SMALL = _gauge("table_small_files", f"Data files of a table below the target size.{_ONLY}", "table")
+TABLE_DELETES = _gauge("table_delete_files", f"Delete files of a table.{_ONLY}", "table")
+TABLE_BYTES = _gauge("table_data_bytes", f"Bytes of a table's data files.{_ONLY}", "table")
 
-#: In the order in which they are told.
+#: Outcomes of attempts of tasks: a lost one went with its optimizer, or ran out of time.
+ATTEMPT_OUTCOMES = ("success", "failed", "lost", "given_back")
+
+#: In the order of exposition.
 METRICS = (
     BUILD,
     STARTED,
@@ -92,7 +134,32 @@ METRICS = (
     DELETE_FAILURES,
     TRASH,
     HELD,
+    PAUSED,
     LEASES,
     GUARD_HITS,
     LOST_REFS,
+    LEADER,
+    EPOCH,
+    STORE_UP,
+    DISK_FREE,
+    CERTIFICATE_END,
+    CATALOG_UP,
+    CATALOG_ERRORS,
+    FAILED_STARTS,
+    OPTIMIZERS_LOST,
+    TASK_ATTEMPTS,
+    COMMIT_ATTEMPTS,
+    FAILED_CHECKS,
+    LOGIN_FAILURES,
+    STREAMS,
+    TASK_TIME,
+    COMMIT_TIME,
+    TRANSACTION_TIME,
+    RPC_TIME,
+    HTTP_TIME,
+    TABLE_HEALTH,
+    TABLE_FILES,
+    TABLE_SMALL,
+    TABLE_DELETES,
+    TABLE_BYTES,
 )

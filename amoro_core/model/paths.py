@@ -1,4 +1,4 @@
-"""Locations of files as texts. Nothing here looks at a file system."""
+"""Locations of files as strings. Nothing here accesses a file system."""
 
 import posixpath
 import re
@@ -16,9 +16,9 @@ _WITH_DEFAULT_AUTHORITY = frozenset(("hdfs", "viewfs"))
 
 
 def normalise(path: str) -> str:
-    """The one spelling of a place: `/x` for local files however they are written, `s3://` for each of its schemes.
+    """The normalised spelling of a location: `/x` for local files however written, `s3://` for each of S3's schemes.
 
-    Purely textual; `..` segments and percent signs stay as they are.
+    Purely textual; `..` segments and percent signs are kept.
     """
     match = None if path.startswith("/") else _URI.fullmatch(path)
     if match is None:
@@ -31,10 +31,10 @@ def normalise(path: str) -> str:
 
 
 def looser_spellings(path: str) -> tuple[str, ...]:
-    """The path without scheme and authority, as it is and with its percent signs decoded once.
+    """The path without scheme and authority, as it is and percent-decoded once.
 
-    In both, double slashes, `.` and `..` segments are gone, and letters are composed (NFC). Two paths that share one of
-    these may be one file: good enough to keep a file, never to delete one.
+    In both, double slashes, `.` and `..` segments are resolved, and characters are composed (NFC). Two paths that share
+    one of these may be the same file: sufficient to keep a file, never to delete one.
     """
     key = "/" + split_place(path)[2].lstrip("/")
     if key.isascii() and not any(part in key for part in ("%", "//", "/.")):
@@ -43,8 +43,13 @@ def looser_spellings(path: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(unicodedata.normalize("NFC", posixpath.normpath(one)) for one in decoded))
 
 
+def key_in_place(path: str) -> str:
+    """The path of the place without scheme and authority, as it sorts among others of its storage."""
+    return "/" + split_place(path)[2].lstrip("/")
+
+
 def split_place(path: str) -> tuple[str, str, str]:
-    """Scheme, authority and path of the place: `file`, "" and `/x` for local files."""
+    """Scheme, authority and path of the location: `file`, "" and `/x` for local files."""
     place = normalise(path)
     scheme = scheme_of(place)
     if scheme == "file" and not place.startswith("file:"):
@@ -60,7 +65,7 @@ def scheme_of(path: str) -> str:
 
 
 def is_local(path: str) -> bool:
-    """Whether a path, however it is written, lies in a file system of this machine."""
+    """Whether a path, however written, lies in a file system of this machine."""
     return scheme_of(normalise(path)) == "file"
 
 
@@ -71,7 +76,7 @@ def is_within(path: str, location: str) -> bool:
 
 
 def flaw_of_location(text: str) -> str | None:
-    """Why a text is no location below which files may lie: no absolute path or URI of a known storage; else None."""
+    """Why a text is not a valid location (an absolute path or a URI of a known storage); None when it is."""
     place = normalise(text)
     scheme = scheme_of(place)
     if "\0" in text:
@@ -89,7 +94,7 @@ def flaw_of_location(text: str) -> str | None:
 
 
 def flaw_of_prefix(text: str) -> str | None:
-    """Why a text is no prefix that may be allowed: no location, or a whole file system; else None."""
+    """Why a text is not a prefix that can be allowed: not a location, or a whole file system; None when it is."""
     if not text.strip():
         return "it is empty"
     flaw = flaw_of_location(text)

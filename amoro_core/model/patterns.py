@@ -7,8 +7,8 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import TableIdentifier
 
 _WILD = frozenset("*?[")
-_PIECE = re.compile(r"`((?:[^`]|``)+)`(?!`)|(\[!?\]?[^\]`\s]*\])|([*?.])|([^`\s\[])")
-#: Stands between the parts of a name; no name has it.
+_PIECE = re.compile(r"`((?:[^`]|``)+)`(?!`)|(\[!?\]?[^\]`\s]*\])|(\*\*|[*?.])|([^`\s\[])")
+#: Separates the parts of a name; no name contains it.
 _DOT = "\x1f"
 
 
@@ -17,13 +17,14 @@ def is_pattern(text: str) -> bool:
     return bool(_WILD & set(re.sub(r"`(?:[^`]|``)*`", "", text)))
 
 
-def parse_pattern(text: str) -> "TablePattern":
-    """The pattern that the text writes down.
+def parse_pattern(text: str, *, within_parts: bool = False) -> "TablePattern":
+    """The pattern in the text.
 
-    `*` stands for any characters, dots between parts included, `?` for one, `[abc]` and `[!abc]` for one of some; a
-    part in backticks stands for itself. Raises InvalidArgument.
+    `*` matches any characters, dots between parts included, `?` one, `[abc]` and `[!abc]` one of a set; a part in
+    backticks matches itself. `within_parts`: `*` stays within a part, `**` does not. Raises InvalidArgument.
     """
-    expression, first, position = "", "", 0
+    expression, first, position, parts = "", "", 0, 1
+    some_chars = f"[^{_DOT}]*" if within_parts else ".*"
     while match := _PIECE.match(text, position):
         quoted, some, special, plain = match.groups()
         if quoted is not None:
@@ -32,16 +33,17 @@ def parse_pattern(text: str) -> "TablePattern":
             body = re.sub(r"([^\w!-])", r"\\\1", some[1:-1])
             expression += f"[^{body[1:]}{_DOT}]" if body.startswith("!") else f"[{body}]"
         elif special is not None:
-            expression += {"*": ".*", "?": f"[^{_DOT}]", ".": _DOT}[special]
+            expression += {"*": some_chars, "**": ".*", "?": f"[^{_DOT}]", ".": _DOT}[special]
         else:
             expression += re.escape(plain)
         position = match.end()
+        parts += special == "."
         if special == "." and not first:
             first = text[: match.start()]
     try:
         if position != len(text) or not text:
-            raise ValueError("it has characters that do not belong there")
-        return TablePattern(text, re.compile(expression, re.DOTALL), first)
+            raise ValueError("it has invalid characters")
+        return TablePattern(text, re.compile(expression, re.DOTALL), first, parts)
     except (ValueError, re.error) as error:
         raise InvalidArgument(
             f"{text!r} is not a pattern for tables",
@@ -50,16 +52,17 @@ def parse_pattern(text: str) -> "TablePattern":
 
 
 class TablePattern:
-    """Says of tables whether they are meant."""
+    """A pattern of table names."""
 
-    def __init__(self, text: str, expression: re.Pattern[str], first: str) -> None:
-        """Use `parse_pattern`; `first` is what stands before the first dot."""
+    def __init__(self, text: str, expression: re.Pattern[str], first: str, parts: int) -> None:
+        """Use `parse_pattern`; `first` is the part before the first dot, `parts` how many parts are written."""
         self.text = text
+        self.parts = parts
         self._expression = expression
         self._first = first
 
     def catalogs(self, known: Iterable[str]) -> list[str]:
-        """The catalogs among the known ones that can have tables that are meant."""
+        """The known catalogs that can have matching tables."""
         every = list(known)
         named = self._first.strip("`").replace("``", "`")
         if len(every) == 1 or not self._first or is_pattern(self._first):
@@ -67,7 +70,7 @@ class TablePattern:
         return [name for name in every if name == named]
 
     def matcher(self, only_catalog: str | None) -> Callable[[TableIdentifier], bool]:
-        """A test for tables; the name of the only known catalog may be left out of the pattern."""
+        """A predicate of tables; the pattern may omit the name of the only known catalog."""
 
         def matches(table: TableIdentifier) -> bool:
             if self._expression.fullmatch(_DOT.join((table.catalog, *table.in_catalog))):

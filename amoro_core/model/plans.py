@@ -1,15 +1,16 @@
-"""Verdicts and plans: what the planner says, with reasons."""
+"""Verdicts and plans of the planner, with reasons."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from amoro_core.model.digests import FileDigest
 from amoro_core.model.files import Partition, ScannedFile
 from amoro_core.model.tables import FileSummary, HealthBasis, HealthParts, OptimizingType
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionKey:
-    """A partition of one spec; specs never share partitions."""
+    """A partition of one spec; partitions of different specs are always different."""
 
     spec_id: int
     partition: Partition
@@ -29,7 +30,7 @@ class TaskPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """What is to be done with one partition, and why; `type` None: nothing."""
+    """The verdict on one partition, with the reason; `type` None: nothing to do."""
 
     key: PartitionKey
     type: OptimizingType | None
@@ -39,7 +40,7 @@ class PartitionVerdict:
     position_delete_files: int
     input_bytes: int
     cost: int
-    due_at: datetime | None = None  # when an interval trigger would fire by the clock
+    due_at: datetime | None = None  # when an interval trigger will fire
     expected_files: int = 0
     tasks: int = 0
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
@@ -55,8 +56,9 @@ class Evaluation:
     partitions: tuple[PartitionVerdict, ...]
     summary: FileSummary
     due_at: datetime | None = None
-    health: HealthParts | None = None  # None: as known, since files were not evaluated
+    health: HealthParts | None = None  # None: unchanged, since files were not evaluated
     basis: HealthBasis | None = field(default=None, compare=False)
+    digest: FileDigest | None = field(default=None, compare=False, repr=False)  # None: files were not read
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed
+from amoro_core.model.commits import (
+    Evidence,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StatisticsGone,
+    StatisticsNamed,
+)
 from amoro_core.model.lanes import FILES
 from amoro_core.model.work import REWRITE
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands; the values are stored and sent."""
+    """The status of a task; the values are stored and sent."""
 
     PLANNED = "planned"
     SCHEDULED = "scheduled"
@@ -22,12 +30,13 @@ class TaskStatus(StrEnum):
 
 
 class ProcessStatus(StrEnum):
-    """Where a process stands; stored and shown. The store has a row for each, and may have rows for more."""
+    """The status of a process; stored and shown. The store has a row for each, and may have rows for others."""
 
+    REQUESTED = "requested"  # planned and stored, not started; it pins its files and holds no lane
     RUNNING = "running"
     COMMITTING = "committing"
     COMMIT_UNKNOWN = "commit_unknown"
-    CLEARING = "clearing"  # what it is to remove after its work is being removed
+    CLEARING = "clearing"  # files that it must remove after its work are being removed
     HELD = "held"  # a guard has stopped it until a person says go; meanwhile it holds no lane
     SUCCESS = "success"
     PARTIAL = "partial"
@@ -35,8 +44,10 @@ class ProcessStatus(StrEnum):
     CLOSED = "closed"
 
 
-#: In one of these a process has not ended. It holds its lane of the table, an unknown commit too, unless it is held.
+#: The statuses of a process that has not ended. Unless it waits (`IN_NO_LANE`), it occupies its lane, also with an
+#: unknown commit.
 ACTIVE_PROCESS_STATUSES = (
+    ProcessStatus.REQUESTED,
     ProcessStatus.RUNNING,
     ProcessStatus.COMMITTING,
     ProcessStatus.COMMIT_UNKNOWN,
@@ -44,7 +55,10 @@ ACTIVE_PROCESS_STATUSES = (
     ProcessStatus.HELD,
 )
 
-#: The action of minor, major and full: what the status of a table is about.
+#: In these a process waits for a request or for its time, and occupies no lane.
+IN_NO_LANE = (ProcessStatus.HELD, ProcessStatus.REQUESTED)
+
+#: The action behind minor, major and full: the one that a table's status reflects.
 OPTIMIZING_ACTION = "optimizing"
 
 
@@ -89,7 +103,7 @@ class OptimizingTask:
     attempt: int = 0  # grows each time the task is scheduled
     thread: OptimizerThread | None = None
     failed_runs: int = 0
-    lost_attempts: int = 0  # resets: the optimizer vanished or kept silent
+    lost_attempts: int = 0  # resets because the optimizer vanished or went silent
     lost_optimizers: tuple[str, ...] = ()  # the registrations that lost it
     scheduled_at: datetime | None = None
     acked_at: datetime | None = None
@@ -103,17 +117,18 @@ class OptimizingTask:
     kind: str = REWRITE  # of its work
     input_rows: int = 0  # of its data files, deletes not subtracted; 0: planned before that was kept
     ended_on: OptimizerThread | None = None  # who had it when it succeeded, failed or was cancelled
+    stage: int = 0  # it waits until the process's tasks of lower stages have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Why a commit could not go on, and when it is tried again."""
+    """Why a commit could not proceed, and when it is retried."""
 
     code: str
     reason: str
     retry_at: datetime
-    tries: int = 1  # in a row, since the last step forward
-    refusals: int = 0  # the last of them, in a row, that were refused for good
+    tries: int = 1  # in a row, since the last progress
+    refusals: int = 0  # how many of the latest tries, in a row, were refused permanently
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +138,7 @@ class OptimizingProcess:
     process_id: str  # UUIDv7
     table_id: int
     type: str  # its name: minor, major, full, or that of another action's process
-    status: str  # a ProcessStatus, unless the store has a row for another one
+    status: str  # a ProcessStatus, or another one that the store has a row for
     trigger: str  # "evaluation" or "request"
     reason: str
     table_uuid: str
@@ -140,27 +155,30 @@ class OptimizingProcess:
     allow_partial_commit: bool = False
     commit_tries: int = 0
     receipt: "Receipt | None" = None
-    where: str = ""  # the condition that somebody limited it to partitions by
+    where: str = ""  # the condition that limits it to some partitions
     delay: Delay | None = None  # only while it is committing, unknown or clearing
     action: str = OPTIMIZING_ACTION
     lane: str = FILES
-    detail: str = ""  # what the action keeps of its plan, in words of its own
-    commits: bool = True  # else it ends when its tasks have
-    left_over: bool = False  # it has ended, and what it wrote without a commit is still to be removed
+    detail: str = ""  # what the action keeps of its plan, in its own format
+    commits: bool = True  # else it ends when its tasks have ended
+    left_over: bool = False  # it has ended, and the files it wrote without a commit must still be removed
+
+    #: 0: one commit, of all that its tasks made; else groups are committed as they end, in so many commits at most.
+    max_commits: int = 0
 
     @property
     def is_active(self) -> bool:
-        """Whether the process has not ended; it then holds its lane of the table, unless it is held."""
+        """Whether the process has not ended; unless it waits, it then occupies its lane of the table."""
         return self.finished_at is None
 
     @property
     def is_optimizing(self) -> bool:
-        """Whether the status of the table is about it."""
+        """Whether the table's status reflects it."""
         return self.action == OPTIMIZING_ACTION
 
     @property
     def waiting(self) -> str:
-        """What the commit waits for, in a phrase; "" when it waits for nothing."""
+        """What the commit waits for, as a phrase; "" when it does not wait."""
         if self.delay is None:
             return ""
         aim = _AIMS.get(self.status, "commit")
@@ -179,18 +197,18 @@ class Figure:
 
     name: str  # in snake case, as a key of JSON
     value: int
-    unit: str  # "files", "rows", "bytes", ...; "" for what is merely counted
+    unit: str  # "files", "rows", "bytes", ...; "" for a plain count
 
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """Two figures of a receipt, by name, that have to be equal."""
+    """Two figures of a receipt, by name, that must be equal."""
 
     left: str
     right: str
 
 
-#: Figures of a receipt that every process may have, in the order in which they are told, each with its unit.
+#: Figures of a receipt that every process may have, in display order, each with its unit.
 _UNITS: Mapping[str, str] = {
     "data_files_before": "files",
     "data_files_after": "files",
@@ -221,20 +239,20 @@ class Receipt:
     base_snapshot_id: int
     duration_ms: int
     disputed_deletes: int = 0  # equality deletes on its inputs that Iceberg's Java readers pass over
-    words: str = ""  # what was done, where it was not files that were replaced by a snapshot
+    words: str = ""  # what was done, when no files were replaced by a snapshot
     more: tuple[Figure, ...] = ()  # figures of the action's own
     equal: tuple[Equation, ...] = ()  # of the action's own
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """Every figure: those of files and rows where these were replaced, and the action's own."""
+        """Every figure: those of files and rows if files were replaced, and the action's own."""
         if self.words:
             return self.more
         return (*(Figure(name, getattr(self, name), unit) for name, unit in _UNITS.items()), *self.more)
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """What has to be equal: rows, where files were replaced, and the action's own."""
+        """The required equations: of rows if files were replaced, and the action's own."""
         return self.equal if self.words else (Equation("rows_before", "rows_after"), *self.equal)
 
     @property
@@ -247,42 +265,43 @@ class Receipt:
     def told(
         cls, words: str, snapshot_id: int = 0, more: tuple[Figure, ...] = (), equal: tuple[Equation, ...] = ()
     ) -> "Receipt":
-        """That of a process which replaces no files: what was done, about which snapshot, in figures of its own."""
+        """The receipt of a process that replaces no files: what was done, the snapshot, and its own figures."""
         return cls(0, 0, 0, 0, 0, 0, 0, 0, 0, snapshot_id, snapshot_id, 0, words=words, more=more, equal=equal)
 
 
 @dataclass(frozen=True, slots=True)
 class CommitAttempt:
-    """One sending of a commit, written down before it is sent and never changed but for its outcome."""
+    """One attempt to send a commit, stored before it is sent; only its outcome ever changes."""
 
     process_id: str
     number: int
-    evidence: Evidence  # by which the table shows that it landed
-    payload: bytes  # requirements and updates as they were sent, to be sent again byte for byte
+    evidence: Evidence  # how the table shows that it landed
+    payload: bytes  # requirements and updates as sent, to be resent byte for byte
     groups: tuple[int, ...]  # task numbers whose results it holds
     files: tuple[str, ...]  # data and delete files it adds
     metadata_files: tuple[str, ...]  # manifests and manifest list written for it
     outcome: "CommitOutcome"
     created_at: datetime
     receipt: Receipt
+    part: int = 1  # which of the commits of its process it is for; each is done once at most
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows what became of it; one that was only written down counts, too."""
+        """Whether its outcome is unknown; one that is stored but not sent counts too."""
         return self.outcome in (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 
     @property
     def may_come_back(self) -> bool:
-        """Whether it was refuted and would land after all, should it be under way and main go back to its parent.
+        """Whether it was refuted but could still land, if it is still in transit and main returns to its parent.
 
-        Only without sequence numbers, so in format 1: elsewhere catalogs refuse a snapshot that is not the newest.
+        Only without sequence numbers, in format 1: otherwise catalogs refuse a snapshot that is not the newest.
         """
         found = self.evidence
         return self.outcome is CommitOutcome.REFUTED and isinstance(found, SnapshotAdded) and found.sequence_number == 0
 
     @property
     def words(self) -> str:
-        """What it commits, in words that follow "committed"."""
+        """What it commits, as a phrase that follows "committed"."""
         match self.evidence:
             case SnapshotAdded(snapshot_id):
                 return f"snapshot {snapshot_id}"
@@ -292,6 +311,8 @@ class CommitAttempt:
                 return f"{name} on snapshot {snapshot_id}"
             case StatisticsNamed(snapshot_id):
                 return f"statistics of snapshot {snapshot_id}"
+            case SortOrderAdded():
+                return "a sort order"
             case StatisticsGone(snapshot_id):
                 return f"the removal of statistics of snapshot {snapshot_id}"
 
@@ -302,14 +323,14 @@ class CommitAttempt:
 
 
 class CommitOutcome(StrEnum):
-    """What came of one attempt to commit."""
+    """The outcome of one commit attempt."""
 
-    SENT = "sent"  # nothing heard yet; counts as unknown after a restart
+    SENT = "sent"  # no answer yet; counts as unknown after a restart
     DONE = "done"
     CONFLICT = "conflict"
     REFUSED = "refused"
     UNKNOWN = "unknown"
-    REFUTED = "refuted"  # unknown once; others have overtaken it since
+    REFUTED = "refuted"  # was unknown; can no longer land
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +344,14 @@ class Optimizer:
     memory_bytes: int
     labels: tuple[tuple[str, str], ...]
     registered_at: datetime
-    draining: bool = False  # it is to take nothing more, finish what it runs, and leave
+    draining: bool = False  # it must take no more tasks, finish its own, and leave
     kinds: tuple[str, ...] = (REWRITE,)  # of work that it can execute
+    max_cluster_bytes: int = 0  # the largest group of files that it puts in order; 0: none
 
 
 @dataclass(frozen=True, slots=True)
 class SiteFile:
-    """A configuration file that somebody uploaded for a catalog, and the properties that it stands for."""
+    """A configuration file uploaded for a catalog, and the properties derived from it."""
 
     name: str
     content: str
@@ -338,24 +360,24 @@ class SiteFile:
 
 @dataclass(frozen=True, slots=True)
 class CatalogConfig:
-    """A catalog that somebody added, or that pyiceberg's own configuration names."""
+    """A catalog that was added, or that pyiceberg's own configuration names."""
 
     name: str
     properties: tuple[tuple[str, str], ...] = field(repr=False)  # secrets among them
     allowed_locations: tuple[str, ...] = ()
     origin: str = "amoro"  # or "pyiceberg"
     site_files: tuple[SiteFile, ...] = ()  # in order of their names
-    strict_locations: bool = False  # as settings say; the property of the name says it, too
+    strict_locations: bool = False  # from settings; the property of that name sets it too
 
     def with_rules(self, rules: "CatalogRules") -> "CatalogConfig":
-        """The catalog with what settings say about it, beside what it says itself."""
+        """The catalog with the rules that settings have for it added to its own."""
         allowed = tuple(dict.fromkeys((*self.allowed_locations, *rules.allow_locations)))
         return replace(
             self, allowed_locations=allowed, strict_locations=self.strict_locations or rules.strict_locations
         )
 
     def with_site_files(self) -> "CatalogConfig":
-        """The catalog with the properties of its files beneath its own; of two files the later name wins."""
+        """The catalog with its files' properties as defaults of its own; of two files the later name wins."""
         if not self.site_files:
             return self
         merged: dict[str, str] = {}
@@ -366,18 +388,18 @@ class CatalogConfig:
 
 @dataclass(frozen=True, slots=True)
 class CatalogRules:
-    """What `amoro.yaml` says about the locations of a catalog's tables, whoever configures the catalog."""
+    """The rules of `amoro.yaml` for the locations of a catalog's tables, wherever the catalog is configured."""
 
     name: str
     allow_locations: tuple[str, ...] = ()  # prefixes below which files may lie, beside the warehouse
-    strict_locations: bool = False  # tables' own locations in object stores count for nothing
+    strict_locations: bool = False  # tables' own locations in object stores are not granted
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceGroup:
-    """Optimizers and the tables that they work for; the group `default` always exists."""
+    """A group of optimizers and the tables they work for; the group `default` always exists."""
 
     name: str
     scheduling_policy: str = "quota"
     properties: tuple[tuple[str, str], ...] = ()
-    container: str = "external"  # who starts its optimizers
+    container: str = "external"  # what starts its optimizers

@@ -1,4 +1,4 @@
-"""How properties of tables are declared and parsed: one parser for each kind of value, one error for all."""
+"""Declaration and parsing of table properties: one parser for each kind of value, one error for all."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _LONG_LIMIT = 2**63
 _CENTURY = timedelta(days=36525)
-#: What stands at the end of a key that is the beginning of many, one for each column.
+#: The end of a key that is a prefix of many, one for each column.
 EACH_COLUMN = "*"
 
 T = TypeVar("T")
@@ -29,24 +29,24 @@ class Property:
     """One property, or with a key that ends in `*` one for each column."""
 
     key: str
-    default: str  # as it would be written; "" where nothing is said by default
+    default: str  # as it would be written; "" without a default
     parse: Parse[Any]  # raises ValueError
-    has_effect: bool = True  # False: read and checked, since tables have it, and nothing else yet
+    has_effect: bool = True  # False: parsed and checked, since tables have it, but not used yet
 
 
 def declared(key: str, default: str, parse: Parse[Any], *, has_effect: bool = True) -> Any:
-    """A field of a configuration, which is a frozen dataclass, that a property says."""
+    """A field of a configuration (a frozen dataclass) whose value comes from a property."""
     return field(default=parse(default), metadata={"property": Property(key, default, parse, has_effect)})
 
 
 def properties_of(configuration: type) -> tuple[Property, ...]:
-    """The properties that the fields of a configuration are declared by, in their order."""
+    """The properties declared by the fields of a configuration, in order."""
     return tuple(item.metadata["property"] for item in fields(configuration) if "property" in item.metadata)
 
 
 def parse_into(configuration: type[C], properties: Mapping[str, str], **more: Any) -> C:
-    """The configuration that the properties say; what they lack has its default. `more` are fields that no property
-    declares. Unknown keys are left alone. Raises TableRefused("configuration") that names key and value."""
+    """The configuration in the properties; missing ones have their defaults. `more` are fields without a property.
+    Unknown keys are ignored. Raises TableRefused("configuration") naming key and value."""
     values: dict[str, Any] = {}
     for item in fields(configuration):
         known: Property | None = item.metadata.get("property")
@@ -56,7 +56,7 @@ def parse_into(configuration: type[C], properties: Mapping[str, str], **more: An
 
 
 def parse_value(key: str, text: str, parse: Parse[T]) -> T:
-    """The value that is written there. Raises TableRefused("configuration") that names key and value."""
+    """The parsed value. Raises TableRefused("configuration") naming key and value."""
     try:
         return parse(text)
     except (ValueError, OverflowError) as error:
@@ -68,7 +68,7 @@ def parse_value(key: str, text: str, parse: Parse[T]) -> T:
 
 
 def parse_columns(properties: Mapping[str, str], known: Property) -> dict[str, Any]:
-    """The values of a property that there is for each column, by the column's name. Raises as `parse_value`."""
+    """The values of a per-column property, by column name. Raises like `parse_value`."""
     start = known.key.removesuffix(EACH_COLUMN)
     return {
         key.removeprefix(start): parse_value(key, text, known.parse)
@@ -77,7 +77,7 @@ def parse_columns(properties: Mapping[str, str], known: Property) -> dict[str, A
     }
 
 
-# Parsers. Each raises ValueError that says what was expected.
+# Parsers. Each raises ValueError saying what was expected.
 
 
 def boolean(text: str) -> bool:
@@ -91,7 +91,7 @@ def boolean(text: str) -> bool:
 
 
 def whole(least: int) -> Parse[int]:
-    """A whole number that is not below the least."""
+    """An integer of at least `least`."""
 
     def parse(text: str) -> int:
         value = integer(text)
@@ -103,10 +103,10 @@ def whole(least: int) -> Parse[int]:
 
 
 def integer(text: str) -> int:
-    """What Java reads as a long: Python alone would take underscores and digits of any script, too."""
+    """An integer as Java's Long.parseLong reads it: Python would also accept underscores and digits of any script."""
     if not _INTEGER.fullmatch(text.strip()):
         raise ValueError("expected a whole number")
-    # Python refuses to read thousands of digits.
+    # int() refuses thousands of digits.
     value = int(text) if len(text.strip().lstrip("+-0")) < 20 else _LONG_LIMIT
     if not -_LONG_LIMIT <= value < _LONG_LIMIT:
         raise ValueError("expected a whole number of at most 64 bits")
@@ -114,7 +114,7 @@ def integer(text: str) -> int:
 
 
 def fraction(least: float, most: float | None = None) -> Parse[float]:
-    """A number between the bounds, these included."""
+    """A number between the bounds, inclusive."""
 
     def parse(text: str) -> float:
         value = _number(text)
@@ -126,7 +126,7 @@ def fraction(least: float, most: float | None = None) -> Parse[float]:
 
 
 def rate(text: str) -> float:
-    """A number between 0 and 1, neither of which is one."""
+    """A number between 0 and 1, exclusive."""
     value = _number(text)
     if not 0 < value < 1:
         raise ValueError("expected a number between 0 and 1")
@@ -144,7 +144,7 @@ def interval(text: str) -> timedelta | None:
 
 
 def milliseconds(least: int) -> Parse[timedelta]:
-    """So many milliseconds, as a time."""
+    """A duration in milliseconds."""
     parse = whole(least)
     return lambda text: _duration(parse(text))
 
@@ -161,30 +161,48 @@ def duration(text: str) -> timedelta:
     return _duration(int(found[1]) * _UNITS_MS[found[2]])
 
 
+_SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt])?b)?", re.IGNORECASE | re.ASCII)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def size(text: str) -> int:
+    """A whole number of bytes of at least 1, or one with its unit: KB, MB, GB, TB. One MB is 1,048,576 bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    value = int(found[1]) * 1024 ** _POWERS[(found[2] or "").lower()] if found else 0
+    if not 1 <= value < _LONG_LIMIT:
+        raise ValueError("expected a number of bytes, such as 134217728 or 64GB")
+    return value
+
+
+def unless_empty(parse: Parse[T]) -> Parse[T | None]:
+    """What another parser makes of the text; None for an empty one."""
+    return lambda text: parse(text) if text.strip() else None
+
+
 def minutes(text: str) -> timedelta:
-    """So many minutes, as a time."""
+    """A duration in minutes."""
     return _duration(whole(0)(text) * 60_000)
 
 
 def _duration(value: int) -> timedelta:
-    # A date plus the largest long is no date any more; a century is as good as never.
+    # A date plus the largest long overflows; a century is as good as never.
     return timedelta(milliseconds=min(value, _CENTURY // timedelta(milliseconds=1)))
 
 
 def name(text: str) -> str:
-    """A text that is not empty, without the spaces around it."""
+    """A non-empty string, stripped of spaces."""
     if not text.strip():
         raise ValueError("expected a name")
     return text.strip()
 
 
 def optional(text: str) -> str | None:
-    """A text without the spaces around it; None for an empty one."""
+    """A string stripped of spaces; None for an empty one."""
     return text.strip() or None
 
 
 def one_of(words: Mapping[str, T]) -> Parse[T]:
-    """What one of the words stands for, in capital or small letters."""
+    """The value of one of the words, in any case."""
 
     def parse(text: str) -> T:
         found = words.get(text.strip().lower())

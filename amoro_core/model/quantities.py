@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them. One MB is 1,048,576 bytes, as in Iceberg."""
+"""Durations and sizes as users write them. One MB is 1,048,576 bytes, as in Iceberg."""
 
 import re
 from datetime import timedelta
@@ -11,7 +11,7 @@ _LONGEST = timedelta(days=365)
 
 
 def parse_duration(text: str) -> timedelta:
-    """The duration that "30s", "10m" or "1h30m" names. Raises ValueError unless it is above 0 and at most a year."""
+    """The duration in a text like "30s" or "1h30m". Raises ValueError unless it is above 0 and at most a year."""
     word = text.strip().lower()
     parts = _DURATION.findall(word)
     if not parts or "".join(number + unit for number, unit in parts) != word:
@@ -23,9 +23,9 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_memory(text: str) -> int:
-    """The bytes that "512MB" or "1GB" names; a bare number is bytes. Raises ValueError."""
+    """The bytes in a text like "512MB" or "1GB"; a bare number is bytes. Raises ValueError."""
     match = _MEMORY.fullmatch(text.strip())
     size = float(match[1]) * 1024 ** _POWERS[(match[2] or "").lower()[:1]] if match else 0.0
-    if not 1 <= size < 2**63:  # what a message holds
+    if not 1 <= size < 2**63:  # the range of the message's field
         raise ValueError(f"{text!r} is not an amount of memory: write 512MB or 1GB")
     return int(size)

@@ -1,4 +1,4 @@
-"""The words of REFUSED(word): what each says of a table, and what ends it."""
+"""The words of REFUSED(word): what each means for a table, and its remedy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Two sentences for the person who sees the word."""
+    """The meaning of a word, and its remedy, each a sentence."""
 
     meaning: str
     remedy: str

@@ -8,7 +8,7 @@ from amoro_core.model.files import DataFile, DeleteFile
 
 @dataclass(frozen=True, slots=True)
 class TableContext:
-    """What an executor must know of the table, as of the plan; JSON as the Iceberg specification defines it."""
+    """What an executor must know about the table, as of the plan; JSON as in the Iceberg specification, appendix C."""
 
     catalog: str
     table: str
@@ -35,11 +35,11 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class RewriteInput:
-    """Everything a rewrite needs. All files share one (spec, partition); each delete stands here once."""
+    """Everything a rewrite needs. All files share one (spec, partition); each delete is listed once."""
 
     table: TableContext
-    rewritten: tuple[InputFile, ...]  # read with their deletes, written anew
-    converted: tuple[InputFile, ...]  # stay; their deletes become one position delete file each
+    rewritten: tuple[InputFile, ...]  # read with their deletes and rewritten
+    converted: tuple[InputFile, ...]  # kept; the deletes of each become one position delete file
     deletes: tuple[DeleteFile, ...]
     sequence_number: int  # S, the sequence number of the plan's snapshot: outputs carry it
     target_size_bytes: int
@@ -49,7 +49,7 @@ class RewriteInput:
 
 @dataclass(frozen=True, slots=True)
 class RewriteOutput:
-    """What a rewrite made. Rows count the rewritten files only: read − deleted = written."""
+    """The result of a rewrite. Rows are those of the rewritten files only: read − deleted = written."""
 
     data_files: tuple[DataFile, ...]
     delete_files: tuple[DeleteFile, ...]

@@ -1,4 +1,4 @@
-"""What must never be shown: values of secret keys, and secrets within texts."""
+"""Masking of what must never be shown: values of secret keys, and secrets within texts."""
 
 import hmac
 import re
@@ -29,9 +29,9 @@ _REPLACEMENTS = (rf"\1:{MASK}@", rf"\1{MASK}", rf"\1{MASK}", MASK)
 
 
 class Secret:
-    """A text that is shown as *** wherever a value is shown, and has to be asked for with `reveal`.
+    """A text that is shown as *** and only returned by `reveal`.
 
-    It is no str, so that no encoder takes it for one: `json.dumps` and `pickle.dumps` raise TypeError. It is its copy.
+    It is not a str, so that encoders refuse it: `json.dumps` and `pickle.dumps` raise TypeError. Copying returns it.
     """
 
     __slots__ = ("_text",)
@@ -40,7 +40,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself, for whom it is sent to."""
+        """The text itself, to be sent to its recipient only."""
         return self._text
 
     def __bool__(self) -> bool:
@@ -72,7 +72,7 @@ class Secret:
 
 
 def is_secret(key: str) -> bool:
-    """Whether the value of a property is not to be shown; headers may hold anything."""
+    """Whether the value of a property must not be shown; headers may contain anything."""
     lower = key.lower()
     if lower.endswith(_HARMLESS):
         return False
@@ -80,7 +80,7 @@ def is_secret(key: str) -> bool:
 
 
 def masked(properties: Mapping[str, str]) -> dict[str, str]:
-    """The properties fit to be shown: secrets and passwords within URIs are replaced."""
+    """The properties with secrets, and passwords within URIs, replaced."""
     return {key: MASK if is_secret(key) else without_secrets(value) for key, value in properties.items()}
 
 

@@ -1,11 +1,11 @@
-"""Statistics of a table that lie in files beside its data: of columns (Puffin), and of partitions (Parquet)."""
+"""Statistics of a table in files beside its data: of columns (Puffin), and of partitions (Parquet)."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnSketch:
-    """How many different values a column has, as a sketch in its serialized form."""
+    """The serialized sketch of a column's number of distinct values."""
 
     field_id: int
     ndv: int  # the sketch's estimate
@@ -19,7 +19,7 @@ class StatisticsEntry:
     snapshot_id: int
     path: str
     size_bytes: int
-    ndv_fields: frozenset[int] = frozenset()  # ids of the columns whose different values it counts; of partitions none
+    ndv_fields: frozenset[int] = frozenset()  # ids of the columns whose distinct values it counts; empty for partitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class KnownStatistics:
 
     @property
     def every(self) -> tuple[StatisticsEntry, ...]:
-        """Those of columns, then those of partitions."""
+        """All entries: of columns, then of partitions."""
         return (*self.columns, *self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedStatistics:
-    """Statistics whose files are written, ready to be named by the metadata."""
+    """Statistics whose files are written, but not referenced by the metadata yet."""
 
-    payload: bytes = field(repr=False)  # to be sent any number of times byte for byte
-    written: tuple[StatisticsEntry, ...]  # named once it is sent
+    payload: bytes = field(repr=False)  # can be sent repeatedly, byte for byte
+    written: tuple[StatisticsEntry, ...]  # referenced once it is sent
     partitions: int = 0  # rows of the file of partitions

@@ -1,4 +1,4 @@
-"""Files as their storage sees them, and what became of those that were to be deleted."""
+"""Files as seen by their storage, and outcomes of deletions."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,20 +14,51 @@ class StoredFile:
     modified_at: datetime | None  # by the storage's clock; None: it does not say
 
 
-class Ended(StrEnum):
-    """What became of a file that was to be deleted."""
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """A range of paths without scheme and authority, as they sort: after the first, and not after the last."""
 
-    DELETED = "deleted"  # by a bulk request also when it was gone already: stores do not tell the two apart
+    after: str = ""
+    until: str = ""  # "": to the end
+
+    def holds(self, key: str) -> bool:
+        """Whether a path lies in the range."""
+        return self.after < key and (not self.until or key <= self.until)
+
+    def meets(self, directory: str) -> bool:
+        """Whether paths below a directory may lie in the range."""
+        first, end = f"{directory.rstrip('/')}/", f"{directory.rstrip('/')}0"  # "0" is what follows "/"
+        return self.after < end and (not self.until or first <= self.until)
+
+
+EVERYWHERE = KeyRange()
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where a table lies, and what may be touched of its files."""
+
+    location: str
+    readable: tuple[str, ...]  # prefixes
+    writable: tuple[str, ...]
+
+
+class Ended(StrEnum):
+    """The outcome of deleting or moving a file."""
+
+    DELETED = "deleted"  # for bulk requests also when it was gone already: stores don't distinguish the two
     ABSENT = "absent"  # it was gone already
     FAILED = "failed"  # it may still be there
+    CHANGED = "changed"  # another file lies there now: it was left alone
+    MOVED = "moved"
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of a file that was to be deleted, and why it failed."""
+    """The outcome of deleting a file, with the reason of a failure."""
 
     ended: Ended
     why: str = ""
 
 
-DELETED, ABSENT = Removal(Ended.DELETED), Removal(Ended.ABSENT)
+DELETED, ABSENT, MOVED = Removal(Ended.DELETED), Removal(Ended.ABSENT), Removal(Ended.MOVED)

@@ -1,4 +1,4 @@
-"""Names of tables and what the coordinator keeps about them."""
+"""Names of tables, and the state that the coordinator keeps about them."""
 
 import re
 from collections.abc import Mapping
@@ -36,10 +36,10 @@ class TableIdentifier:
 
 
 def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifier:
-    """The identifier that a text like "catalog.namespace.table" names.
+    """The identifier in a text like "catalog.namespace.table".
 
-    A part with a dot or a space stands in backticks, a backtick in it twice, as in Spark. Two parts are namespace and
-    table of the default catalog, where there is one. Raises InvalidArgument.
+    A part with a dot or a space is quoted in backticks, a backtick in it doubled, as in Spark. Two parts are namespace
+    and table of the default catalog, if there is one. Raises InvalidArgument.
     """
     parts = _parts(text)
     if len(parts) == 2 and default_catalog is not None:
@@ -50,6 +50,15 @@ def parse_table(text: str, default_catalog: str | None = None) -> TableIdentifie
             hint="Write catalog.namespace.table; put a part with a dot or a space in backticks.",
         )
     return TableIdentifier(parts[0], tuple(parts[1:-1]), parts[-1])
+
+
+def parse_namespace(text: str) -> tuple[str, ...]:
+    """The parts of a namespace like "sales.eu", quoted as in the name of a table. Raises InvalidArgument."""
+    try:
+        return tuple(_parts(text))
+    except InvalidArgument as error:
+        hint = "Separate its parts by dots; put a part with a dot or a space in backticks."
+        raise InvalidArgument(f"{text!r} is not a namespace", hint=hint) from error
 
 
 def _parts(text: str) -> list[str]:
@@ -82,7 +91,7 @@ class OptimizingType(StrEnum):
 
 
 class OptimizingStatus(StrEnum):
-    """Where a table stands; the values are stored and shown."""
+    """The optimizing status of a table; the values are stored and shown."""
 
     IDLE = "idle"
     PENDING = "pending"
@@ -94,7 +103,7 @@ class OptimizingStatus(StrEnum):
     REFUSED = "refused"
 
 
-#: A process of that type runs on the table, and does not commit yet.
+#: A process of the corresponding type runs on the table, and does not commit yet.
 OPTIMIZING = frozenset(
     {OptimizingStatus.MINOR_OPTIMIZING, OptimizingStatus.MAJOR_OPTIMIZING, OptimizingStatus.FULL_OPTIMIZING}
 )
@@ -102,7 +111,7 @@ OPTIMIZING = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FileSummary:
-    """Counts over all live files of a table, healthy ones too."""
+    """Counts over all live files of a table, including healthy ones."""
 
     data_files: int = 0
     data_bytes: int = 0
@@ -118,7 +127,7 @@ class FileSummary:
 
 @dataclass(frozen=True, slots=True)
 class HealthParts:
-    """What the health score is made of: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
+    """The parts of the health score: at most 40 for sizes, 40 for equality deletes, 20 for position deletes."""
 
     small_files: int
     equality_deletes: int
@@ -136,17 +145,17 @@ FAULTLESS = HealthParts(small_files=40, equality_deletes=40, position_deletes=20
 
 @dataclass(frozen=True, slots=True)
 class HealthBasis:
-    """What the health score was counted with."""
+    """The parameters with which the health score was computed."""
 
-    weight: float  # how much of their faults partitions are charged, on average: 0 to 1
+    weight: float  # the share of their faults charged to partitions, on average: 0 to 1
     fragment_size: int  # a data file up to this size is a fragment, in bytes
-    min_target_size: int  # up to this size undersized; a partition of as many bytes may be charged fully
-    full_weight_files: int  # if it has as many data files, too
+    min_target_size: int  # up to this size undersized; a partition of at least as many bytes is charged fully
+    full_weight_files: int  # if it also has at least this many data files
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What loading a table says, before any manifest is read."""
+    """Facts about a table from its metadata alone, before any manifest is read."""
 
     identifier: TableIdentifier
     uuid: str
@@ -156,10 +165,10 @@ class TableFacts:
     snapshot_id: int | None  # of main's head
     sequence_number: int  # of main's head, 0 when there is none
     properties: Mapping[str, str]  # the table's own
-    snapshot_summary: Mapping[str, str] = field(default_factory=dict)  # what the writer of main's head says of it
+    snapshot_summary: Mapping[str, str] = field(default_factory=dict)  # of main's head, as its writer set it
     format: str = ICEBERG
     schema_id: int = 0  # the current schema's
-    last_column_id: int = 0  # the highest field id the table has ever given
+    last_column_id: int = 0  # the highest field id ever assigned in the table
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +186,7 @@ class SnapshotFacts:
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A branch or tag of a table, with what it says itself of how long it and its snapshots stay."""
+    """A branch or tag of a table, with its own retention."""
 
     name: str
     snapshot_id: int
@@ -199,7 +208,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class LastOptimized:
-    """When a partition was last optimized, by type; a commit of a heavier type counts for lighter ones not."""
+    """When a partition was last optimized, by type; a commit of a heavier type does not count for lighter ones."""
 
     minor: datetime | None = None
     major: datetime | None = None
@@ -214,9 +223,13 @@ class ActionRecord:
     action: str
     reason: str = ""  # why it is due, or why not
     last_at: datetime | None = None  # when it last succeeded, found nothing to do, or was closed
-    next_at: datetime | None = None  # when it is due, or to be evaluated again; None: at no known time
+    next_at: datetime | None = None  # when it is due, or evaluated again; None: not known
     failures: int = 0  # in a row
     retry_at: datetime | None = None  # back-off after failures
+    fruitless: int = 0  # runs in a row that changed nothing though it was planned
+    paused_at: datetime | None = None  # since when the clock leaves it alone
+    paused_for: str = ""  # why
+    properties: str = ""  # a digest of those that it goes by, as they were last seen; "": not seen yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +246,15 @@ class TableRuntime:
     status_since: datetime
     status_reason: str = ""  # why idle, pending, refused, ...
     refusal: str = ""  # the word in REFUSED(word)
-    enabled_override: bool | None = None  # `amoro table enable|disable`; None: nobody said
+    enabled_override: bool | None = None  # `amoro table enable|disable`; None: neither
     enabled: bool = False  # the effective value at the last refresh
     enabled_origin: str = ""
     snapshot_id: int | None = None  # the head at the last refresh
     metadata_location: str = ""
     evaluated_snapshot_id: int | None = None
     evaluated_at: datetime | None = None
-    evaluated_config: str = ""  # what steered that evaluation, the catalog's defaults included
-    scanned_at: datetime | None = None  # when an evaluation read its files, and not the totals alone
+    evaluated_config: str = ""  # the configuration of that evaluation, the catalog's defaults included
+    scanned_at: datetime | None = None  # when an evaluation last read its files, not just the totals
     refreshed_at: datetime | None = None
     refresh_at: datetime | None = None  # when it is refreshed next; None: at once
     next_due_at: datetime | None = None  # when an interval trigger comes due without a new commit
@@ -251,6 +264,6 @@ class TableRuntime:
     retry_at: datetime | None = None  # back-off after failures
     last_optimized_at: datetime | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    format: str = ""  # the table keeps it; "": it was never refreshed
+    format: str = ""  # fixed at the first refresh; "": never refreshed
     summary: FileSummary = FileSummary()
     health: HealthParts | None = None  # None: not evaluated yet

@@ -1,15 +1,14 @@
-"""Texts from outside: fit to be stored, sent and shown."""
+"""Texts from outside, made safe to store, send and show."""
 
 from unicodedata import category
 
-#: Control characters, those that steer the direction of what follows or take no room, halves of characters, and
-#: separators of lines: they are not what they look like.
+#: Control and format characters (such as bidirectional marks), surrogates, and line separators: text that contains them
+#: is not what it looks like.
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def is_text(text: str) -> bool:
-    """Whether the text can be written as UTF-8: bytes of an argument or file name that are none become halves of
-    characters in Python."""
+    """Whether the text can be encoded as UTF-8: invalid bytes of an argument or file name become lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -18,38 +17,38 @@ def is_text(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text with control and bidirectional characters escaped, so that a name can't steer a terminal or deceive."""
+    """The text with control and bidirectional characters escaped: a name can't control a terminal or deceive."""
     if text.isprintable():
         return text
     return "".join(repr(char)[1:-1] if category(char) in _UNSEEN else char for char in text)
 
 
-LONGEST_MESSAGE = 4096  # bytes of an error's sentence, on the wire and on a terminal: it is cut once
-LONGEST_REASON = 2000  # of what is kept of an error, and shown in the midst of other things
-LONGEST_NAME = 255  # characters: what databases of catalogs hold, too
+LONGEST_MESSAGE = 4096  # bytes of an error message, on the wire and on a terminal
+LONGEST_REASON = 2000  # of an error that is stored and shown among other things
+LONGEST_NAME = 255  # characters: the limit of catalogs' databases too
 NAMES = f"Use letters, digits, _ and -, at most {LONGEST_NAME} characters."
 
 
 def is_name(text: str) -> bool:
-    """Whether people can be asked to type it: 1 to 255 characters, all of them visible."""
+    """Whether it is a usable name: 1 to 255 characters, all of them visible."""
     return 0 < len(text) <= LONGEST_NAME and text.isprintable() and not any(char.isspace() for char in text)
 
 
 def one_line(text: str) -> str:
-    """The text without breaks of lines."""
+    """The text without line breaks."""
     return " ".join(text.split())
 
 
 def briefly(text: str, most: int = 300) -> str:
-    """The text in one line of at most so many characters."""
+    """The text on one line of at most `most` characters."""
     line = one_line(text)
     return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning with its length said where it would take more than `most` bytes as gRPC sends it.
+    """The text, or its beginning and its length if it takes more than `most` bytes in gRPC's encoding.
 
-    That is percent-encoded: three bytes for each that is not printable ASCII. Halves of characters are escaped.
+    gRPC percent-encodes messages: three bytes for each byte that is not printable ASCII. Surrogates are escaped.
     """
     known = text.encode(errors="backslashreplace").decode()
     if _sent_bytes(known) <= most:

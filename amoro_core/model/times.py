@@ -1,4 +1,4 @@
-"""A column of a table that tells how old rows are, as data files and partitions tell of it."""
+"""A column that tells the age of rows, and its values in data files and partitions."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,13 +10,13 @@ class TimeKind(StrEnum):
 
     TIMESTAMP = "timestamp"  # microseconds, with a zone or without
     DATE = "date"
-    LONG = "long"  # seconds or milliseconds, as somebody says
+    LONG = "long"  # seconds or milliseconds, as configured
     STRING = "string"
 
 
 @dataclass(frozen=True, slots=True)
 class TimePart:
-    """A field of a partition that is made of the column."""
+    """A partition field derived from the column."""
 
     at: int  # among the fields of its spec
     transform: str  # "identity", "year", "month", "day", "hour", "truncate"; "" for one that does not keep the order
@@ -25,7 +25,7 @@ class TimePart:
 
 @dataclass(frozen=True, slots=True)
 class TimeColumn:
-    """A top-level column with the partition fields that are made of it, by spec."""
+    """A top-level column with the partition fields derived from it, by spec."""
 
     name: str
     field_id: int
@@ -35,7 +35,7 @@ class TimeColumn:
 
 @dataclass(frozen=True, slots=True)
 class DataCommit:
-    """A commit that brought data."""
+    """A commit that added data."""
 
     snapshot_id: int
     committed_at_ms: int  # since 1970

@@ -1,4 +1,4 @@
-"""Tokens that let people and optimizers in."""
+"""Access tokens of users and optimizers."""
 
 import hashlib
 from dataclasses import dataclass
@@ -7,15 +7,15 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """What a token lets its bearer do."""
+    """The permissions of a token."""
 
-    VIEWER = "viewer"  # look
-    OPERATOR = "operator"  # and let tables be optimized or not, and optimizers go
-    ADMIN = "admin"  # and whatever else the command line does
-    ENROLMENT = "enrolment"  # let an optimizer register, nothing else
+    VIEWER = "viewer"  # read
+    OPERATOR = "operator"  # also control optimizing and optimizers
+    ADMIN = "admin"  # also everything else that the command line does
+    ENROLMENT = "enrolment"  # register an optimizer, nothing else
 
     def allows(self, needed: "Role") -> bool:
-        """Whether who has this role may do what needs that one."""
+        """Whether this role includes the needed one."""
         return self is needed or (self in _RANKS and needed in _RANKS and _RANKS.index(self) > _RANKS.index(needed))
 
 
@@ -24,14 +24,16 @@ _RANKS = (Role.VIEWER, Role.OPERATOR, Role.ADMIN)
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A token that somebody created; of the token itself only the hash is kept."""
+    """A created token; only its hash is kept."""
 
     name: str
     role: Role
     token_hash: str
     created_at: datetime
+    pattern: str = ""  # of the tables on which an operator may act; "": all
+    expires_at: datetime | None = None
 
 
 def hash_token(token: str) -> str:
-    """How a token is kept: its SHA-256 in hexadecimal; tokens are long and random, so no salt is needed."""
+    """The stored form of a token: its SHA-256 in hexadecimal. Tokens are long and random, so no salt is needed."""
     return hashlib.sha256(token.encode()).hexdigest()

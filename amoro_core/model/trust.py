@@ -1,4 +1,4 @@
-"""By what a coordinator and its clients know each other."""
+"""TLS files by which a coordinator and its clients authenticate each other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,21 @@ class Trust:
     key_file: Path | None = None
 
 
-PLAIN = Trust()  # nothing to trust by: in the clear, but for an address with grpcs://
+PLAIN = Trust()  # unencrypted, except for an address with grpcs://
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Files in PEM: the coordinator's certificate with what leads to its authority, its key, its clients' authority."""
+    """Files in PEM: the coordinator's certificate chain, its key, and the authority of its clients."""
 
     certificate: Path
     key: Path
     client_ca: Path | None = None  # with it only clients with a certificate of this authority are let in
+
+
+_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether who listens on the host is reached from this machine alone."""
+    return host in _LOOPBACK

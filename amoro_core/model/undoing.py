@@ -1,14 +1,15 @@
-"""Which processes can be taken back: by the names of actions, whose undo is another action."""
+"""Which processes can be undone, and by which action."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.tables import OptimizingType
 
-#: For each action that takes something back the names of the processes that it does so for.
+#: For each undo action, the types of the processes that it undoes.
 UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "undo-optimizing": tuple(kind.value for kind in OptimizingType),
+        "undo-optimizing": (*(kind.value for kind in OptimizingType), CLUSTER),
         "undo-expire-data": ("expire-data",),
         "undo-expire-snapshots": ("expire-snapshots",),
         "undo-clean-orphan-files": ("clean-orphan-files",),
@@ -16,5 +17,5 @@ UNDOES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "undo-compute-statistics": ("compute-statistics",),
     }
 )
-#: Every such process; any other changes no row, or is an undo itself.
+#: All types of processes that can be undone; any other changes no row, or is an undo itself.
 UNDOABLE = frozenset(name for names in UNDOES.values() for name in names)

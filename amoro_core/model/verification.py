@@ -1,4 +1,4 @@
-"""What comparing the rows of snapshots says."""
+"""Results of comparing the rows of snapshots."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ _MODULUS = 2**64
 
 @dataclass(frozen=True, slots=True)
 class RowsDigest:
-    """A multiset of rows: how many, and two sums of their hashes modulo 2^64. Order and files do not matter."""
+    """A digest of a multiset of rows: their number, and two sums of their hashes modulo 2^64; order does not matter."""
 
     rows: int = 0
     first: int = 0
@@ -36,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What can be compared. `note` says why there is nothing."""
+    """The comparisons to make. `note` says why there are none."""
 
     snapshot_id: int  # whose files are checked
     spans: tuple[Span, ...]
@@ -82,7 +82,7 @@ class Verification:
 
     selection: Selection
     comparisons: tuple[Comparison, ...]
-    files: int  # live ones, deletes too
+    files: int  # live ones, including deletes
     dangling_deletes: int
     problems: tuple[str, ...]
 

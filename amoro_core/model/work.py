@@ -1,14 +1,16 @@
-"""The work of a task and its result, as they travel: a kind, and the kind's own message."""
+"""The work of a task and its result, as sent: a kind, and the kind's own message."""
 
 from dataclasses import dataclass, field
 
 #: Files rewritten and converted; the one kind that is always known.
 REWRITE = "rewrite"
+#: Files listed, and those found that nobody needs; condemned files deleted; values of columns counted.
+LIST, DELETE, SKETCH = "list", "delete", "sketch"
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an optimizer is to do; `payload` is the protobuf message of the kind."""
+    """The work of a task; `payload` is the protobuf message of its kind."""
 
     kind: str
     payload: bytes = field(repr=False)
@@ -16,7 +18,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class WorkResult:
-    """What was done; `payload` is the protobuf message that the kind answers with."""
+    """The result of work; `payload` is the result message of its kind."""
 
     kind: str
     payload: bytes = field(repr=False)

@@ -1,6 +1,6 @@
-"""All live files with the answers to Amoro's per-file rules, in columns; `planning.files` says them file by file."""
+"""Amoro's per-file rules evaluated for all live files in columns; `planning.files` evaluates them file by file."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from amoro_core.live.columns import Ids, Mask, Numbers
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.planning.clustering.kept import group_ids
 from amoro_core.planning.files import AssessedFile, FileClass, assess
 
 _CLASSES = tuple(FileClass)
@@ -17,7 +18,7 @@ _FRAGMENT, _UNDERSIZED, _TARGET_SIZE = range(len(_CLASSES))
 
 @dataclass(frozen=True, slots=True)
 class AssessedColumns:
-    """The columns of `AssessedFile` for some of the live files, which `ids` are the indexes of."""
+    """The columns of `AssessedFile` for some of the live files, whose indexes are `ids`."""
 
     files: LiveFiles
     ids: Ids
@@ -29,6 +30,7 @@ class AssessedColumns:
     convertible: Mask
     too_short: Mask
     combinable: Mask
+    in_order: Mask
 
     @property
     def all(self) -> Mask:
@@ -47,7 +49,7 @@ class AssessedColumns:
 
     @property
     def is_target_size(self) -> Mask:
-        """Which files are of the target's size."""
+        """Which files have at least the target size."""
         return np.equal(self.file_class, _TARGET_SIZE)
 
     def __len__(self) -> int:
@@ -60,32 +62,35 @@ class AssessedColumns:
         )
 
     def pick(self, chosen: Mask) -> tuple[AssessedFile, ...]:
-        """Those that the mask has as rows, by sequence number and path."""
+        """The files of the mask as rows, sorted by sequence number and path."""
         return tuple(sorted(self.part(chosen).rows(), key=lambda file: (file.data.sequence_number, file.data.path)))
 
     def rows(self) -> Iterator[AssessedFile]:
         """Every file as a row."""
         asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
-        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids])
+        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], self.in_order)
         rows = zip(self.files.rows(self.ids), *(column.tolist() for column in columns), strict=True)
         return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
 
 
-def assess_all(files: LiveFiles, config: OptimizingConfig) -> AssessedColumns:
+def assess_all(files: LiveFiles, config: OptimizingConfig, kept: Set[str] = frozenset()) -> AssessedColumns:
     """Every file with the answers that `assess` gives, most of them without a row of its own.
 
-    A file has equality deletes alone, or one position delete that names it, too, or it is asked by row.
+    Those of the `kept` groups are in order. A file has equality deletes alone, or one position delete that names it,
+    too, or it is asked by row.
     """
     columns, position = files.columns, files.position_delete
     has_position, has_equality = position >= 0, files.last_equality_delete >= 0
     file_class = np.full(len(columns), _TARGET_SIZE, np.int8)
     file_class[columns.sizes <= config.min_target_size] = _UNDERSIZED
     file_class[columns.sizes <= config.fragment_size] = _FRAGMENT
+    in_order = np.isin(group_ids(columns.paths), list(kept)) if kept else np.zeros(len(columns), np.bool_)
+    file_class[in_order] = _TARGET_SIZE
     segment = file_class != _FRAGMENT
     rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
     deleted = rows_of[position]  # −1, without one, is the last of these
     bearable = columns.records * config.major_trigger_duplicate_ratio
-    # One position delete that names the file is as good as converted; newer equality deletes are not in it.
+    # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
     to_convert = segment & has_equality & (files.last_equality_delete > files.carried_through)
     done = AssessedColumns(
         files,
@@ -98,15 +103,16 @@ def assess_all(files: LiveFiles, config: OptimizingConfig) -> AssessedColumns:
         convertible=to_convert & (bearable >= 1),
         too_short=to_convert & (bearable < 1),
         combinable=np.zeros(len(columns), np.bool_),
+        in_order=in_order,
     )
     for at in np.flatnonzero(has_position).tolist():
-        # As Python's numbers: bytes times rows may have more than 64 bits.
+        # As Python integers: bytes times rows may exceed 64 bits.
         size, records = int(columns.sizes[at]), int(columns.records[at])
         if records > 0:
             done.live_bytes[at] = size * max(0, records - int(deleted[at])) // records
     by_row = np.flatnonzero(files.by_row)
     for at, row in zip(by_row.tolist(), files.rows(by_row), strict=True):
-        _put(done, at, assess(row, config))
+        _put(done, at, assess(row, config, is_in_order=bool(in_order[at])))
     return done
 
 

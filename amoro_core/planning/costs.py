@@ -1,4 +1,4 @@
-"""What files cost to read, and what a process weighs."""
+"""The cost of reading files, and of a process."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,7 +13,7 @@ def inputs_of(task: TaskPlan) -> tuple[ScannedFile, ...]:
 
 
 def deletes_of(files: Iterable[ScannedFile]) -> dict[DeleteIdentity, DeleteFile]:
-    """The deletes of the files by identity, each once."""
+    """The distinct deletes of the files, by identity."""
     return {delete.identity: delete for file in files for delete in file.deletes}
 
 
@@ -33,7 +33,7 @@ def file_count(tasks: Iterable[TaskPlan]) -> int:
 def weigh(tasks: Sequence[TaskPlan], config: OptimizingConfig) -> tuple[int, int]:
     """The bytes of all files that the tasks read, each once, and Amoro's cost of them.
 
-    For the cost, what is rewritten counts double, what is converted a tenth.
+    In the cost, rewritten files count double, converted ones a tenth.
     """
     rewritten = sum(file.data.size_bytes for task in tasks for file in task.rewritten)
     converted = sum(file.data.size_bytes for task in tasks for file in task.converted)

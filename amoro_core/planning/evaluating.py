@@ -1,21 +1,23 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.digests import FileDigest
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
 from amoro_core.planning.costs import weigh
+from amoro_core.planning.digest import ScoredPartition, digest_of
 from amoro_core.planning.files import FileClass, assess, classify
 from amoro_core.planning.limits import settled, within_file_count
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, parted, partitions_of
 from amoro_core.planning.planner import WEIGHT
 from amoro_core.planning.prechecks import held_until
-from amoro_core.planning.summary import basis_of, health_of, summarize
+from amoro_core.planning.summary import basis_of, mean_health, scores_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
 
 #: An interval has passed when it is exceeded; times count milliseconds.
@@ -55,13 +57,15 @@ def evaluate(
     path_of: Callable[[PartitionKey], str] | None = None,
     selects: Callable[[DataFile], bool] | None = None,
     chooses: Callable[[PartitionKey], bool] | None = None,
+    kept: Set[str] = frozenset(),
 ) -> Evaluation:
-    """The verdict on the table, by its triggers or on somebody's request.
+    """The verdict on the table, by its triggers or on request.
 
     A partition gets a type only if its tasks would gain something. `scan` None: a table without snapshot.
     `force` belongs to a requested full and takes what gains nothing too; `path_of` names partitions in reasons.
     `selects` is the table's filter: other files are left alone, but counted in the summary, and what applies to
-    them stays. So it is with `chooses`, which somebody limits the round to whole partitions by.
+    them stays. So it is with `chooses`, by which a request limits the round to whole partitions. `kept` are the ids of
+    clustered groups whose order stays: their files are small for nobody, and are rewritten by themselves or not at all.
     """
     if scan is None:
         summary = FileSummary(health_score=FAULTLESS.score)
@@ -73,8 +77,9 @@ def evaluate(
             summary,
             health=FAULTLESS,
             basis=basis_of((), config),
+            digest=FileDigest(None, config.target_size),
         )
-    everything = partitions_of(scan, config)
+    everything = partitions_of(scan, config, kept)
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
     partitions, staying = chosen, frozenset[DeleteIdentity]()
     if selects is not None:
@@ -87,7 +92,9 @@ def evaluate(
         decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
         verdicts.append(_verdict(case, decision, staying))
     stats = [partition.stats for partition in everything]
-    health = health_of(stats, config)
+    scores = [scores_of(one, config) for one in stats]
+    health = mean_health(scores)
+    scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
     return Evaluation(
         scan.snapshot_id,
@@ -98,6 +105,7 @@ def evaluate(
         min((verdict.due_at for verdict in verdicts if verdict.due_at is not None), default=None),
         health,
         basis_of(stats, config),
+        digest_of(scan, scored, verdicts, config.target_size, path_of),
     )
 
 
@@ -106,7 +114,7 @@ def _outside(chosen: Sequence[PartitionFiles]) -> str:
 
 
 def _staying(others: Iterable[PartitionFiles]) -> frozenset[DeleteIdentity]:
-    """The equality deletes that files outside the filter need, which nobody will ever convert or rewrite."""
+    """The equality deletes needed by files outside the filter, which will never be converted or rewritten."""
     return frozenset[DeleteIdentity]().union(*(needed_by(one.files.files, one.files.ids) for one in others))
 
 
@@ -133,7 +141,7 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
 
 
 def _decide(case: _Case) -> _Decision:
-    """What the triggers say: full before major before minor, each only if it gains something."""
+    """The decision of the triggers: full before major before minor, each only if it gains something."""
     if case.config.full_trigger_interval is not None and _full_due_at(case) is None:
         tasks = _tasks(case, OptimizingType.FULL)
         if tasks:
@@ -144,7 +152,7 @@ def _decide(case: _Case) -> _Decision:
     minor = _minor_trigger(case)
     if minor and (tasks := _tasks(case, OptimizingType.MINOR)):
         if _undersized_enough(_undersized_after(case, tasks), case.config):
-            # The outputs would trigger major at once: everything is written only once.
+            # The outputs would trigger major at once: this way everything is written only once.
             tasks = _tasks(case, OptimizingType.MAJOR)
             return _Decision(OptimizingType.MAJOR, f"{minor}; with undersized files, which they would fill up", tasks)
         if case.stats.too_short:
@@ -166,7 +174,7 @@ def _held(case: _Case, decision: _Decision) -> _Decision:
 
 
 def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
-    """What a request says, whatever counts, ratios and intervals say."""
+    """The decision on a request, regardless of counts, ratios and intervals."""
     if requested is OptimizingType.MINOR and not _deserves_minor(case.partition):
         return _Decision(None, reasons.nothing_requested(requested, case.partition))
     selection = Selection(requested, requested=True, force=force and requested is OptimizingType.FULL)
@@ -199,9 +207,11 @@ def _undersized_enough(sizes: Sequence[int], config: OptimizingConfig) -> bool:
 
 
 def _undersized_after(case: _Case, tasks: Sequence[TaskPlan]) -> list[int]:
+    in_order = set(case.partition.paths_in_order)
     sizes = [
         sum(assess(file, case.config).live_bytes for file in task.rewritten) // task.output_count
         for task in tasks
+        if not any(file.data.path in in_order for file in task.rewritten)
         for _ in range(task.output_count)
     ]
     return [*case.stats.undersized, *(size for size in sizes if classify(size, case.config) is FileClass.UNDERSIZED)]
@@ -227,7 +237,7 @@ def _full_due_at(case: _Case) -> datetime | None:
 
 
 def _due_at(last: datetime | None, interval: timedelta | None, now: datetime) -> datetime | None:
-    """When the interval will have passed; None when it has (as for what was never optimized) or never will."""
+    """When the interval will have passed; None when it has (also if never optimized) or never will."""
     if interval is None or last is None or now - last > interval:
         return None
     return last + interval + _TICK

@@ -1,4 +1,4 @@
-"""What is to be done with one data file, by its size and its deletes."""
+"""Evaluation of one data file, by its size and its deletes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from amoro_core.model.paths import normalise
 
 
 class FileClass(StrEnum):
-    """How large a data file is, measured by the table's target."""
+    """The size class of a data file relative to the table's target size."""
 
     FRAGMENT = "fragment"
     UNDERSIZED = "undersized"
@@ -18,16 +18,17 @@ class FileClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AssessedFile:
-    """A scanned file with everything that planning asks about it."""
+    """A scanned file with everything that planning needs to know about it."""
 
     scanned: ScannedFile
     file_class: FileClass
-    live_bytes: int  # data bytes less those of rows known to be deleted
+    live_bytes: int  # data bytes minus those of rows known to be deleted
     duplicates: bool  # position deletes cover more of its rows than the ratio allows
-    convertible: bool  # one position delete file would say the same as its deletes
-    too_short: bool  # the first position in that file would already be too much for the ratio
+    convertible: bool  # its deletes can be replaced by one position delete file
+    too_short: bool  # a single position in that file would already exceed the ratio
     combinable: bool  # several position deletes would become fewer
     carried_through: int = -1  # up to which sequence number its own position delete holds equality deletes
+    is_in_order: bool = False  # it was clustered: of whatever size it is left alone, or rewritten by itself
 
     @property
     def data(self) -> DataFile:
@@ -59,12 +60,12 @@ def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
     return FileClass.TARGET_SIZE
 
 
-def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
-    """The file with the answers to Amoro's per-file rules."""
+def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool = False) -> AssessedFile:
+    """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them."""
     data = scanned.data
-    file_class = classify(data.size_bytes, config)
+    file_class = FileClass.TARGET_SIZE if is_in_order else classify(data.size_bytes, config)
     if not scanned.deletes:
-        return AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
+        return AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False, is_in_order=is_in_order)
     positions = counting_position_deletes(scanned)
     carried_through = scanned.carried_through
     deleted = sum(delete.record_count for delete in positions)
@@ -81,6 +82,7 @@ def assess(scanned: ScannedFile, config: OptimizingConfig) -> AssessedFile:
         too_short=convertible and bearable < 1,
         combinable=combinable,
         carried_through=carried_through,
+        is_in_order=is_in_order,
     )
 
 
@@ -100,10 +102,10 @@ def is_own(delete: DeleteFile, data: DataFile) -> bool:
 
 
 def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
-    """The position deletes of the file without those that its own newest one already holds.
+    """The position deletes of the file without those already folded into its own newest one.
 
-    A delete that other files still need stays after the conversion. It must not count again, or the same
-    conversion would be planned for ever.
+    A delete that other files still need stays after the conversion. It must not count again, or the same conversion
+    would be planned for ever.
     """
     positions = [delete for delete in scanned.deletes if delete.kind is DeleteKind.POSITION]
     own = [delete for delete in positions if is_own(delete, scanned.data)]
@@ -115,7 +117,7 @@ def counting_position_deletes(scanned: ScannedFile) -> tuple[DeleteFile, ...]:
 
 
 def _is_convertible(scanned: ScannedFile, positions: tuple[DeleteFile, ...], carried_through: int) -> bool:
-    """Whether it has deletes that other files are read with, too; one that names it alone is as good as converted.
+    """Whether it has deletes that are shared with other files; one that names it alone is as good as converted.
 
     An equality delete that stayed for other files when this one was converted does not count again.
     """
@@ -141,8 +143,8 @@ def _stem(path: str) -> str:
 
 
 def _live_bytes(data: DataFile, positions: tuple[DeleteFile, ...]) -> int:
-    # Only deletes of this file alone: a shared one has an unknown number of rows here, and too large
-    # an estimate of what is left only makes outputs smaller than the target, never larger.
+    # Only deletes of this file alone: a shared one has an unknown number of rows here, and overestimating
+    # what is left only makes outputs smaller than the target, never larger.
     deleted = sum(delete.record_count for delete in positions if is_file_scoped(delete, data.path))
     if data.record_count <= 0:
         return data.size_bytes

@@ -1,4 +1,4 @@
-"""What one process may hold, and what it must hold together."""
+"""Limits of one process, and files that it must process together."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,9 +19,9 @@ from amoro_core.planning.tasks import rewriting_alone
 
 
 def within_file_count(tasks: Sequence[TaskPlan], limit: int, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
-    """As many of the tasks as have no more data and delete files than the limit, at least one file of one.
+    """As many of the tasks as fit into the limit of data and delete files, but at least one file of one.
 
-    Those with equality deletes come first, so that these can go with the process.
+    Tasks with equality deletes come first, so that the process can remove these deletes.
     """
     if file_count(tasks) <= limit:
         return tuple(tasks)
@@ -45,8 +45,8 @@ def settled(
 ) -> tuple[TaskPlan, ...]:
     """The tasks with conversions under one of the staying equality deletes turned into rewrites.
 
-    An equality delete that files need which nobody may touch goes on applying to a converted file for ever, and its
-    conversion would spare no reader anything. A rewritten file is out of its reach.
+    An equality delete needed by files outside the filter applies to a converted file for ever, so its conversion would
+    save readers nothing. It does not apply to a rewritten file.
     """
     if not staying or not any(task.converted for task in tasks):
         return tuple(tasks)
@@ -66,9 +66,9 @@ def _has_equality_deletes(task: TaskPlan) -> bool:
 
 
 def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[TaskPlan, ...]:
-    """The tasks, those told to mark what they convert that have deletes which other live files go on needing.
+    """The tasks; those whose deletes other live files still need are set to mark the files they convert.
 
-    Without a mark a file of which such a delete takes no row would be converted again by each process to come.
+    Without a mark, a file from which such a delete removes no row would be converted again by every later process.
     """
     if not any(task.converted for task in tasks):
         return tuple(tasks)
@@ -85,7 +85,7 @@ def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[Tas
 
 
 def _least_needed(files: LiveFiles, ids: Ids) -> Mapping[Place, int]:
-    """By spec and partition the least number of a position delete of several files that one of the files may need."""
+    """By place, the lowest number of a position delete of several files that any of the files may need."""
     columns = files.columns
     needed = np.maximum(columns.numbers[ids], files.carried_through[ids] + 1)
     places, which = np.unique(columns.place[ids], return_inverse=True)
@@ -109,7 +109,7 @@ def _has_any(file: ScannedFile, deletes: frozenset[DeleteIdentity]) -> bool:
 def _shortened(task: TaskPlan, limit: int, known: set[DeleteIdentity], *, first: bool) -> tuple[ScannedFile, ...]:
     """The inputs of the task that fit, oldest first; none when these alone would gain nothing.
 
-    For the first task never none: two files, or one with deletes, are the least step there is.
+    For the first task never none: two files, or one with deletes, are the smallest possible step.
     """
     taken: list[ScannedFile] = []
     deletes = set(known)
@@ -125,7 +125,7 @@ def _shortened(task: TaskPlan, limit: int, known: set[DeleteIdentity], *, first:
 
 
 def _part(task: TaskPlan, files: tuple[ScannedFile, ...], config: OptimizingConfig) -> TaskPlan:
-    """The task with these of its inputs only."""
+    """The task restricted to these inputs."""
     paths = {file.data.path for file in task.rewritten}
     rewritten = tuple(file for file in files if file.data.path in paths)
     converted = tuple(file for file in files if file.data.path not in paths)

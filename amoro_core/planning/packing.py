@@ -1,4 +1,4 @@
-"""Bin packing that leaves nothing to pack: two bins never fit into one."""
+"""Bin packing in which no two bins fit into one."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from collections.abc import Sequence
 def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
     """Indexes of the weights in bins of the capacity, the heaviest first into the fullest bin that has room.
 
-    A weight above the capacity has a bin of its own. The sum of any two bins is above the capacity, so that
-    packing what came out changes nothing. Bins and their indexes are in ascending order.
+    A weight above the capacity gets a bin of its own. Any two bins together exceed the capacity, so that packing the
+    result again changes nothing. Bins and their indexes are in ascending order.
     """
     bins: list[list[int]] = []
     room: list[tuple[int, int]] = []  # (what is left, bin), ascending
@@ -27,12 +27,12 @@ def pack(weights: Sequence[int], capacity: int) -> list[list[int]]:
 
 
 def spread(weights: Sequence[int], count: int) -> list[list[int]]:
-    """Indexes of the weights in at most so many runs of nearly equal weight; no run is empty."""
+    """Indexes of the weights in at most `count` non-empty runs of nearly equal weight."""
     total = sum(weights)
     runs: list[list[int]] = [[]]
     done = 0
     for index, weight in enumerate(weights):
-        # The run ends where this weight would carry it further past its share than leaving it out falls short.
+        # End the run if this weight would exceed its share by more than leaving it out falls short.
         if runs[-1] and len(runs) < count and (2 * done + weight) * count >= 2 * total * len(runs):
             runs.append([])
         runs[-1].append(index)
@@ -41,7 +41,7 @@ def spread(weights: Sequence[int], count: int) -> list[list[int]]:
 
 
 def pack_evenly(weights: Sequence[int], capacity: int) -> list[list[int]]:
-    """As `pack`, but what shares a bin in runs of nearly equal weight, where as many bins then keep its promises."""
+    """Like `pack`, but with bins of nearly equal weight, if the same number of them keeps the promises of `pack`."""
     packed = pack(weights, capacity)
     alone = [bin_ for bin_ in packed if len(bin_) == 1]
     shared = sorted(index for bin_ in packed if len(bin_) > 1 for index in bin_)

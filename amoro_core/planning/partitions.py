@@ -1,7 +1,7 @@
-"""The files of a scan by partition, and the counts that triggers ask for."""
+"""The files of a scan by partition, and the counts that triggers need."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,23 +23,23 @@ class PartitionStats:
     data_bytes: int
     records: int
     fragments: int
-    undersized: tuple[int, ...]  # sizes without segments that have too many deleted rows, ascending
+    undersized: tuple[int, ...]  # ascending sizes, without segments that have too many deleted rows
     duplicates: int  # segments with too many deleted rows
     too_short: int  # segments with deletes to convert, of which a single deleted row is too many
     combinable: int  # target-size segments with several position deletes
     equality_deletes: tuple[DeleteFile, ...]
     position_deletes: tuple[DeleteFile, ...]
-    fresh_equality_deletes: int  # those that some file's own position delete does not hold yet
+    fresh_equality_deletes: int  # those not yet folded into the own position delete of some file
 
     @property
     def small_files(self) -> int:
-        """What minor counts: fragments and equality deletes, but for those that only stayed behind conversions."""
+        """The count for minor: fragments and equality deletes, except those already folded in by conversions."""
         return self.fragments + self.fresh_equality_deletes
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """The live files of one partition, and the deletes that dangle in it."""
+    """The live files of one partition, and its dangling deletes."""
 
     key: PartitionKey
     files: AssessedColumns
@@ -52,12 +52,21 @@ class PartitionFiles:
         small = self.files.is_fragment | (self.files.is_undersized & ~self.files.duplicates)
         return _numbers(self.files.sizes[small])
 
+    @property
+    def paths_in_order(self) -> list[str]:
+        """The paths of files that are in order."""
+        files = self.files
+        found: list[str] = files.files.columns.paths.take(files.ids[files.in_order]).to_pylist()
+        return found
 
-def partitions_of(scan: TableScan, config: OptimizingConfig) -> tuple[PartitionFiles, ...]:
-    """All partitions that have data files, in a fixed order."""
+
+def partitions_of(
+    scan: TableScan, config: OptimizingConfig, kept: Set[str] = frozenset()
+) -> tuple[PartitionFiles, ...]:
+    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order."""
     live = LiveFiles.of(scan.files)
     places = live.columns.places
-    files = assess_all(live, config).part(np.argsort(live.columns.place, kind="stable"))
+    files = assess_all(live, config, kept).part(np.argsort(live.columns.place, kind="stable"))
     ends = _numbers(np.searchsorted(live.columns.place[files.ids], np.arange(len(places) + 1)))
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
     found = []
@@ -68,7 +77,7 @@ def partitions_of(scan: TableScan, config: OptimizingConfig) -> tuple[PartitionF
 
 
 def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
-    """The partition as if it had the selected files only, and as if it had the others only."""
+    """The partition split in two: with the selected files only, and with the others only."""
     row = partition.files.files.columns.row
     mask = np.array([selects(row(at)) for at in _numbers(partition.files.ids)], np.bool_)
     return _part(partition, mask), _part(partition, ~mask)
@@ -80,12 +89,12 @@ def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
-    """What partitions are sorted by; nulls come first."""
+    """The sort key of partitions; nulls come first."""
     return key.spec_id, tuple((value is not None, value or b"") for value in key.partition)
 
 
 def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
-    """The equality deletes that apply to one of the files and are not carried by its own position delete."""
+    """The equality deletes that apply to any of the files and are not folded into its own position delete."""
     above = files.carried_through[ids]
     return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
 

@@ -1,4 +1,4 @@
-"""The plan of one process: the partitions that matter most, within its limits."""
+"""The plan of one process: the costliest partitions, within its limits."""
 
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import TableScan
@@ -23,15 +23,15 @@ def plan(
     force: bool = False,
     max_partitions: int | None = None,
 ) -> OptimizingPlan | None:
-    """The tasks of one process on the scan that was evaluated; None when nothing would be gained.
+    """The tasks of one process on the evaluated scan; None when nothing would be gained.
 
-    `requested` and `force` are those of the evaluation, whose verdicts hold the work already. Partitions go by cost,
-    the most expensive first, until their sum passes the limit of all threads, `max_partitions` at most. A partition
+    `requested` and `force` are those of the evaluation, whose verdicts contain the work. Partitions are taken by cost,
+    the most expensive first, until their sum exceeds the limit of all threads, at most `max_partitions`. A partition
     that does not fit into `max_file_count` with those before it waits for the next process; the first one is cut.
-    Raises ValueError when the evaluation is one of another snapshot.
+    Raises ValueError when the evaluation is of another snapshot.
     """
     if evaluation.snapshot_id != scan.snapshot_id:
-        raise ValueError(f"evaluated was snapshot {evaluation.snapshot_id}, not {scan.snapshot_id}")
+        raise ValueError(f"the evaluation is of snapshot {evaluation.snapshot_id}, not of {scan.snapshot_id}")
     budget = max_input_per_thread * max(1, threads)
     kinds: set[OptimizingType] = set()
     chosen: list[TaskPlan] = []

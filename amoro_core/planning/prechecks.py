@@ -1,7 +1,7 @@
-"""When figures that cost nothing spare a table or a partition its evaluation.
+"""Pre-checks: cheap figures that make the evaluation of a table or partition unnecessary.
 
-Amoro's metadata pre-check, in force only where `self-optimizing.evaluation.fallback-interval` is set. What it holds
-back is read in full once that interval has passed.
+This is Amoro's metadata pre-check, active only if `self-optimizing.evaluation.fallback-interval` is set. What it holds
+back is evaluated in full once that interval has passed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,19 +16,19 @@ from amoro_core.planning.partitions import PartitionFiles
 
 @dataclass(frozen=True, slots=True)
 class TableTotals:
-    """What the summary of a snapshot says of all live files."""
+    """The totals of all live files in a snapshot's summary."""
 
     data_files: int
     delete_files: int
     bytes: int
 
 
-#: A count with so many digits does not fit into 64 bits, and nobody has counted it.
+#: A count with this many digits does not fit into 64 bits, so it is invalid.
 _ABSURD_DIGITS = 19
 
 
 def totals_of(summary: Mapping[str, str]) -> TableTotals | None:
-    """The totals of a snapshot's summary; None where one is missing or is no count."""
+    """The totals of a snapshot's summary; None if one is missing or invalid."""
     keys = ("total-data-files", "total-delete-files", "total-files-size")
     found = [summary.get(key, "") for key in keys]
     if not all(text.isascii() and text.isdigit() and len(text) < _ABSURD_DIGITS for text in found):
@@ -44,10 +44,9 @@ def evaluate_totals(
     now: datetime,
     known: FileSummary,
 ) -> Evaluation | None:
-    """The verdict on a table whose totals alone say that there is nothing to do; None: its files must be read.
+    """The verdict on a table whose totals alone show that there is nothing to do; None: its files must be read.
 
-    `known` is the summary of the last evaluation; the totals take the place of what they tell better. The files were
-    read last at `last_scanned_at`.
+    `known` is the summary of the last evaluation, updated by the totals. The files were last read at `last_scanned_at`.
     """
     interval = config.evaluation_fallback_interval
     health = None
@@ -79,7 +78,7 @@ def evaluate_totals(
 def held_until(
     partition: PartitionFiles, config: OptimizingConfig, last: LastOptimized, now: datetime
 ) -> datetime | None:
-    """Until when a partition is held back, because its small files are too few or near enough to the target."""
+    """Until when a partition is held back because its small files are too few or near the target; None: it is not."""
     interval = config.evaluation_fallback_interval
     latest = max((at for at in (last.minor, last.major, last.full) if at is not None), default=None)
     if interval is None or latest is None or now - latest >= interval:
@@ -88,7 +87,7 @@ def held_until(
 
 
 def next_evaluation(due_at: datetime) -> str:
-    """When the check holds nothing back any more, in words."""
+    """When the check no longer holds anything back, as a phrase."""
     return f"next evaluation at {due_at:%Y-%m-%d %H:%M} UTC by fallback interval"
 
 

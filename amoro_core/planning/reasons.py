@@ -1,4 +1,4 @@
-"""The words of verdicts."""
+"""The texts of verdicts."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from amoro_core.planning.prechecks import next_evaluation
 
 #: Why a table has no verdict on any partition although it has files.
 OUTSIDE_FILTER = "nothing to do: the table has no data files in its filter"
-NOT_CHOSEN = "nothing to do: no partition fulfils the condition"
+NOT_CHOSEN = "nothing to do: no partition satisfies the condition"
 _MIB = 1024 * 1024
 
 
@@ -26,7 +26,7 @@ def minor_interval(stats: PartitionStats, config: OptimizingConfig, last: LastOp
 
 
 def too_short(stats: PartitionStats, minor: str) -> str:
-    """Why what is due as a minor is a major: the first deleted row of a file would be beyond the ratio."""
+    """Why what is due as minor becomes major: a single deleted row of a file would exceed the ratio."""
     files = _count(stats.too_short, "file")
     return f"{minor}; on {files} of which one deleted row is too many, so they are rewritten at once"
 
@@ -54,7 +54,7 @@ def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
 
 
 def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> str:
-    """What a requested type found."""
+    """The reason for a requested type."""
     stats = partition.stats
     found = [
         _count(stats.fragments, "fragment"),
@@ -107,7 +107,7 @@ def nothing(
 
 
 def held_back(reason: str, config: OptimizingConfig, until: datetime) -> str:
-    """Why the metadata pre-check lets what is due wait."""
+    """Why the metadata pre-check holds back what is due."""
     near = f" or all within {_size(config.mse_tolerance)} of {_size(config.min_target_size)}"
     check = f"fewer than two small files{near if config.mse_tolerance else ''}"
     return f"nothing to do yet: {reason}, but {check}; {next_evaluation(until)}"
@@ -155,7 +155,7 @@ def _small_files(stats: PartitionStats) -> str:
 
 
 def _carried(stats: PartitionStats) -> str:
-    """The equality deletes that only stayed behind conversions, since files elsewhere still need them."""
+    """The equality deletes that remain after conversions, because other files still need them."""
     carried = len(stats.equality_deletes) - stats.fresh_equality_deletes
     return f"{_count(carried, 'equality delete')} held by position deletes" if carried else ""
 

@@ -1,4 +1,4 @@
-"""Counts and health over all files of a table, healthy ones too."""
+"""Counts and health over all files of a table, including healthy ones."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -32,15 +32,19 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
 
 
 def health_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthParts:
-    """The mean over partitions, each part rounded up, as Amoro counts but over all files."""
-    if not partitions:
+    """The mean over partitions, each part rounded up: Amoro's score, but over all files."""
+    return mean_health([scores_of(stats, config) for stats in partitions])
+
+
+def mean_health(parts: Sequence[tuple[int, int, int]]) -> HealthParts:
+    """The mean over the partitions' points, each part rounded up; faultless without any."""
+    if not parts:
         return FAULTLESS
-    parts = [_scores(stats, config) for stats in partitions]
-    return HealthParts(*(ceil(Fraction(sum(scores), len(partitions))) for scores in zip(*parts, strict=True)))
+    return HealthParts(*(ceil(Fraction(sum(scores), len(parts))) for scores in zip(*parts, strict=True)))
 
 
 def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> HealthBasis:
-    """What `health_of` counts with: the mean weight of the partitions, and the sizes that it goes by."""
+    """The parameters of `health_of`: the mean weight of the partitions, and the sizes."""
     weights = [_weight(stats, config) for stats in partitions]
     return HealthBasis(
         weight=float(sum(weights) / len(weights)) if weights else 0.0,
@@ -50,7 +54,8 @@ def basis_of(partitions: Sequence[PartitionStats], config: OptimizingConfig) -> 
     )
 
 
-def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
+def scores_of(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, int]:
+    """The points of one partition: for small files, for equality deletes, for position deletes."""
     weight = _weight(stats, config)
     average = min(Fraction(stats.data_bytes, stats.data_files), Fraction(config.min_target_size))
     small = 1 - average / config.min_target_size if config.min_target_size else Fraction(0)
@@ -66,7 +71,7 @@ def _scores(stats: PartitionStats, config: OptimizingConfig) -> tuple[int, int, 
 
 
 def _weight(stats: PartitionStats, config: OptimizingConfig) -> Fraction:
-    """How much a partition's faults count: little for few files or bytes, nothing for a single file."""
+    """The weight of a partition's faults: low for few files or bytes, 0 for a single file."""
     if stats.data_files <= 1:
         return Fraction(0)
     files = Fraction(min(stats.data_files, config.minor_trigger_file_count), config.minor_trigger_file_count)

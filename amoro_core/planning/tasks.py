@@ -1,7 +1,7 @@
-"""How the files of one partition become tasks.
+"""Tasks from the files of one partition.
 
-Three steps: files are packed into outputs of at most the target size; bins that gain nothing are left out;
-the others are joined into tasks by what they cost to read.
+Three steps: files are packed into outputs of at most the target size; bins without gain are left out; the others are
+joined into tasks by their read cost.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,16 +21,16 @@ from amoro_core.planning.partitions import PartitionFiles
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is to be rewritten in a partition: by a trigger, or because somebody asked."""
+    """What to rewrite in a partition: by a trigger or on request."""
 
     type: OptimizingType
     requested: bool = False
-    force: bool = False  # what gains nothing too
+    force: bool = False  # also files without gain
 
 
 @dataclass(frozen=True, slots=True)
 class _Bin:
-    """Files that are rewritten together and the number of files that come out."""
+    """Files that are rewritten together, and the number of output files."""
 
     files: tuple[AssessedFile, ...]
     live_bytes: int
@@ -38,15 +38,17 @@ class _Bin:
 
 
 def tasks_of(partition: PartitionFiles, selection: Selection, config: OptimizingConfig) -> tuple[TaskPlan, ...]:
-    """The tasks of the whole partition, without any limit; empty when nothing would be gained."""
+    """The tasks of the whole partition, without limits; empty when nothing would be gained."""
     chosen = _candidates(partition.files, selection, config)
-    candidates = partition.files.pick(chosen)
+    candidates = partition.files.pick(chosen & ~partition.files.in_order)
+    in_order = partition.files.pick(chosen & partition.files.in_order)
     converted: list[AssessedFile] = []
     if selection.type is not OptimizingType.FULL:
         converted += partition.files.pick(partition.files.convertible & ~chosen)
     bins = []
     passed_over = []
-    for bin_ in _bins(candidates, selection, config):
+    # What is in order keeps it by itself: among others it would lose it.
+    for bin_ in (*_bins(candidates, selection, config), *(_bin((file,), config) for file in in_order)):
         if len(bin_.files) > 1 or selection.force or _gains_alone(bin_.files[0], selection):
             bins.append(bin_)
         elif _is_converted(bin_.files[0], selection):
@@ -54,7 +56,7 @@ def tasks_of(partition: PartitionFiles, selection: Selection, config: Optimizing
         else:
             passed_over.append(bin_)
     if not bins and not converted and partition.dangling and selection.requested:
-        # Dangling deletes go with a commit in their partition; the smallest bin is enough to carry them.
+        # Dangling deletes are removed by any commit in their partition; the smallest bin suffices.
         if selection.type is OptimizingType.FULL:
             passed_over = [_bin((file,), config) for file in partition.files.pick(partition.files.all)]
         bins += sorted(passed_over, key=_size_order)[:1]
@@ -75,8 +77,10 @@ def _candidates(files: AssessedColumns, selection: Selection, config: Optimizing
             requested = files.has_deletes & selection.requested
             return ~files.is_target_size | files.duplicates | files.too_short | requested
         case OptimizingType.FULL:
-            wanted = config.full_rewrite_all_files or selection.force
-            return files.all if wanted else files.has_deletes | ~files.is_target_size
+            if selection.force:
+                return files.all
+            wanted = config.full_rewrite_all_files & ~files.in_order
+            return wanted | files.has_deletes | ~files.is_target_size
 
 
 def _is_requested(file: AssessedFile, selection: Selection) -> bool:
@@ -112,15 +116,15 @@ def _bin(files: tuple[AssessedFile, ...], config: OptimizingConfig) -> _Bin:
 
 
 def _outputs_of_one(live_bytes: int, config: OptimizingConfig) -> int:
-    """Into how many files a single file is split: no output may be small, so slightly above target stays one."""
+    """The number of files a single file is split into: no output may be small, so slightly above target stays one."""
     most = -(-live_bytes // config.target_size)
     return max(1, min(most, live_bytes // (_small_size(config) + 1)))
 
 
 def _fill_split(bins: list[_Bin], selection: Selection, config: OptimizingConfig) -> list[_Bin]:
-    """Files that are split take in the smallest bins as far as their outputs have room.
+    """Merge the smallest bins into files that are split, as far as their outputs have room.
 
-    One that is not split for its own sake does so only if that saves a file: else its outputs would be split again.
+    For a file that would not be split on its own, only if that saves a file: else its outputs would be split again.
     """
     split = [bin_ for bin_ in bins if bin_.outputs > 1]
     others = sorted((bin_ for bin_ in bins if bin_.outputs == 1), key=_size_order)
@@ -140,10 +144,10 @@ def _fill_split(bins: list[_Bin], selection: Selection, config: OptimizingConfig
 
 
 def _merge_small(bins: list[_Bin], config: OptimizingConfig) -> list[_Bin]:
-    """Bins too small for each other become one file fewer, as three of two thirds become two.
+    """Merge bins so that one file fewer results, as three of two thirds become two.
 
-    Among bins that no two fit together, the smallest prefix that saves a file makes outputs of at
-    least three quarters of the target.
+    Among bins of which no two fit together, the shortest ascending prefix that saves a file makes outputs of at least
+    three quarters of the target.
     """
     small = sorted((bin_ for bin_ in bins if _is_small(bin_, config)), key=_size_order)
     merged = [bin_ for bin_ in bins if not _is_small(bin_, config)]
@@ -159,12 +163,12 @@ def _is_small(bin_: _Bin, config: OptimizingConfig) -> bool:
 
 
 def _small_size(config: OptimizingConfig) -> int:
-    """The largest size of an output that others still join; merged ones have to be above it, whatever the ratios."""
+    """The largest size of an output that is still merged; merged ones must be above it, whatever the ratios."""
     return min(config.min_target_size, config.target_size * 3 // 4)
 
 
 def _saving_prefix(sizes: Sequence[int], target: int) -> int:
-    """How many of the ascending sizes, at least, fit into one file fewer; 0: no prefix does."""
+    """The length of the shortest prefix of the ascending sizes that fits into one file fewer; 0: none."""
     total = 0
     for count, size in enumerate(sizes, start=1):
         total += size
@@ -175,9 +179,11 @@ def _saving_prefix(sizes: Sequence[int], target: int) -> int:
 
 def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig) -> list[TaskPlan]:
     # Small outputs keep to themselves: evened out within a task they would make large ones small again.
-    tasks = []
+    alone = sorted((bin_ for bin_ in bins if bin_.files[0].is_in_order), key=_bin_order)
+    tasks = [rewriting_alone(key, bin_.files[0].scanned, bin_.live_bytes, config) for bin_ in alone]
+    others = [bin_ for bin_ in bins if not bin_.files[0].is_in_order]
     for small in (False, True):
-        some = sorted((bin_ for bin_ in bins if _is_small(bin_, config) is small), key=_bin_order)
+        some = sorted((bin_ for bin_ in others if _is_small(bin_, config) is small), key=_bin_order)
         costs = [read_cost([file.scanned for file in bin_.files], config) for bin_ in some]
         for indexes in pack_evenly(costs, _capacity(config)):
             files = _scanned(file for index in indexes for file in some[index].files)
@@ -187,7 +193,7 @@ def _rewriting(key: PartitionKey, bins: Sequence[_Bin], config: OptimizingConfig
 
 
 def _converting(key: PartitionKey, files: Sequence[AssessedFile], config: OptimizingConfig) -> list[TaskPlan]:
-    # Those that were converted longest ago come first, so that a limit cannot leave the same ones out each time.
+    # Least recently converted first, so that a limit can't leave out the same files each time.
     ordered = [file.scanned for file in sorted(files, key=_conversion_order)]
     costs = [read_cost((file,), config) for file in ordered]
     tasks = []

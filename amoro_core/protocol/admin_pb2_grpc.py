@@ -3,7 +3,13 @@
 import grpc
 import warnings
 
+from amoro_core.protocol import accounts_pb2 as amoro_dot_v1_dot_accounts__pb2
 from amoro_core.protocol import admin_pb2 as amoro_dot_v1_dot_admin__pb2
+from amoro_core.protocol import audit_pb2 as amoro_dot_v1_dot_audit__pb2
+from amoro_core.protocol import journal_pb2 as amoro_dot_v1_dot_journal__pb2
+from amoro_core.protocol import monitoring_pb2 as amoro_dot_v1_dot_monitoring__pb2
+from amoro_core.protocol import queue_pb2 as amoro_dot_v1_dot_queue__pb2
+from amoro_core.protocol import snapshots_pb2 as amoro_dot_v1_dot_snapshots__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -39,6 +45,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListConditions = channel.unary_unary(
+                '/amoro.v1.AdminService/ListConditions',
+                request_serializer=amoro_dot_v1_dot_monitoring__pb2.ListConditionsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_monitoring__pb2.ListConditionsResponse.FromString,
+                _registered_method=True)
         self.GetSettings = channel.unary_unary(
                 '/amoro.v1.AdminService/GetSettings',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
@@ -68,6 +79,41 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/RevokeToken',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+                _registered_method=True)
+        self.AddUser = channel.unary_unary(
+                '/amoro.v1.AdminService/AddUser',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.AddUserRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.User.FromString,
+                _registered_method=True)
+        self.UpdateUser = channel.unary_unary(
+                '/amoro.v1.AdminService/UpdateUser',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.UpdateUserRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.User.FromString,
+                _registered_method=True)
+        self.SetPassword = channel.unary_unary(
+                '/amoro.v1.AdminService/SetPassword',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.SetPasswordRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.User.FromString,
+                _registered_method=True)
+        self.RemoveUser = channel.unary_unary(
+                '/amoro.v1.AdminService/RemoveUser',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.RemoveUserRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.RemoveUserResponse.FromString,
+                _registered_method=True)
+        self.ListUsers = channel.unary_unary(
+                '/amoro.v1.AdminService/ListUsers',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.ListUsersRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.ListUsersResponse.FromString,
+                _registered_method=True)
+        self.MakeLoginLink = channel.unary_unary(
+                '/amoro.v1.AdminService/MakeLoginLink',
+                request_serializer=amoro_dot_v1_dot_accounts__pb2.MakeLoginLinkRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_accounts__pb2.LoginLink.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/amoro.v1.AdminService/ListAudit',
+                request_serializer=amoro_dot_v1_dot_audit__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_audit__pb2.ListAuditResponse.FromString,
                 _registered_method=True)
         self.AddCatalog = channel.unary_unary(
                 '/amoro.v1.AdminService/AddCatalog',
@@ -119,6 +165,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.TableHealth.FromString,
                 _registered_method=True)
+        self.GetTableDigest = channel.unary_unary(
+                '/amoro.v1.AdminService/GetTableDigest',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.GetTableDigestRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.TableDigest.FromString,
+                _registered_method=True)
         self.ListTableFiles = channel.unary_unary(
                 '/amoro.v1.AdminService/ListTableFiles',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesRequest.SerializeToString,
@@ -128,6 +179,16 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/ListSnapshots',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.CompareSnapshots = channel.unary_unary(
+                '/amoro.v1.AdminService/CompareSnapshots',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.CompareSnapshotsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.SnapshotComparison.FromString,
+                _registered_method=True)
+        self.GetRetention = channel.unary_unary(
+                '/amoro.v1.AdminService/GetRetention',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.GetRetentionRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.Retention.FromString,
                 _registered_method=True)
         self.SetTableEnabled = channel.unary_unary(
                 '/amoro.v1.AdminService/SetTableEnabled',
@@ -178,6 +239,21 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/ConfirmMaintenance',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+                _registered_method=True)
+        self.ShowClustering = channel.unary_unary(
+                '/amoro.v1.AdminService/ShowClustering',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.ShowClusteringRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Clustering.FromString,
+                _registered_method=True)
+        self.SuggestColumns = channel.unary_unary(
+                '/amoro.v1.AdminService/SuggestColumns',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.SuggestColumnsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.SuggestedColumns.FromString,
+                _registered_method=True)
+        self.LearnScans = channel.unary_unary(
+                '/amoro.v1.AdminService/LearnScans',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.LearnScansRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.LearnedScans.FromString,
                 _registered_method=True)
         self.ListActions = channel.unary_unary(
                 '/amoro.v1.AdminService/ListActions',
@@ -239,6 +315,16 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Verification.FromString,
                 _registered_method=True)
+        self.GetOverview = channel.unary_unary(
+                '/amoro.v1.AdminService/GetOverview',
+                request_serializer=amoro_dot_v1_dot_queue__pb2.GetOverviewRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_queue__pb2.Overview.FromString,
+                _registered_method=True)
+        self.ListQueue = channel.unary_unary(
+                '/amoro.v1.AdminService/ListQueue',
+                request_serializer=amoro_dot_v1_dot_queue__pb2.ListQueueRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_queue__pb2.ListQueueResponse.FromString,
+                _registered_method=True)
         self.ListProcesses = channel.unary_unary(
                 '/amoro.v1.AdminService/ListProcesses',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.SerializeToString,
@@ -249,6 +335,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
+        self.ListAttempts = channel.unary_unary(
+                '/amoro.v1.AdminService/ListAttempts',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.ListAttemptsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.ListAttemptsResponse.FromString,
+                _registered_method=True)
         self.GetProcess = channel.unary_unary(
                 '/amoro.v1.AdminService/GetProcess',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetProcessRequest.SerializeToString,
@@ -258,6 +349,21 @@ class AdminServiceStub:
                 '/amoro.v1.AdminService/CancelProcess',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Process.FromString,
+                _registered_method=True)
+        self.StartProcess = channel.unary_unary(
+                '/amoro.v1.AdminService/StartProcess',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.StartProcessRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Process.FromString,
+                _registered_method=True)
+        self.GetSeries = channel.unary_unary(
+                '/amoro.v1.AdminService/GetSeries',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.GetSeriesRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.GetSeriesResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/amoro.v1.AdminService/ListEvents',
+                request_serializer=amoro_dot_v1_dot_journal__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_journal__pb2.ListEventsResponse.FromString,
                 _registered_method=True)
         self.ListOptimizers = channel.unary_unary(
                 '/amoro.v1.AdminService/ListOptimizers',
@@ -330,6 +436,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListConditions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSettings(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -361,6 +473,48 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RevokeToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddUser(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateUser(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetPassword(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveUser(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUsers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MakeLoginLink(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -426,6 +580,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetTableDigest(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListTableFiles(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -433,6 +593,18 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompareSnapshots(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetRetention(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -496,6 +668,24 @@ class AdminServiceServicer:
     def ConfirmMaintenance(self, request, context):
         """what a breaker holds, too
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ShowClustering(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SuggestColumns(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LearnScans(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -575,6 +765,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOverview(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListQueue(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListProcesses(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -587,6 +789,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListAttempts(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetProcess(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -594,6 +802,25 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CancelProcess(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StartProcess(self, request, context):
+        """a plan that was stored and waits
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSeries(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -679,6 +906,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetStatusRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.GetStatusResponse.SerializeToString,
             ),
+            'ListConditions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListConditions,
+                    request_deserializer=amoro_dot_v1_dot_monitoring__pb2.ListConditionsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_monitoring__pb2.ListConditionsResponse.SerializeToString,
+            ),
             'GetSettings': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSettings,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.FromString,
@@ -708,6 +940,41 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeToken,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.SerializeToString,
+            ),
+            'AddUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddUser,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.AddUserRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.User.SerializeToString,
+            ),
+            'UpdateUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateUser,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.UpdateUserRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.User.SerializeToString,
+            ),
+            'SetPassword': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetPassword,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.SetPasswordRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.User.SerializeToString,
+            ),
+            'RemoveUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveUser,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.RemoveUserRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.RemoveUserResponse.SerializeToString,
+            ),
+            'ListUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsers,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.ListUsersRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.ListUsersResponse.SerializeToString,
+            ),
+            'MakeLoginLink': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeLoginLink,
+                    request_deserializer=amoro_dot_v1_dot_accounts__pb2.MakeLoginLinkRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_accounts__pb2.LoginLink.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=amoro_dot_v1_dot_audit__pb2.ListAuditRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_audit__pb2.ListAuditResponse.SerializeToString,
             ),
             'AddCatalog': grpc.unary_unary_rpc_method_handler(
                     servicer.AddCatalog,
@@ -759,6 +1026,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.TableHealth.SerializeToString,
             ),
+            'GetTableDigest': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTableDigest,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.GetTableDigestRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.TableDigest.SerializeToString,
+            ),
             'ListTableFiles': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTableFiles,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTableFilesRequest.FromString,
@@ -768,6 +1040,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListSnapshots,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'CompareSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareSnapshots,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.CompareSnapshotsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.SnapshotComparison.SerializeToString,
+            ),
+            'GetRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRetention,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.GetRetentionRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.Retention.SerializeToString,
             ),
             'SetTableEnabled': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTableEnabled,
@@ -818,6 +1100,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ConfirmMaintenance,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.SerializeToString,
+            ),
+            'ShowClustering': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowClustering,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.ShowClusteringRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Clustering.SerializeToString,
+            ),
+            'SuggestColumns': grpc.unary_unary_rpc_method_handler(
+                    servicer.SuggestColumns,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.SuggestColumnsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.SuggestedColumns.SerializeToString,
+            ),
+            'LearnScans': grpc.unary_unary_rpc_method_handler(
+                    servicer.LearnScans,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.LearnScansRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.LearnedScans.SerializeToString,
             ),
             'ListActions': grpc.unary_unary_rpc_method_handler(
                     servicer.ListActions,
@@ -879,6 +1176,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.VerifyTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Verification.SerializeToString,
             ),
+            'GetOverview': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOverview,
+                    request_deserializer=amoro_dot_v1_dot_queue__pb2.GetOverviewRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_queue__pb2.Overview.SerializeToString,
+            ),
+            'ListQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListQueue,
+                    request_deserializer=amoro_dot_v1_dot_queue__pb2.ListQueueRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_queue__pb2.ListQueueResponse.SerializeToString,
+            ),
             'ListProcesses': grpc.unary_unary_rpc_method_handler(
                     servicer.ListProcesses,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListProcessesRequest.FromString,
@@ -889,6 +1196,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListTasksRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListTasksResponse.SerializeToString,
             ),
+            'ListAttempts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAttempts,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.ListAttemptsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.ListAttemptsResponse.SerializeToString,
+            ),
             'GetProcess': grpc.unary_unary_rpc_method_handler(
                     servicer.GetProcess,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetProcessRequest.FromString,
@@ -898,6 +1210,21 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.CancelProcess,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Process.SerializeToString,
+            ),
+            'StartProcess': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartProcess,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.StartProcessRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Process.SerializeToString,
+            ),
+            'GetSeries': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSeries,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.GetSeriesRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.GetSeriesResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=amoro_dot_v1_dot_journal__pb2.ListEventsRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_journal__pb2.ListEventsResponse.SerializeToString,
             ),
             'ListOptimizers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListOptimizers,
@@ -987,6 +1314,33 @@ class AdminService:
             '/amoro.v1.AdminService/GetStatus',
             amoro_dot_v1_dot_admin__pb2.GetStatusRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListConditions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListConditions',
+            amoro_dot_v1_dot_monitoring__pb2.ListConditionsRequest.SerializeToString,
+            amoro_dot_v1_dot_monitoring__pb2.ListConditionsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1149,6 +1503,195 @@ class AdminService:
             '/amoro.v1.AdminService/RevokeToken',
             amoro_dot_v1_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.RevokeTokenResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/AddUser',
+            amoro_dot_v1_dot_accounts__pb2.AddUserRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/UpdateUser',
+            amoro_dot_v1_dot_accounts__pb2.UpdateUserRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetPassword(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/SetPassword',
+            amoro_dot_v1_dot_accounts__pb2.SetPasswordRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/RemoveUser',
+            amoro_dot_v1_dot_accounts__pb2.RemoveUserRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.RemoveUserResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListUsers',
+            amoro_dot_v1_dot_accounts__pb2.ListUsersRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.ListUsersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeLoginLink(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/MakeLoginLink',
+            amoro_dot_v1_dot_accounts__pb2.MakeLoginLinkRequest.SerializeToString,
+            amoro_dot_v1_dot_accounts__pb2.LoginLink.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListAudit',
+            amoro_dot_v1_dot_audit__pb2.ListAuditRequest.SerializeToString,
+            amoro_dot_v1_dot_audit__pb2.ListAuditResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1430,6 +1973,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def GetTableDigest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetTableDigest',
+            amoro_dot_v1_dot_journal__pb2.GetTableDigestRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.TableDigest.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListTableFiles(request,
             target,
             options=(),
@@ -1473,6 +2043,60 @@ class AdminService:
             '/amoro.v1.AdminService/ListSnapshots',
             amoro_dot_v1_dot_admin__pb2.ListSnapshotsRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CompareSnapshots',
+            amoro_dot_v1_dot_snapshots__pb2.CompareSnapshotsRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.SnapshotComparison.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetRetention',
+            amoro_dot_v1_dot_snapshots__pb2.GetRetentionRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.Retention.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1743,6 +2367,87 @@ class AdminService:
             '/amoro.v1.AdminService/ConfirmMaintenance',
             amoro_dot_v1_dot_admin__pb2.MaintainTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.MaintainTableResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowClustering(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ShowClustering',
+            amoro_dot_v1_dot_admin__pb2.ShowClusteringRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Clustering.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SuggestColumns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/SuggestColumns',
+            amoro_dot_v1_dot_admin__pb2.SuggestColumnsRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.SuggestedColumns.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LearnScans(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/LearnScans',
+            amoro_dot_v1_dot_admin__pb2.LearnScansRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.LearnedScans.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2078,6 +2783,60 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def GetOverview(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetOverview',
+            amoro_dot_v1_dot_queue__pb2.GetOverviewRequest.SerializeToString,
+            amoro_dot_v1_dot_queue__pb2.Overview.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListQueue',
+            amoro_dot_v1_dot_queue__pb2.ListQueueRequest.SerializeToString,
+            amoro_dot_v1_dot_queue__pb2.ListQueueResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def ListProcesses(request,
             target,
             options=(),
@@ -2132,6 +2891,33 @@ class AdminService:
             _registered_method=True)
 
     @staticmethod
+    def ListAttempts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListAttempts',
+            amoro_dot_v1_dot_journal__pb2.ListAttemptsRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.ListAttemptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetProcess(request,
             target,
             options=(),
@@ -2175,6 +2961,87 @@ class AdminService:
             '/amoro.v1.AdminService/CancelProcess',
             amoro_dot_v1_dot_admin__pb2.CancelProcessRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Process.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartProcess(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/StartProcess',
+            amoro_dot_v1_dot_admin__pb2.StartProcessRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Process.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSeries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetSeries',
+            amoro_dot_v1_dot_journal__pb2.GetSeriesRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.GetSeriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/ListEvents',
+            amoro_dot_v1_dot_journal__pb2.ListEventsRequest.SerializeToString,
+            amoro_dot_v1_dot_journal__pb2.ListEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

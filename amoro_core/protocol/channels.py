@@ -1,4 +1,4 @@
-"""Channels to a coordinator, in the clear or encrypted, and what it means when one can't be made."""
+"""Channels to a coordinator, plain or encrypted, and the errors of making them."""
 
 import re
 from pathlib import Path
@@ -10,19 +10,19 @@ from amoro_core.errors import CoordinatorUnavailable, InvalidArgument, Untrusted
 from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, SECURE, Trust
 
-#: Metadata with the name of the user who calls, in UTF-8: for people to read, no credential.
+#: Metadata with the name of the calling user, in UTF-8: for display, not a credential.
 USER_KEY = "amoro-user-bin"
 
 
 def is_encrypted(address: str, trust: Trust) -> bool:
-    """Whether files to trust by, or `grpcs://` before the address, ask for encryption."""
+    """Whether TLS files, or `grpcs://` before the address, require encryption."""
     return address.startswith(SECURE) or trust != PLAIN
 
 
 def open_channel(address: str, trust: Trust, options: list[tuple[str, Any]]) -> grpc.Channel:
-    """A channel to the address, encrypted where that was asked for.
+    """A channel to the address, encrypted if required.
 
-    Raises InvalidArgument that names the file that can't be used.
+    Raises InvalidArgument naming the unusable file.
     """
     if not is_encrypted(address, trust):
         return grpc.insecure_channel(address, options=options)
@@ -39,7 +39,7 @@ def open_channel(address: str, trust: Trust, options: list[tuple[str, Any]]) -> 
 
 
 def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | CoordinatorUnavailable | None:
-    """The error for a call that reached no coordinator, where gRPC's words show that encryption is the reason."""
+    """The error for a call that reached no coordinator, if gRPC's details show that encryption is the reason."""
     where = address.removeprefix(SECURE)
     for words, reason, hint in _DISTRUST:
         if words in details:
@@ -52,16 +52,16 @@ def explained(address: str, details: str, *, encrypted: bool) -> Untrusted | Coo
     return None
 
 
-#: What gRPC puts before the reason of a connection that was not made: the address, once more, and its own state.
+#: What gRPC puts before the reason of a failed connection: the address again, and its own state.
 _AROUND = re.compile(r"^failed to connect to all addresses; last error: \w+: (?:(?:ipv[46]|unix):\S+: )?")
 
 
 def shortened(details: str) -> str:
-    """What gRPC says of a call that reached nobody, in one line, without what is known already."""
+    """gRPC's details of a failed connection in one line, without what is known already."""
     return briefly(_AROUND.sub("", details))
 
 
-#: What gRPC says, what that means, what to do.
+#: gRPC's details, their meaning, and the remedy.
 _DISTRUST = (
     (
         "certificate has expired",
@@ -85,7 +85,7 @@ _DISTRUST = (
         "Check --ca-file, --certificate-file and --key-file: the key must be the certificate's, all in PEM.",
     ),
 )
-#: What gRPC says, of an encrypted channel or one in the clear, and what to do.
+#: gRPC's details, whether the channel is encrypted, and the remedy.
 _MISUNDERSTOOD = (
     ("WRONG_VERSION_NUMBER", True, "It does not encrypt: leave out --ca-file and grpcs://."),
     (

@@ -1,11 +1,11 @@
-"""Values to messages and back: the one module that knows both sides of a rewrite."""
+"""Conversion of values to messages and back: the only module that knows both sides of a rewrite."""
 
 from collections.abc import Iterable
 
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
-from amoro_core.model.work import REWRITE, Work, WorkResult
+from amoro_core.model.work import DELETE, LIST, REWRITE, SKETCH, Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
 
@@ -24,44 +24,48 @@ def encode_attempt(attempt: Attempt) -> opb.TaskAttempt:
 
 
 def decode_attempt(message: opb.TaskAttempt) -> Attempt:
-    """The attempt that the message names."""
+    """The attempt in the message."""
     return Attempt(TaskId(message.process_id, message.task_id), message.attempt)
 
 
 def put_work(task: opb.Task, work: Work) -> None:
     """Set the task's work."""
-    if work.kind == REWRITE:
-        task.rewrite.ParseFromString(work.payload)
+    if work.kind in _TYPED:
+        getattr(task, work.kind).ParseFromString(work.payload)
     else:
         task.other.CopyFrom(opb.KindMessage(kind=work.kind, payload=work.payload))
 
 
 def work_of(task: opb.Task) -> Work:
-    """The task's work; of the kind "" where the message has none that is known here."""
+    """The task's work; of the kind "" if the message has none that is known here."""
     match task.WhichOneof("work"):
-        case "rewrite":
-            return Work(REWRITE, task.rewrite.SerializeToString(deterministic=True))
         case "other":
             return Work(task.other.kind, task.other.payload)
+        case str(kind):
+            return Work(kind, getattr(task, kind).SerializeToString(deterministic=True))
     return Work("", b"")
 
 
 def put_result(message: opb.TaskResult, result: WorkResult) -> None:
-    """Set what was done."""
-    if result.kind == REWRITE:
-        message.rewrite.ParseFromString(result.payload)
+    """Set the result."""
+    if result.kind in _TYPED:
+        getattr(message, result.kind).ParseFromString(result.payload)
     else:
         message.other.CopyFrom(opb.KindMessage(kind=result.kind, payload=result.payload))
 
 
 def result_of(message: opb.TaskResult) -> WorkResult | None:
-    """What was done; None for a failure, a refusal, and what is not known here."""
+    """The result; None for a failure, a refusal, and an unknown kind."""
     match message.WhichOneof("result"):
-        case "rewrite":
-            return WorkResult(REWRITE, message.rewrite.SerializeToString(deterministic=True))
         case "other":
             return WorkResult(message.other.kind, message.other.payload)
+        case str(kind) if kind in _TYPED:
+            return WorkResult(kind, getattr(message, kind).SerializeToString(deterministic=True))
     return None
+
+
+#: Kinds whose messages stand in Task and TaskResult under their names.
+_TYPED = (REWRITE, LIST, DELETE, SKETCH)
 
 
 def encode_input(work: RewriteInput) -> pb.RewriteInput:
@@ -79,7 +83,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
 
 
 def decode_input(message: pb.RewriteInput) -> RewriteInput:
-    """The rewrite's input that the message says."""
+    """The rewrite's input in the message."""
     return RewriteInput(
         table=_decode_context(message.table),
         rewritten=tuple(_decode_input_file(file) for file in message.rewritten),
@@ -108,7 +112,7 @@ def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
 
 
 def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
-    """The rewrite's output that the message says."""
+    """The rewrite's output in the message."""
     return RewriteOutput(
         data_files=tuple(decode_data_file(file) for file in message.data_files),
         delete_files=tuple(decode_delete_file(file) for file in message.delete_files),
@@ -139,7 +143,7 @@ def encode_data_file(file: DataFile) -> pb.DataFile:
 
 
 def decode_data_file(message: pb.DataFile) -> DataFile:
-    """The data file that the message says."""
+    """The data file in the message."""
     return DataFile(
         path=message.path,
         file_format=FileFormat(message.file_format),
@@ -175,7 +179,7 @@ def encode_delete_file(file: DeleteFile) -> pb.DeleteFile:
 
 
 def decode_delete_file(message: pb.DeleteFile) -> DeleteFile:
-    """Raises ValueError for a kind that is not known."""
+    """The delete file in the message. Raises ValueError for an unknown kind."""
     if message.kind not in _KINDS_BACK:
         raise ValueError(f"delete file {message.path} has the unknown kind {message.kind}")
     return DeleteFile(

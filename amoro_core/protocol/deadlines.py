@@ -1,8 +1,8 @@
-"""Deadlines of calls of the AdminService, for the client and for the coordinator."""
+"""Deadlines of calls to the AdminService, for the client and for the coordinator."""
 
 from datetime import timedelta
 
 QUICK = timedelta(seconds=30)  # answered from the state database
-TOUCHING = timedelta(minutes=2)  # one that calls a catalog or a container
+TOUCHING = timedelta(minutes=2)  # calls a catalog or a container
 READING = timedelta(minutes=10)  # one that reads manifests of a table
 LASTING = timedelta(hours=24)  # the client sets a deadline of its own

@@ -5,6 +5,7 @@ Between optimizers and the coordinator. Tokens travel as the metadata key "autho
 the enrolment token for Register, the optimizer's own token for everything else.
 """
 
+from amoro_core.protocol import maintenance_pb2 as _maintenance_pb2
 from amoro_core.protocol import rewrite_pb2 as _rewrite_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
@@ -97,6 +98,7 @@ class RegisterRequest(_message.Message):
     RUNNING_FIELD_NUMBER: _builtins.int
     PREVIOUS_OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
     WORK_KINDS_FIELD_NUMBER: _builtins.int
+    MAX_CLUSTER_BYTES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     threads: _builtins.int
     memory_bytes: _builtins.int
@@ -104,15 +106,17 @@ class RegisterRequest(_message.Message):
     protocol_version: _builtins.int
     heartbeat_interval_ms: _builtins.int
     previous_optimizer_id: _builtins.str
+    max_cluster_bytes: _builtins.int
+    """the largest group that it clusters; 0: none"""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAttempt]:
-        """attempts that go on from an earlier registration"""
+        """attempts that continue from an earlier registration"""
 
     @_builtins.property
     def work_kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """what it can execute; none stands for rewriting alone"""
+        """kinds that it can execute; empty: rewriting only"""
 
     def __init__(
         self,
@@ -126,10 +130,11 @@ class RegisterRequest(_message.Message):
         running: _abc.Iterable[Global___TaskAttempt] | None = ...,
         previous_optimizer_id: _builtins.str = ...,
         work_kinds: _abc.Iterable[_builtins.str] | None = ...,
+        max_cluster_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "heartbeat_interval_ms", b"heartbeat_interval_ms", "labels", b"labels", "memory_bytes", b"memory_bytes", "previous_optimizer_id", b"previous_optimizer_id", "protocol_version", b"protocol_version", "running", b"running", "threads", b"threads", "work_kinds", b"work_kinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "heartbeat_interval_ms", b"heartbeat_interval_ms", "labels", b"labels", "max_cluster_bytes", b"max_cluster_bytes", "memory_bytes", b"memory_bytes", "previous_optimizer_id", b"previous_optimizer_id", "protocol_version", b"protocol_version", "running", b"running", "threads", b"threads", "work_kinds", b"work_kinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -150,7 +155,7 @@ class RegisterResponse(_message.Message):
     heartbeat_timeout_ms: _builtins.int
     @_builtins.property
     def adopted(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAttempt]:
-        """of running; the others are to be abandoned"""
+        """of `running`; the others must be abandoned"""
 
     def __init__(
         self,
@@ -176,8 +181,14 @@ class AttemptProgress(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     ROWS_DONE_FIELD_NUMBER: _builtins.int
     ROWS_TOTAL_FIELD_NUMBER: _builtins.int
+    STAGE_FIELD_NUMBER: _builtins.int
+    CORE_MS_FIELD_NUMBER: _builtins.int
     rows_done: _builtins.int
     rows_total: _builtins.int
+    stage: _builtins.str
+    """if the work has several; "" otherwise"""
+    core_ms: _builtins.int
+    """CPU time of all cores so far; 0: not reported"""
     @_builtins.property
     def attempt(self) -> Global___TaskAttempt: ...
     def __init__(
@@ -186,10 +197,12 @@ class AttemptProgress(_message.Message):
         attempt: Global___TaskAttempt | None = ...,
         rows_done: _builtins.int = ...,
         rows_total: _builtins.int = ...,
+        stage: _builtins.str = ...,
+        core_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rows_done", b"rows_done", "rows_total", b"rows_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "core_ms", b"core_ms", "rows_done", b"rows_done", "rows_total", b"rows_total", "stage", b"stage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -300,6 +313,9 @@ class Task(_message.Message):
     START_TO_CLOSE_MS_FIELD_NUMBER: _builtins.int
     REWRITE_FIELD_NUMBER: _builtins.int
     OTHER_FIELD_NUMBER: _builtins.int
+    LIST_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    SKETCH_FIELD_NUMBER: _builtins.int
     thread_id: _builtins.int
     table: _builtins.str
     start_to_close_ms: _builtins.int
@@ -309,6 +325,12 @@ class Task(_message.Message):
     def rewrite(self) -> _rewrite_pb2.RewriteInput: ...
     @_builtins.property
     def other(self) -> Global___KindMessage: ...
+    @_builtins.property
+    def list(self) -> _maintenance_pb2.ListWork: ...
+    @_builtins.property
+    def delete(self) -> _maintenance_pb2.DeleteWork: ...
+    @_builtins.property
+    def sketch(self) -> _maintenance_pb2.SketchWork: ...
     def __init__(
         self,
         *,
@@ -318,12 +340,15 @@ class Task(_message.Message):
         start_to_close_ms: _builtins.int = ...,
         rewrite: _rewrite_pb2.RewriteInput | None = ...,
         other: Global___KindMessage | None = ...,
+        list: _maintenance_pb2.ListWork | None = ...,
+        delete: _maintenance_pb2.DeleteWork | None = ...,
+        sketch: _maintenance_pb2.SketchWork | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "other", b"other", "rewrite", b"rewrite", "work", b"work"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delete", b"delete", "list", b"list", "other", b"other", "rewrite", b"rewrite", "sketch", b"sketch", "work", b"work"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "other", b"other", "rewrite", b"rewrite", "start_to_close_ms", b"start_to_close_ms", "table", b"table", "thread_id", b"thread_id", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delete", b"delete", "list", b"list", "other", b"other", "rewrite", b"rewrite", "sketch", b"sketch", "start_to_close_ms", b"start_to_close_ms", "table", b"table", "thread_id", b"thread_id", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["rewrite", "other"]  # noqa: Y015
+    _WhichOneofReturnType_work: _TypeAlias = _typing.Literal["rewrite", "other", "list", "delete", "sketch"]  # noqa: Y015
     _WhichOneofArgType_work: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_work) -> _WhichOneofReturnType_work | None: ...
 
@@ -494,6 +519,9 @@ class TaskResult(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     OTHER_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    LIST_FIELD_NUMBER: _builtins.int
+    DELETE_FIELD_NUMBER: _builtins.int
+    SKETCH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def attempt(self) -> Global___TaskAttempt: ...
     @_builtins.property
@@ -504,6 +532,12 @@ class TaskResult(_message.Message):
     def other(self) -> Global___KindMessage: ...
     @_builtins.property
     def refusal(self) -> Global___WorkRefusal: ...
+    @_builtins.property
+    def list(self) -> _maintenance_pb2.ListOutput: ...
+    @_builtins.property
+    def delete(self) -> _maintenance_pb2.DeleteOutput: ...
+    @_builtins.property
+    def sketch(self) -> _maintenance_pb2.SketchOutput: ...
     def __init__(
         self,
         *,
@@ -512,12 +546,15 @@ class TaskResult(_message.Message):
         failure: Global___TaskFailure | None = ...,
         other: Global___KindMessage | None = ...,
         refusal: Global___WorkRefusal | None = ...,
+        list: _maintenance_pb2.ListOutput | None = ...,
+        delete: _maintenance_pb2.DeleteOutput | None = ...,
+        sketch: _maintenance_pb2.SketchOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delete", b"delete", "failure", b"failure", "list", b"list", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite", "sketch", b"sketch"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "failure", b"failure", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "delete", b"delete", "failure", b"failure", "list", b"list", "other", b"other", "refusal", b"refusal", "result", b"result", "rewrite", b"rewrite", "sketch", b"sketch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["rewrite", "failure", "other", "refusal"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["rewrite", "failure", "other", "refusal", "list", "delete", "sketch"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
@@ -585,6 +622,48 @@ class CompleteTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CompleteTaskResponse: _TypeAlias = CompleteTaskResponse  # noqa: Y015
+
+@_typing.final
+class FetchBlobRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ATTEMPT_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    sha256: _builtins.str
+    @_builtins.property
+    def attempt(self) -> Global___TaskAttempt: ...
+    def __init__(
+        self,
+        *,
+        attempt: Global___TaskAttempt | None = ...,
+        sha256: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchBlobRequest: _TypeAlias = FetchBlobRequest  # noqa: Y015
+
+@_typing.final
+class BlobPiece(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: _builtins.int
+    content: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        content: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BlobPiece: _TypeAlias = BlobPiece  # noqa: Y015
 
 @_typing.final
 class DeregisterRequest(_message.Message):

@@ -59,6 +59,11 @@ class OptimizingServiceStub:
                 request_serializer=amoro_dot_v1_dot_optimizing__pb2.CompleteTaskRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_optimizing__pb2.CompleteTaskResponse.FromString,
                 _registered_method=True)
+        self.FetchBlob = channel.unary_stream(
+                '/amoro.v1.OptimizingService/FetchBlob',
+                request_serializer=amoro_dot_v1_dot_optimizing__pb2.FetchBlobRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_optimizing__pb2.BlobPiece.FromString,
+                _registered_method=True)
         self.Deregister = channel.unary_unary(
                 '/amoro.v1.OptimizingService/Deregister',
                 request_serializer=amoro_dot_v1_dot_optimizing__pb2.DeregisterRequest.SerializeToString,
@@ -106,6 +111,14 @@ class OptimizingServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchBlob(self, request, context):
+        """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
+        NOT_FOUND: no such blob, or not of an attempt that this optimizer runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Deregister(self, request, context):
         """Leaves: unfinished attempts are planned again.
         """
@@ -140,6 +153,11 @@ def add_OptimizingServiceServicer_to_server(servicer, server):
                     servicer.CompleteTask,
                     request_deserializer=amoro_dot_v1_dot_optimizing__pb2.CompleteTaskRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_optimizing__pb2.CompleteTaskResponse.SerializeToString,
+            ),
+            'FetchBlob': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchBlob,
+                    request_deserializer=amoro_dot_v1_dot_optimizing__pb2.FetchBlobRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_optimizing__pb2.BlobPiece.SerializeToString,
             ),
             'Deregister': grpc.unary_unary_rpc_method_handler(
                     servicer.Deregister,
@@ -282,6 +300,33 @@ class OptimizingService:
             '/amoro.v1.OptimizingService/CompleteTask',
             amoro_dot_v1_dot_optimizing__pb2.CompleteTaskRequest.SerializeToString,
             amoro_dot_v1_dot_optimizing__pb2.CompleteTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchBlob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/amoro.v1.OptimizingService/FetchBlob',
+            amoro_dot_v1_dot_optimizing__pb2.FetchBlobRequest.SerializeToString,
+            amoro_dot_v1_dot_optimizing__pb2.BlobPiece.FromString,
             options,
             channel_credentials,
             insecure,

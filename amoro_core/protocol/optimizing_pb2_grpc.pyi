@@ -47,6 +47,10 @@ class OptimizingServiceStub:
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
     INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
     """
+    FetchBlob: _grpc.UnaryStreamMultiCallable[_optimizing_pb2.FetchBlobRequest, _optimizing_pb2.BlobPiece]
+    """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
+    NOT_FOUND: no such blob, or not of an attempt that this optimizer runs.
+    """
     Deregister: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.DeregisterRequest, _optimizing_pb2.DeregisterResponse]
     """Leaves: unfinished attempts are planned again."""
 
@@ -66,6 +70,10 @@ class OptimizingServiceAsyncStub(OptimizingServiceStub):
     CompleteTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]  # type: ignore[assignment]
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
     INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+    """
+    FetchBlob: _aio.UnaryStreamMultiCallable[_optimizing_pb2.FetchBlobRequest, _optimizing_pb2.BlobPiece]  # type: ignore[assignment]
+    """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
+    NOT_FOUND: no such blob, or not of an attempt that this optimizer runs.
     """
     Deregister: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.DeregisterRequest, _optimizing_pb2.DeregisterResponse]  # type: ignore[assignment]
     """Leaves: unfinished attempts are planned again."""
@@ -113,6 +121,16 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_optimizing_pb2.CompleteTaskResponse, _abc.Awaitable[_optimizing_pb2.CompleteTaskResponse]]:
         """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
         INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+        """
+
+    @_abc_1.abstractmethod
+    def FetchBlob(
+        self,
+        request: _optimizing_pb2.FetchBlobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_optimizing_pb2.BlobPiece], _abc.AsyncIterator[_optimizing_pb2.BlobPiece]]:
+        """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
+        NOT_FOUND: no such blob, or not of an attempt that this optimizer runs.
         """
 
     @_abc_1.abstractmethod

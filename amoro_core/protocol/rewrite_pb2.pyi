@@ -305,7 +305,7 @@ class DeleteFile(_message.Message):
     content_offset: _builtins.int
     """where a deletion vector begins in its file"""
     content_size_bytes: _builtins.int
-    """and how long it is"""
+    """and its length"""
     @_builtins.property
     def partition(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionValue]: ...
     @_builtins.property
@@ -353,7 +353,7 @@ Global___DeleteFile: _TypeAlias = DeleteFile  # noqa: Y015
 
 @_typing.final
 class TableContext(_message.Message):
-    """What an executor must know of the table, as of the plan. JSON as the Iceberg specification defines it."""
+    """What an executor must know about the table, as of the plan. JSON as in the Iceberg specification, appendix C."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -496,11 +496,11 @@ class RewriteInput(_message.Message):
     def table(self) -> Global___TableContext: ...
     @_builtins.property
     def rewritten(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputFile]:
-        """read with their deletes, written anew"""
+        """read with their deletes and rewritten"""
 
     @_builtins.property
     def converted(self) -> _containers.RepeatedCompositeFieldContainer[Global___InputFile]:
-        """stay; their deletes become one position delete file each"""
+        """kept; the deletes of each become one position delete file"""
 
     @_builtins.property
     def deletes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteFile]:

@@ -1,1 +1,1 @@
-"""gRPC: translate, call, translate back."""
+"""The gRPC services: decode the request, call the service, encode the answer."""

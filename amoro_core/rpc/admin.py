@@ -1,4 +1,4 @@
-"""AdminService over gRPC, made from the table of operations."""
+"""AdminService over gRPC, built from the table of operations."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
+from amoro_core.model.principals import Way
 from amoro_core.protocol import admin_pb2
-from amoro_core.rpc.calls import bearer, user_of
+from amoro_core.rpc.calls import address_of, bearer, user_of
 from amoro_core.rpc.errors import abort
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
@@ -27,7 +28,8 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
 
     async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         try:
-            found: Message = await operations.call(method, request, bearer(context), user_of(context))
+            principal = await operations.admit(bearer(context), Way.GRPC, address_of(context), user_of(context))
+            found: Message = await operations.call(method, request, principal)
         except Exception as error:
             await abort(context, error)
         return found

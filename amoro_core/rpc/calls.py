@@ -1,9 +1,10 @@
-"""Metadata of calls, and threads for their work."""
+"""Metadata of calls, and running their work in threads."""
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import grpc
 
@@ -32,8 +33,14 @@ def bearer(context: grpc.aio.ServicerContext[Any, Any]) -> str:
 
 
 def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
-    """The user's name as the client gives it, fit to be shown; "" when it gives none. It proves nothing."""
+    """The user's name as the client states it, safe to show; "" when it states none. It is not authenticated."""
     for key, value in context.invocation_metadata() or ():
         if key == USER_KEY and isinstance(value, bytes):
             return printable(value.decode(errors="replace"))[:_LONGEST_NAME]
     return ""
+
+
+def address_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    """The address of the client without its port, as 10.1.2.3 or ::1; "" when it is not known."""
+    family, _, rest = context.peer().partition(":")
+    return unquote(rest.rpartition(":")[0]).strip("[]") if family in ("ipv4", "ipv6") else ""

@@ -1,4 +1,4 @@
-"""Errors to gRPC statuses: one table, at the edge."""
+"""Translation of errors to gRPC statuses."""
 
 from typing import Any, NoReturn
 
@@ -12,10 +12,10 @@ from amoro_core.model.texts import LONGEST_MESSAGE, cut
 
 log = get_logger("amoro.rpc")
 
-#: Bytes on the wire. Clients take 8 kB of trailing metadata in all, and hear of nothing but that where there is more.
+#: Bytes on the wire. Clients accept 8 kB of trailing metadata in all; with more, they report nothing but that.
 _LONGEST_HINT = 1024
 
-#: The status of an error is that of its nearest class in this table.
+#: The status of an error is that of its closest class in this table.
 STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
     errors.AmoroError: grpc.StatusCode.INTERNAL,
     errors.WorkFailed: grpc.StatusCode.ABORTED,
@@ -40,14 +40,14 @@ STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
 
 
 def status_of(error: AmoroError) -> grpc.StatusCode:
-    """The gRPC status that says what kind of error it is."""
+    """The gRPC status for the error."""
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: BaseException) -> NoReturn:
     """End the call with the error: its message as details, code, exit status and hint as trailing metadata.
 
-    What is too long for that is cut, with its length said.
+    Longer texts are cut, and their length is stated.
     """
     if not isinstance(error, AmoroError):
         log.exception("call.failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Who listens on a port of this machine, and why nobody else can."""
+"""Errors of listening on a port of this machine, naming the process that holds it."""
 
 import os
 import socket
@@ -10,7 +10,7 @@ _LISTEN = "0A"
 
 
 def unusable(host: str, port: int) -> InvalidSettings:
-    """Why it can't be listened there: AddressInUse, or that the host is none of this machine's."""
+    """The error of listening there: AddressInUse, or that the host is not an address of this machine."""
     try:
         found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, place in found:
@@ -28,7 +28,7 @@ def unusable(host: str, port: int) -> InvalidSettings:
 
 
 def holder_of(port: int) -> str:
-    """The process that listens on the port, as ": process 12 (name) listens there"; empty where it can't be told.
+    """The process that listens on the port, as ": process 12 (name) listens there"; empty when unknown.
 
     Reads Linux's /proc; processes of other users stay unnamed.
     """

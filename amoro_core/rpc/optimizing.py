@@ -1,8 +1,9 @@
 """OptimizingService over gRPC."""
 
 import asyncio
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ import grpc
 
 from amoro_core.changes import Changes, wait_for
 from amoro_core.errors import InvalidArgument, UnknownToken
-from amoro_core.model.processes import Optimizer
+from amoro_core.model.processes import Attempt, Optimizer
 from amoro_core.model.work import REWRITE, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
@@ -19,16 +20,19 @@ from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
 from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Failure, OptimizingService, Refusal, ScheduledTask
+from amoro_core.services.optimizing import Acked, Admission, Failure, OptimizingService, Refusal, ScheduledTask
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
+#: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
+MAX_ACK_WAIT_S = 10.0
+_ASKED_AGAIN_S = 0.2
 
 T = TypeVar("T")
 
 
 class OptimizingServicer(OptimizingServiceServicer):
-    """Translates calls of optimizers; long polls wait on an event and hold no thread."""
+    """Translates calls of optimizers; long polls wait for an event without holding a thread."""
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class OptimizingServicer(OptimizingServiceServicer):
                     running=[codec.decode_attempt(attempt) for attempt in request.running],
                     kinds=tuple(request.work_kinds) or (REWRITE,),
                     previous_id=request.previous_optimizer_id,
+                    max_cluster_bytes=request.max_cluster_bytes,
                 ),
             )
         except Exception as error:
@@ -99,7 +104,8 @@ class OptimizingServicer(OptimizingServiceServicer):
             progress = {
                 codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in request.running
             }
-            self._optimizers.touch(optimizer.optimizer_id, request.threads, progress)
+            core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in request.running if item.core_ms > 0}
+            self._optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
             abandon = self._optimizing.abandoned(optimizer.optimizer_id, progress)
             return pb.HeartbeatResponse(
                 abandon=[codec.encode_attempt(attempt) for attempt in abandon],
@@ -133,21 +139,22 @@ class OptimizingServicer(OptimizingServiceServicer):
         request: pb.AckTaskRequest,
         context: grpc.aio.ServicerContext[pb.AckTaskRequest, pb.AckTaskResponse],
     ) -> pb.AckTaskResponse:
-        def work(optimizer: Optimizer) -> pb.AckTaskResponse:
-            attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
-            vended = self._optimizing.ack(optimizer.optimizer_id, attempts)
-            return pb.AckTaskResponse(
-                results=[
-                    pb.AckResult(
-                        attempt=codec.encode_attempt(attempt),
-                        status=pb.REPORT_STATUS_STALE if properties is None else pb.REPORT_STATUS_ACCEPTED,
-                        io_properties=properties or {},
-                    )
-                    for attempt, properties in zip(attempts, vended, strict=True)
-                ]
+        attempts = [codec.decode_attempt(attempt) for attempt in request.attempts]
+        answers: dict[Attempt, Acked] = {}
+        deadline = time.monotonic() + MAX_ACK_WAIT_S
+
+        def work(optimizer: Optimizer) -> None:
+            left = [one for one in attempts if answers.get(one, Admission.LATER) is Admission.LATER]
+            may_wait = time.monotonic() < deadline
+            answers.update(
+                zip(left, self._optimizing.ack(optimizer.optimizer_id, left, may_wait=may_wait), strict=True)
             )
 
-        return await self._as_optimizer(context, work)
+        await self._as_optimizer(context, work)
+        while Admission.LATER in answers.values():
+            await asyncio.sleep(_ASKED_AGAIN_S)
+            await self._as_optimizer(context, work)
+        return pb.AckTaskResponse(results=[_acked(attempt, answers[attempt]) for attempt in attempts])
 
     async def CompleteTask(
         self,
@@ -160,6 +167,22 @@ class OptimizingServicer(OptimizingServiceServicer):
             )
 
         return await self._as_optimizer(context, work)
+
+    async def FetchBlob(
+        self,
+        request: pb.FetchBlobRequest,
+        context: grpc.aio.ServicerContext[pb.FetchBlobRequest, pb.BlobPiece],
+    ) -> AsyncIterator[pb.BlobPiece]:
+        attempt = codec.decode_attempt(request.attempt)
+        for number in itertools.count():
+
+            def work(optimizer: Optimizer, piece: int = number) -> bytes | None:
+                return self._optimizing.read_blob(optimizer.optimizer_id, attempt, request.sha256, piece)
+
+            content = await self._as_optimizer(context, work)
+            if content is None:
+                return
+            yield pb.BlobPiece(content=content)
 
     async def Deregister(
         self,
@@ -200,8 +223,17 @@ class OptimizingServicer(OptimizingServiceServicer):
             await abort(context, error)
 
 
+def _acked(attempt: Attempt, answer: Acked) -> pb.AckResult:
+    is_accepted = answer is not None and not isinstance(answer, Admission)
+    return pb.AckResult(
+        attempt=codec.encode_attempt(attempt),
+        status=pb.REPORT_STATUS_ACCEPTED if is_accepted else pb.REPORT_STATUS_STALE,
+        io_properties={} if answer is None or isinstance(answer, Admission) else answer,
+    )
+
+
 def _outcome(message: pb.TaskResult) -> WorkResult | Failure | Refusal:
-    """What the optimizer says of the attempt. Raises InvalidArgument for what is not known here."""
+    """The reported outcome of the attempt. Raises InvalidArgument for an unknown kind of result."""
     match message.WhichOneof("result"):
         case "failure":
             return Failure(message.failure.code, message.failure.message)

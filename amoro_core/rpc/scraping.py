@@ -1,4 +1,4 @@
-"""What Prometheus and probes ask over HTTP, on loopback: /metrics with a token, /livez and /readyz without."""
+"""HTTP endpoints for Prometheus and probes, on loopback: /metrics with a token, /livez and /readyz without."""
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -6,12 +6,12 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from amoro_core.errors import AddressInUse
 from amoro_core.events import get_logger
-from amoro_core.model.metrics import METRICS, MetricKind, Sample
+from amoro_core.model.metrics import BUCKETS_S, METRICS, MetricKind, Sample
 from amoro_core.rpc.listening import holder_of
 
 log = get_logger("amoro.scraping")
@@ -33,16 +33,30 @@ class _Told:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
+        told: dict[str, list[Sample]] = {}
+        for sample in self._samples:
+            told.setdefault(sample.name, []).append(sample)
         for metric in METRICS:
+            samples = told.get(metric.name, [])
+            if metric.kind is MetricKind.HISTOGRAM:
+                yield _durations(metric.name, metric.meaning, metric.labels, samples)
+                continue
             family = _FAMILIES[metric.kind](metric.name, metric.meaning, labels=metric.labels)
-            for sample in self._samples:
-                if sample.name == metric.name:
-                    family.add_metric(list(sample.labels), sample.value)
+            for sample in samples:
+                family.add_metric(list(sample.labels), sample.value)
             yield family
 
 
+def _durations(name: str, meaning: str, labels: Sequence[str], samples: Sequence[Sample]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, meaning, labels=labels)
+    bounds = [*(f"{bound:g}" for bound in BUCKETS_S), "+Inf"]
+    for sample in samples:
+        family.add_metric(list(sample.labels), list(zip(bounds, sample.buckets, strict=True)), sample.value)
+    return family
+
+
 class MetricsServer:
-    """Answers on a port of this machine until stopped; each request has a thread of its own."""
+    """Serves on a local port until stopped; each request has a thread of its own."""
 
     def __init__(self, port: int, read: Callable[[], Sequence[Sample]], may_read: Callable[[str], bool]) -> None:
         """Listen, without answering yet. Raises AddressInUse."""
@@ -60,7 +74,7 @@ class MetricsServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop serving."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()

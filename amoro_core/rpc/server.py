@@ -25,9 +25,10 @@ STOP_GRACE_S = 1.0
 
 
 class Server:
-    """Serves both services on one address until stopped; without `optimizing` that for people alone.
+    """Serves both services on one address until stopped; without `optimizing`, AdminService alone.
 
-    With certificates the address is encrypted, and who may read the state directory has one on loopback beside it.
+    With certificates the address is encrypted; clients that can read the state directory also have a plain one on
+    loopback.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Server:
         *,
         changes: Sequence[Changes],
         certificates: Certificates | None = None,
+        interceptors: "Sequence[grpc.aio.ServerInterceptor[Any, Any]]" = (),
     ) -> None:
+        self._interceptors = tuple(interceptors)
         self._host = f"[{host}]" if ":" in host and not host.startswith("[") else host  # IPv6 before a port
         self._wanted_port = port
         self._optimizing = optimizing
@@ -54,12 +57,12 @@ class Server:
 
     @property
     def address(self) -> str:
-        """Where it listens, as clients name it."""
+        """The address for clients."""
         return f"{self._host}:{self.port}"
 
     @property
     def local_address(self) -> str:
-        """Where it listens in the clear for clients on this machine."""
+        """The unencrypted address for clients on this machine."""
         return self.address if self._local_port is None else f"127.0.0.1:{self._local_port}"
 
     def start(self) -> None:
@@ -72,18 +75,19 @@ class Server:
             raise
 
     def stop(self, grace_s: float = STOP_GRACE_S) -> None:
-        """Refuse new calls, end the running ones after so many seconds, and stop."""
+        """Refuse new calls, end running ones after `grace_s` seconds, and stop."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._stop(grace_s), self._loop).result()
             self._end_loop()
 
     async def _start(self) -> None:
         server = grpc.aio.server(
+            interceptors=self._interceptors,
             options=[
                 ("grpc.max_send_message_length", MESSAGE_LIMIT),
                 ("grpc.max_receive_message_length", MESSAGE_LIMIT),
                 ("grpc.so_reuseport", 0),
-            ]
+            ],
         )
         if self._optimizing is not None:
             add_OptimizingServiceServicer_to_server(self._optimizing(), server)

@@ -1,4 +1,4 @@
-"""Certificates that the coordinator shows, and by which it knows its clients."""
+"""TLS: the coordinator's certificate, and the authority of its clients."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,9 +16,9 @@ log = get_logger("amoro.tls")
 
 
 def server_credentials(files: Certificates) -> grpc.ServerCredentials:
-    """Credentials to listen with; renewed files are taken for new connections by themselves.
+    """Credentials to listen with; renewed files are used for new connections automatically.
 
-    Raises InvalidSettings that names the file and what is wrong with it, an expired certificate included.
+    Raises InvalidSettings naming the file and what is wrong with it, including an expired certificate.
     """
     current = _read(files, datetime.now(UTC))
     return grpc.dynamic_ssl_server_credentials(
@@ -28,33 +28,39 @@ def server_credentials(files: Certificates) -> grpc.ServerCredentials:
 
 def valid_until(files: Certificates) -> datetime:
     """When the certificate expires. Raises InvalidSettings as `server_credentials` does."""
-    _read(files, datetime.now(UTC))
+    check(files, datetime.now(UTC))
     return _certificates("tls-certificate", files.certificate, files.certificate.read_bytes())[0].not_valid_after_utc
+
+
+def check(files: Certificates, now: datetime) -> None:
+    """Raise InvalidSettings as `server_credentials` does."""
+    _read(files, now)
 
 
 def _renewal(
     files: Certificates, current: grpc.ServerCertificateConfiguration
 ) -> Callable[[], grpc.ServerCertificateConfiguration]:
-    """Asked at each connection: what the files hold by then, or what they held while that can't be used."""
-    seen = _stamps(files)
+    """Called for each connection: the files' present content, or the last usable one."""
+    seen = stamps(files)
 
     def renewed() -> grpc.ServerCertificateConfiguration:
         nonlocal seen, current
-        now = _stamps(files)
+        now = stamps(files)
         if now != seen:
             seen = now
             try:
                 current = _read(files, datetime.now(UTC))
                 log.info("certificate.renewed", certificate=str(files.certificate))
             except InvalidSettings as error:
-                # Certificate and key are written one after the other; the old pair serves until both fit.
+                # Certificate and key are replaced one after the other; the old pair is used until they match.
                 log.warning("certificate.rejected", error=error.message)
         return current
 
     return renewed
 
 
-def _stamps(files: Certificates) -> tuple[int, ...]:
+def stamps(files: Certificates) -> tuple[int, ...]:
+    """When each file changed last, in nanoseconds; 0 for one that is not there."""
     paths = [files.certificate, files.key, *([files.client_ca] if files.client_ca else [])]
     return tuple(path.stat().st_mtime_ns if path.exists() else 0 for path in paths)
 

@@ -1,1 +1,1 @@
-"""Whose turn it is: pure functions of what is pending and running."""
+"""Scheduling of tables and tasks: pure functions of what is pending and running."""

@@ -25,7 +25,7 @@ class PendingTable:
     last_optimized_at: datetime | None = None
 
 
-#: What is compared to find the table that is planned first: the least is; a pure function of the table and the time.
+#: The sort key of a pending table at a time, a pure function: the table with the least key is planned first.
 Policy = Callable[[PendingTable, datetime], Any]
 
 
@@ -40,7 +40,7 @@ class CandidateTask:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a table stands in its group when its threads are given to tasks."""
+    """A table's standing in its group when threads are assigned to tasks."""
 
     running: int = 0  # tasks that hold a thread
     limit: int = 0  # threads, as its quota says
@@ -49,24 +49,24 @@ class Use:
 
 
 def order_pending(tables: Sequence[PendingTable], policy: Policy, now: datetime) -> list[PendingTable]:
-    """The tables in the order in which they are planned: the policy's least first, ties by id."""
+    """The tables in the order in which they are planned: by the policy's key, ties by id."""
     return sorted(tables, key=lambda table: (policy(table, now), table.table_id))
 
 
 def choose_tasks(
     candidates: Sequence[CandidateTask], uses: Mapping[int, Use], slots: int, typical_s: float
 ) -> list[CandidateTask]:
-    """At most so many of the candidates, each from the table whose turn it is as the ones before it run.
+    """At most `slots` of the candidates, each from the table whose turn it is once those before it run.
 
-    The turn is of the table that had the least thread time for its share, with what its running tasks will typically
-    take. A limit holds only while a table below its own has candidates: beyond it, threads are lent. Tasks of one table
-    keep their order; tables that stand equal go by their first candidate.
+    It is the turn of the table with the least thread time per share, counting what its running tasks will typically
+    take. A limit holds only while a table below its own limit has candidates: otherwise threads are lent. Tasks of one
+    table keep their order; ties go by the tables' first candidates.
     """
     waiting: dict[int, deque[CandidateTask]] = {}
     for candidate in candidates:
         waiting.setdefault(candidate.table_id, deque()).append(candidate)
     stand = {table: uses.get(table, Use()) for table in waiting}
-    turn = [(*_standing(stand[table], typical_s), place, table) for place, table in enumerate(waiting)]
+    turn = [(*standing(stand[table], typical_s), place, table) for place, table in enumerate(waiting)]
     heapify(turn)
     chosen: list[CandidateTask] = []
     while turn and len(chosen) < slots:
@@ -74,22 +74,22 @@ def choose_tasks(
         chosen.append(waiting[table].popleft())
         stand[table] = replace(stand[table], running=stand[table].running + 1)
         if waiting[table]:
-            heappush(turn, (*_standing(stand[table], typical_s), place, table))
+            heappush(turn, (*standing(stand[table], typical_s), place, table))
     return chosen
 
 
-def _standing(use: Use, typical_s: float) -> tuple[bool, float]:
-    """Tables that reached their limit come after all others."""
+def standing(use: Use, typical_s: float) -> tuple[bool, float]:
+    """The sort key of a table: tables that have reached their limit come last."""
     return use.running >= use.limit, use.ahead_s + use.running * typical_s / use.share
 
 
 def by_quota(table: PendingTable, now: datetime) -> tuple[float, datetime]:
-    """The lowest occupation first, then what was optimized longest ago, or never."""
+    """Lowest occupation first, then least recently optimized, or never."""
     return occupation(table.runs, table.limit, now), _last(table)
 
 
 def balanced(table: PendingTable, now: datetime) -> tuple[datetime, float]:
-    """What was optimized longest ago, or never, first, then the lowest occupation."""
+    """Least recently optimized, or never, first, then lowest occupation."""
     return _last(table), occupation(table.runs, table.limit, now)
 
 
@@ -97,13 +97,13 @@ def _last(table: PendingTable) -> datetime:
     return table.last_optimized_at or _NEVER
 
 
-#: The policies that are always there; others are plugged in (docs/design.md).
+#: The built-in policies; others can be plugged in (docs/design.md).
 POLICIES: Mapping[str, Policy] = MappingProxyType({"quota": by_quota, "balanced": balanced})
 DEFAULT_POLICY = "quota"
 
 
 def find_policy(policies: Mapping[str, Policy], name: str) -> Policy:
-    """The policy of that name. Raises InvalidArgument, which names those that exist."""
+    """The policy of that name. Raises InvalidArgument, naming the known ones."""
     if name not in policies:
         known = ", ".join(policies)
         raise InvalidArgument(f"unknown scheduling policy {name!r}", hint=f"Known policies: {known}.")

@@ -1,32 +1,33 @@
-"""What share of its group's threads a table has, and how much of it was used lately."""
+"""A table's quota of its group's threads, and its recent use."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
-#: Runs count as far as they lie within this time before now (Amoro's constant).
+#: Only run time within this period before now counts (Amoro's constant).
 LOOK_BACK = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """The time a task held a thread; `ended_at` None: it still does."""
+    """The time for which a task held a thread; `ended_at` None: it still does."""
 
     started_at: datetime
     ended_at: datetime | None = None
+    cores: float = 1.0  # that it kept busy, on average
 
 
 def quota_limit(quota: float, threads: int) -> int:
-    """The number of threads that a quota stands for: above 1 a number of threads, else a share, rounded up."""
+    """The threads that a quota allows: above 1 it is a number of threads, else a share of `threads`, rounded up."""
     if quota > 1:
         return int(quota)
-    # 0.07 × 100 is 7.000000000000001, which is no reason for an eighth thread.
+    # 0.07 × 100 is 7.000000000000001, which must not round up to 8.
     return ceil(round(quota * threads, 9))
 
 
 def occupation(runs: Iterable[TaskRun], limit: int, now: datetime) -> float:
-    """Which part of its limit a table used in the last hour; infinite for a table without limit that ran at all."""
+    """The part of its limit that a table used in the last hour; infinite for one with limit 0 that ran at all."""
     since = now - LOOK_BACK
     used = sum((_within(run, since, now) for run in runs), timedelta())
     if not used:

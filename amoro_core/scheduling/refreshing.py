@@ -1,4 +1,4 @@
-"""How long a table may go without a refresh."""
+"""When a table is refreshed next."""
 
 from datetime import datetime, timedelta
 from math import isqrt
@@ -14,7 +14,7 @@ _MS = timedelta(milliseconds=1)
 def next_refresh(runtime: TableRuntime, refreshed_at: datetime, config: OptimizingConfig) -> datetime:
     """When a table that was just refreshed is refreshed again: soon after changes, later while nothing changes.
 
-    An enabled table is refreshed when an interval trigger comes due, too, but no sooner than every base interval.
+    An enabled table is also refreshed when an interval trigger comes due, but not more often than the base interval.
     """
     changed_at = max(runtime.status_since, runtime.evaluated_at or runtime.status_since)
     usual = refreshed_at + refresh_interval(refreshed_at - changed_at, config)
@@ -29,10 +29,10 @@ def refresh_interval(
     base: timedelta = REFRESH_INTERVAL,
     longest: timedelta = REFRESH_INTERVAL_MAX,
 ) -> timedelta:
-    """The interval until the next refresh of a table that last changed, or asked for work, so long ago.
+    """The interval until the next refresh of a table that last changed, or needed work, `quiet` ago.
 
-    It begins with the base and grows with every look by `self-optimizing.refresh-table.adaptive.increase-step-ms`,
-    up to `max-interval-ms` where the table has one, else to the longest. It is never below the base.
+    It begins with the base and grows with every refresh by `self-optimizing.refresh-table.adaptive.increase-step-ms`,
+    up to `max-interval-ms` if the table has one, else to `longest`. It is never below the base.
     """
     most = max(base, config.refresh_max_interval or longest)
     step = config.refresh_increase_step
@@ -41,9 +41,9 @@ def refresh_interval(
 
 
 def _looks(quiet: int, base: int, step: int) -> int:
-    """How many intervals of base, base + step, base + 2 steps, … fit into the quiet time.
+    """How many intervals of base, base + step, base + 2 × step, … fit into the quiet time.
 
-    n of them take n × base + n × (n − 1) / 2 × step, which is solved for n.
+    The first n take n × base + n × (n − 1) / 2 × step, which is solved for n.
     """
     half = 2 * base - step
     return (isqrt(half * half + 8 * step * quiet) - half) // (2 * step)

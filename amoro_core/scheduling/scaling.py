@@ -1,4 +1,4 @@
-"""How many instances a group has: what follows from what is wanted, what was started and who is registered."""
+"""Scaling of a group: actions derived from the target, the started instances and the registered optimizers."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from uuid import UUID
 
 from amoro_core.model.containers import Liveness, Observation, Resource, ResourceState, Scaling, ScalingConfig
 
-#: An instance that ends by itself before its optimizer was registered so long is a failed start.
+#: An instance that ends by itself before its optimizer was registered for this long is a failed start.
 SETTLED = timedelta(minutes=1)
-#: Between two tries to end an instance by force.
+#: Between two attempts to kill an instance.
 STOP_AGAIN = timedelta(seconds=30)
 FIRST_WAIT = timedelta(seconds=1)
 LAST_WAIT = timedelta(minutes=5)
@@ -17,7 +17,7 @@ LAST_WAIT = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a group is to have."""
+    """The target of a group."""
 
     container: str
     scaling: Scaling
@@ -30,28 +30,28 @@ class Target:
 
     @property
     def has_given_up(self) -> bool:
-        """Whether too many starts failed in a row: nothing more is started until somebody scales the group."""
+        """Whether too many starts failed in a row: nothing is started until the group is scaled again."""
         return self.scaling.failed_starts >= self.config.max_failed_starts
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOptimizer:
-    """A registered optimizer that says what resource it was started as."""
+    """A registered optimizer with the id of the resource it was started as."""
 
     optimizer_id: str
     resource_id: str
-    running: int = 0  # attempts, as last heard
+    running: int = 0  # attempts, as last reported
     is_draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One more instance."""
+    """Start one more instance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The instance is in another state, without anything to be done."""
+    """Record the instance's new state; nothing else is done."""
 
     resource_id: str
     state: ResourceState
@@ -59,7 +59,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The optimizer finishes what it runs and leaves."""
+    """Drain the optimizer: it finishes its tasks and leaves."""
 
     optimizer_id: str
     resource_id: str
@@ -67,7 +67,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The instance is ended: asked to, or by force. A failure counts as a failed start."""
+    """Stop the instance, gracefully or by force. With a failure it counts as a failed start."""
 
     resource_id: str
     by_force: bool
@@ -76,7 +76,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The instance has ended; what its optimizer still holds, if it is registered, goes to others."""
+    """Forget an instance that has ended; tasks that its optimizer still holds go to others."""
 
     resource_id: str
     optimizer_id: str = ""
@@ -85,7 +85,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Instances of the group run: failed starts before them no longer count."""
+    """Reset the count of failed starts: instances of the group run."""
 
 
 Action = Start | Note | Drain | Stop | Forget | Settle
@@ -98,7 +98,7 @@ def decide(
     observed: Mapping[str, Observation],
     now: datetime,
 ) -> list[Action]:
-    """What is to be done about a group's instances now, in this order; `target` None: the group is gone."""
+    """The actions for a group's instances now, in this order; `target` None: the group was removed."""
     by_resource = {optimizer.resource_id: optimizer for optimizer in live}
     actions: list[Action] = []
     staying: list[Resource] = []
@@ -125,9 +125,9 @@ def decide(
 
 
 def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain]:
-    """Optimizers that were started as a resource that nobody knows, as after a restored backup: they are to leave.
+    """Drains of optimizers that were started as an unknown resource, as after a restored backup.
 
-    Only ids as ours are: who starts optimizers by hand may give them any other.
+    Only for ids in our format: optimizers that are started by hand may have any other.
     """
     return [
         Drain(optimizer.optimizer_id, optimizer.resource_id)
@@ -137,7 +137,7 @@ def orphans(known: Collection[str], live: Iterable[LiveOptimizer]) -> list[Drain
 
 
 def failed(scaling: Scaling, now: datetime) -> tuple[int, datetime]:
-    """The number of failed starts after one more, and until when nothing is started: 1 s, doubling to 5 min."""
+    """The number of failed starts after one more, and the end of the back-off: 1 s, doubling to 5 min."""
     count = scaling.failed_starts + 1
     return count, now + min(FIRST_WAIT * 2 ** min(count - 1, 20), LAST_WAIT)
 
@@ -152,7 +152,7 @@ def _each(
     target: Target | None,
     now: datetime,
 ) -> Action | None:
-    """What an instance's own state asks for, whatever the others do."""
+    """The action that an instance's own state requires, regardless of the others."""
     config = ScalingConfig() if target is None else target.config
     age = now - resource.since
     if observed is not None and observed.liveness is Liveness.ENDED:
@@ -161,7 +161,7 @@ def _each(
         )
     match resource.state:
         case ResourceState.STARTING | ResourceState.RUNNING if optimizer is not None and optimizer.is_draining:
-            # Somebody drained it by hand.
+            # Drained by an administrator.
             return Drain(optimizer.optimizer_id, resource.resource_id)
         case ResourceState.STARTING if optimizer is not None:
             return Note(resource.resource_id, ResourceState.RUNNING)
@@ -169,12 +169,12 @@ def _each(
             said = f"its optimizer did not register within {config.start_timeout.total_seconds():g} s"
             return Stop(resource.resource_id, True, said)
         case ResourceState.RUNNING if optimizer is None:
-            # It is not heard of any more: it has the time of a start to register anew.
+            # It no longer reports: it has the time of a start to register again.
             return Note(resource.resource_id, ResourceState.STARTING)
         case ResourceState.DRAINING if age > config.drain_timeout:
             return Stop(resource.resource_id, True)
         case ResourceState.DRAINING if optimizer is not None and not optimizer.is_draining:
-            # It has registered anew, or only after it was told to leave.
+            # It registered again, or only after it was told to leave.
             return Drain(optimizer.optimizer_id, resource.resource_id)
         case ResourceState.STOPPING if age > STOP_AGAIN:
             return Stop(resource.resource_id, True)
@@ -182,7 +182,7 @@ def _each(
 
 
 def _failure(resource: Resource, observed: Observation, now: datetime) -> str:
-    """Why the end of the instance is a failed start; empty when it was wanted, or came after a while of work."""
+    """Why the end of the instance is a failed start; empty when it was requested, or came after a while of work."""
     has_begun = resource.state is ResourceState.STARTING
     is_short = resource.state is ResourceState.RUNNING and now - resource.since < SETTLED
     return (observed.detail or "it has ended") if has_begun or is_short else ""
@@ -195,7 +195,7 @@ def _leave(resource: Resource, optimizer: LiveOptimizer | None) -> Drain | Stop:
 
 
 def _cost(optimizer: LiveOptimizer | None) -> int:
-    """What is lost with the instance: nothing before it is registered, else what it runs."""
+    """The cost of stopping the instance: nothing before it is registered, else its running tasks."""
     return -1 if optimizer is None else optimizer.running
 
 
@@ -212,12 +212,12 @@ def _starts(
         return [Start()] * missing
     is_early = target.scaling.retry_at is not None and now < target.scaling.retry_at
     is_trying = any(item.resource_id not in live for item in fitting)
-    # After a failure one is tried at a time.
+    # After a failure, one start is tried at a time.
     return [] if target.has_given_up or is_early or is_trying else [Start()] * min(1, missing)
 
 
 def is_resource_id(text: str) -> bool:
-    """Whether it looks like an id of ours, which is the name of a file, too."""
+    """Whether it has the format of our ids, which are also used as file names."""
     try:
         return str(UUID(text)) == text and UUID(text).version == 7
     except ValueError:

@@ -1,6 +1,6 @@
-"""Whether somebody takes the tasks of an optimizer group, and what is to be done where nobody does."""
+"""Whether any optimizer takes the tasks of a group, and what to do when none does."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from amoro_core.model.containers import EXTERNAL, InstancesView
@@ -12,18 +12,31 @@ class Member:
 
     is_draining: bool = False
     is_heard: bool = True  # since the coordinator started
+    kinds: tuple[str, ...] = ()  # of work that it knows
 
     @property
     def takes_tasks(self) -> bool:
-        """Whether it is there and takes new tasks."""
+        """Whether it is alive and takes new tasks."""
         return self.is_heard and not self.is_draining
 
 
 def nobody_works(group: str, container: str, members: Sequence[Member], kept: InstancesView) -> str:
-    """Why nobody takes tasks of the group, and what changes that; "" when somebody does."""
+    """Why no optimizer takes tasks of the group, and the remedy; "" when one does."""
     if any(member.takes_tasks for member in members):
         return ""
     return f"{_why(group, members)}: {_what_next(group, container, kept)}"
+
+
+def nobody_knows(group: str, members: Sequence[Member], kinds: Iterable[str]) -> str:
+    """Why no optimizer of the group takes work of these kinds, and the remedy; "" when some take each."""
+    known = {kind for member in members if member.takes_tasks for kind in member.kinds}
+    unknown = ", ".join(sorted(set(kinds) - known))
+    if not unknown:
+        return ""
+    return (
+        f"no optimizer of group {group!r} takes work of the kind {unknown}: update one of them, or start one that does "
+        f"with amoro optimizer run --group {group}"
+    )
 
 
 def _why(group: str, members: Sequence[Member]) -> str:

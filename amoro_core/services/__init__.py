@@ -1,1 +1,1 @@
-"""Use cases over the pure floors, the store and the formats."""
+"""Use cases on top of the pure layers, the store and the formats."""

@@ -1,4 +1,4 @@
-"""Blockers: who keeps which work off a table, until when."""
+"""Blockers, which keep kinds of work off a table for a while."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -8,13 +8,14 @@ from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
 from amoro_core.events import get_logger
 from amoro_core.model.blockers import LONGEST_HOLD, BlockedOperation, Blocker
 from amoro_core.model.ids import uuid7
+from amoro_core.model.processes import IN_NO_LANE
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.store import blockers, processes, tables
 from amoro_core.store.database import Connection, Store
 
 log = get_logger("amoro.blockers")
 
-#: Who needs longer renews: a holder that died must not keep a table from being optimized for ever.
+#: For longer it must be renewed: a holder that died must not prevent a table from being optimized for ever.
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class HeldBlocker:
 class BlockerService:
     """Blockers of all tables.
 
-    Taking one and planning a process are decided in writes of the same store, so that of a blocker against optimizing
-    and a process on one table there is at most one.
+    Taking a blocker and storing a plan are decided in writes of the same store, so that a table never has both a
+    blocker of optimizing and a process.
     """
 
     def __init__(self, store: Store, clock: Callable[[], datetime], held_for: timedelta) -> None:
@@ -63,7 +64,8 @@ class BlockerService:
             if held is not None:
                 raise TableBlocked(f"{runtime.identifier} is {held.words}", hint="Try again when it has expired.")
             if BlockedOperation.OPTIMIZE in operations:
-                active = next(iter(processes.list_active_of(db, table_id)), None)
+                under_way = (one for one in processes.list_active_of(db, table_id) if one.status not in IN_NO_LANE)
+                active = next(under_way, None)
                 if active is not None:
                     raise TableBusy(
                         f"process {active.process_id} ({active.type}, {active.status}) is active on "
@@ -87,9 +89,9 @@ class BlockerService:
         return taken
 
     def renew(self, blocker_id: str, held_for: timedelta | None = None) -> HeldBlocker:
-        """The blocker, which holds from now on as long as it was taken for, or as said. The id may be a prefix.
+        """Extend the blocker, counted from now, by its original duration or the given one. The id may be a prefix.
 
-        Raises BlockerNotFound for one that was released or has expired: its work may have begun since.
+        Raises BlockerNotFound for one that was released or has expired: the blocked work may have begun since.
         """
         duration = None if held_for is None else _checked(held_for)
 
@@ -102,8 +104,17 @@ class BlockerService:
 
         return self._store.write(lengthen)
 
+    def find(self, blocker_id: str) -> HeldBlocker:
+        """The active blocker with that id, which may be a prefix. Raises BlockerNotFound."""
+
+        def read(db: Connection) -> HeldBlocker:
+            held = blockers.find_by_prefix(db, blocker_id, self._clock())
+            return HeldBlocker(held, tables.get(db, held.table_id).identifier)
+
+        return self._store.read(read)
+
     def release(self, blocker_id: str) -> HeldBlocker:
-        """Let the table go; what held it. The id may be a prefix. Raises BlockerNotFound."""
+        """End the blocker, and return it. The id may be a prefix. Raises BlockerNotFound."""
 
         def drop(db: Connection) -> HeldBlocker:
             held = blockers.find_by_prefix(db, blocker_id, self._clock())
@@ -115,7 +126,7 @@ class BlockerService:
         return released
 
     def list_active(self, table_id: int | None = None) -> list[HeldBlocker]:
-        """Those that hold now, of one table or all, the oldest first."""
+        """Active blockers, of one table or all, oldest first."""
         return self._store.read(
             lambda db: [
                 HeldBlocker(held, tables.get(db, held.table_id).identifier)
@@ -124,12 +135,12 @@ class BlockerService:
         )
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
-        """The tables that the operation is kept off now."""
+        """The tables on which the operation is blocked now."""
         held = self._store.read(lambda db: blockers.list_active(db, self._clock()))
         return frozenset(blocker.table_id for blocker in held if operation in blocker.operations)
 
     def trim(self) -> int:
-        """Forget what has expired; how many there were."""
+        """Delete expired blockers, and return their number."""
         return self._store.write(lambda db: blockers.remove_expired(db, self._clock()))
 
 

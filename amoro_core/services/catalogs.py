@@ -1,4 +1,4 @@
-"""The catalogs that are known: those that somebody added here and those of pyiceberg's own configuration."""
+"""The known catalogs: those added here and those of pyiceberg's own configuration."""
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ _ADD_ONE = "Add one with `amoro catalog add NAME type=… uri=…`, or configure
 
 @dataclass(frozen=True, slots=True)
 class CatalogChange:
-    """What is to be different about a catalog; whatever is not named stays."""
+    """A change of a catalog; whatever is not given stays."""
 
     properties: Mapping[str, str] = field(default_factory=dict)  # replaced or added
     removed_properties: frozenset[str] = frozenset()
@@ -46,7 +46,7 @@ class CatalogChange:
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """What names and patterns mean."""
+    """The result of selecting tables by names and patterns."""
 
     tables: tuple[TableIdentifier, ...]
     unlisted: tuple[tuple[str, AmoroError], ...]  # catalogs that could not be listed, and why
@@ -55,7 +55,8 @@ class Selected:
 class CatalogService:
     """Catalogs by name. One added here hides one of the same name in pyiceberg's configuration.
 
-    What is given has the properties of its uploaded files beneath its own, and what settings say about its locations.
+    Returned catalogs include the properties of their uploaded files as defaults, and the rules of settings for
+    locations.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class CatalogService:
         raise CatalogNotFound(f"catalog {name!r} is not known", hint=hint)
 
     def add(self, config: CatalogConfig, site_files: Mapping[str, str] | None = None) -> CatalogConfig:
-        """Keep a catalog after its connection was tried. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
+        """Store a catalog after testing its connection. Raises AlreadyExists, InvalidArgument, CatalogUnavailable."""
         if not is_name(config.name) or any(letter in config.name for letter in ".`/"):
             raise InvalidArgument(f"{config.name!r} can't be the name of a catalog", hint=NAMES)
         if self._store.read(lambda db: catalogs.find(db, config.name)) is not None:
@@ -108,9 +109,9 @@ class CatalogService:
         return self._whole(config)
 
     def update(self, name: str, change: CatalogChange) -> CatalogConfig:
-        """Keep a catalog changed, after the connection it describes was tried.
+        """Change a catalog, after testing the new connection.
 
-        Raises CatalogNotFound, InvalidArgument (a catalog that pyiceberg configures, a removal of what is not there),
+        Raises CatalogNotFound, InvalidArgument (a catalog configured by pyiceberg, removal of what does not exist),
         CatalogUnavailable; nothing is changed then.
         """
         _require_prefixes(change.allowed_locations)
@@ -121,7 +122,7 @@ class CatalogService:
 
         def keep(db: Connection) -> CatalogConfig:
             if catalogs.find(db, name) != before:
-                raise Conflict(f"somebody else changed catalog {name!r} meanwhile", hint="Look at it and try again.")
+                raise Conflict(f"catalog {name!r} was changed meanwhile", hint="Look at it and try again.")
             return catalogs.save(db, after)
 
         self._store.write(keep)
@@ -139,16 +140,16 @@ class CatalogService:
         self._formats.check(whole)
 
     def _read(self, known: tuple[SiteFile, ...], added: Mapping[str, str]) -> tuple[SiteFile, ...]:
-        """The files in order of their names, those added in place of known ones. Raises InvalidArgument."""
+        """The files sorted by name; added ones replace known ones of the same name. Raises InvalidArgument."""
         files = {file.name: file for file in known}
         files |= {name: read_site(name, content) for name, content in added.items()}
         return tuple(files[name] for name in sorted(files))
 
     def remove(self, name: str) -> int:
-        """Forget a catalog and what is kept about its tables, which are not touched; how many tables these were.
+        """Remove a catalog and the state of its tables, which are not touched; returns the number of tables.
 
-        Raises CatalogNotFound, InvalidArgument (a catalog that pyiceberg configures), and TableBusy while a process
-        is active on any of its tables; nothing is changed then.
+        Raises CatalogNotFound, InvalidArgument (a catalog configured by pyiceberg), and TableBusy while a process is
+        active on any of its tables; nothing is changed then.
         """
         self._own(name, "removed")
 
@@ -162,7 +163,7 @@ class CatalogService:
         return forgotten
 
     def _own(self, name: str, verb: str) -> CatalogConfig:
-        """The catalog if it was added here; only such a one can be changed or removed."""
+        """The catalog if it was added here; only then it can be changed or removed."""
         config = self._store.read(lambda db: catalogs.find(db, name))
         if config is not None:
             return config
@@ -174,27 +175,29 @@ class CatalogService:
         )
 
     def commits_refused(self, config: CatalogConfig) -> str | None:
-        """Why nothing can be committed there, as where its properties say what can't be; None when it can."""
+        """Why the catalog can't commit, including misconfiguration; None when it can."""
         try:
             return self._formats.commits_refused(config)
         except CatalogMisconfigured as error:
             return error.message
 
     def shown(self, properties: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Properties of a catalog as they may be shown: secrets masked."""
+        """The properties of a catalog with secrets masked."""
         return self._mask(dict(properties))
 
     def resolve(self, text: str) -> TableIdentifier:
-        """The table that a text names; its catalog may be left out where exactly one is known.
+        """The table named by a text; its catalog may be left out if exactly one is known.
 
-        Raises InvalidArgument, CatalogNotFound.
+        A whole number is the table of that number. Raises InvalidArgument, CatalogNotFound, TableNotFound for a number.
         """
+        if text.isascii() and text.isdigit():
+            return self._numbered(int(text))
         known = [config.name for config in self.list_catalogs()]
         only = known[0] if len(known) == 1 else None
         try:
             identifier = parse_table(text, only)
         except InvalidArgument:
-            parse_table(text, "any")  # it is no name of a table, with a catalog or without
+            parse_table(text, "any")  # raises if it is no table's name even without a catalog
             raise _without_catalog(text, known) from None
         if only is not None and identifier.catalog != only and len(identifier.namespace) >= 1:
             # "a.b.t" with one catalog "cat" may be cat.a.b.t; a catalog's own name wins.
@@ -202,11 +205,17 @@ class CatalogService:
         self.get(identifier.catalog)
         return identifier
 
-    def select(self, names: Sequence[str]) -> Selected:
-        """The tables that names and patterns mean, in their order, each once; without names those of all catalogs.
+    def _numbered(self, table_id: int) -> TableIdentifier:
+        found = self._store.read(lambda db: tables.names(db, [table_id])) if table_id < 2**63 else {}
+        if table_id not in found:
+            raise TableNotFound(f"no table has the number {table_id}", hint="See: amoro table list")
+        return found[table_id]
 
-        Catalogs are listed anew for patterns; one that can't be is told beside the others. Raises InvalidArgument, and
-        TableNotFound for a pattern that means no table of catalogs that were all listed.
+    def select(self, names: Sequence[str]) -> Selected:
+        """The distinct tables selected by names and patterns, in order; without names, those of all catalogs.
+
+        Catalogs are listed again for patterns; those that can't be listed are returned with their errors. Raises
+        InvalidArgument, and TableNotFound for a pattern without a match when all catalogs could be listed.
         """
         known = [config.name for config in self.list_catalogs()]
         only = known[0] if len(known) == 1 else None
@@ -238,7 +247,7 @@ class CatalogService:
 
 
 def _without_catalog(text: str, known: Sequence[str]) -> InvalidArgument | CatalogNotFound:
-    """Why a name of two parts names no table."""
+    """The error for a name of two parts."""
     if not known:
         return CatalogNotFound(f"no catalog is known, so that {text} names no table", hint=_ADD_ONE)
     return InvalidArgument(
@@ -248,7 +257,7 @@ def _without_catalog(text: str, known: Sequence[str]) -> InvalidArgument | Catal
 
 
 def _require_prefixes(prefixes: Iterable[str]) -> None:
-    """Raise InvalidArgument for the first one below which no file can lie, or any."""
+    """Raise InvalidArgument for the first prefix that is invalid or covers everything."""
     for prefix in prefixes:
         if flaw := flaw_of_prefix(prefix):
             raise InvalidArgument(
@@ -258,7 +267,7 @@ def _require_prefixes(prefixes: Iterable[str]) -> None:
 
 
 def _changed(config: CatalogConfig, change: CatalogChange) -> CatalogConfig:
-    """The catalog with the change. Raises InvalidArgument for a removal of what is not there."""
+    """The changed catalog. Raises InvalidArgument for removal of what does not exist."""
     before = dict(config.properties)
     for kind, removed, known in (
         ("property", change.removed_properties, frozenset(before)),

@@ -1,4 +1,4 @@
-"""Removing files once a process is done with its work: what it was to remove, and what it has left over."""
+"""Removing files once a process has done its work: those it must remove, and those left over."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from amoro_core.actions.contract import Action, Condemning, Mending, Sweeping
+from amoro_core.actions.contract import Action, Condemning, Mending, Sweeping, Tidying
 from amoro_core.errors import AccessDenied, AmoroError, CommitConflict, GuardSpoke, TableNotFound
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
@@ -18,16 +18,18 @@ from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, Pro
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import cut
 from amoro_core.state import processes as process_machine
+from amoro_core.state.pausing import Outcome
 from amoro_core.store import commits, condemned, processes
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.cases import open_planned, read_case
+from amoro_core.transactions.parts import committed_groups
 from amoro_core.transactions.releasing import done, done_words, is_partial, move, release_condemned
 
 log = get_logger("amoro.clearing")
 
-#: Files whose removal is one batch: each batch asks the table anew which of them it names.
+#: Files in a batch of removals; the table's references are checked for each batch.
 CLEARED_AT_ONCE = 1000
-#: A process whose table is gone, or another by now, clears nothing.
+#: A process whose table is gone or was replaced clears nothing.
 _GONE = (CommitConflict, TableNotFound)
 _ALL = 2**31 - 1
 _LONGEST_REASON = 2000  # bytes
@@ -41,7 +43,7 @@ class Sweeper(Protocol):
 
 
 class ClearingService:
-    """Removes files of processes, none that the table names as it is then."""
+    """Removes files of processes, never one that the table references at that time."""
 
     def __init__(
         self,
@@ -60,10 +62,10 @@ class ClearingService:
         self._changed = changed
 
     def clear(self, process_id: str) -> None:
-        """Remove what was written down, batch after batch, and end the process.
+        """Remove the stored files, batch after batch, and end the process.
 
-        When it can't go on that is kept with the process, and the reason raised. It ends where the table is gone, and
-        where the right to delete was refused so often that asking again is pointless; anything else is tried again.
+        When it can't proceed, the delay is kept with the process, and the reason raised. It ends if the table is gone,
+        or if access was denied so often that retrying is pointless; anything else is retried.
         """
         try:
             self._clear(process_id)
@@ -103,11 +105,11 @@ class ClearingService:
         self._end(process_id, receipt=receipt)
 
     def _goes_on(self, process_id: str) -> bool:
-        """Whether the process was not closed meanwhile."""
+        """Whether the process continues, that is, was not closed meanwhile."""
         return self._store.read(lambda db: processes.get(db, process_id)).status == ProcessStatus.CLEARING
 
     def _condemn(self, case: Case, action: Condemning) -> Receipt | None:
-        """Write down what the commit has left that nothing needs; anew, should a death have cut it short before."""
+        """Condemn the files that nothing needs after the commit; repeated if a crash interrupted it before."""
         process = case.process
         table = with_roles(open_planned(self._tables, case), action.roles, process.type)
         mended = action.mend(table, case) if isinstance(action, Mending) else ()
@@ -135,7 +137,7 @@ class ClearingService:
         return replace(process.receipt, words=words, more=(*process.receipt.more, *figures))
 
     def _end(self, process_id: str, given_up: AmoroError | None = None, receipt: Receipt | None = None) -> None:
-        """End a process that clears. `given_up`: why the rest of its files stays."""
+        """End a clearing process. `given_up`: why the rest of its files stays."""
         case = self._store.read(lambda db: read_case(db, process_id))
         landed = next((one for one in case.attempts if one.outcome is CommitOutcome.DONE), None)
 
@@ -151,33 +153,53 @@ class ClearingService:
             elif landed is not None and is_partial(case, landed):
                 event = process_machine.ClearedPartly("", "")
             process = move(db, process_id, event, now)
-            done(db, process, done_words(process, landed), now, None if landed is None else landed.snapshot_id)
+            snapshot_id = None if landed is None else landed.snapshot_id
+            outcome = Outcome.FRUITLESS if _is_fruitless(receipt) else Outcome.DONE
+            done(db, process, done_words(process, landed), now, snapshot_id, outcome)
             release_condemned(db, process, now)
 
         self._store.write(finish)
         failpoint("clear.after_done")
         self._changed()
 
+    # What lies beside the table's files
+
+    def tidy(self, process_id: str) -> None:
+        """Remove what lies empty beside the table's files, where that is the end of the process; it is no failure when
+        that can't be."""
+        case = self._store.read(lambda db: read_case(db, process_id))
+        action = self._find_action(case.process.type)
+        if not isinstance(action, Tidying) or case.process.status != ProcessStatus.SUCCESS:
+            return
+        try:
+            removed = action.tidy(with_roles(open_planned(self._tables, case), action.roles, case.process.type), case)
+        except AmoroError as error:
+            log.warning("folders.left_over", table=str(case.runtime.identifier), why=error.message)
+            return
+        if removed:
+            log.info("folders.removed", table=str(case.runtime.identifier), folders=removed)
+
     # What is left over
 
     def clean_up(self, process_id: str) -> tuple[str, ...]:
-        """Remove what a process that ended without commit has written, after a reference check.
+        """Remove the files of a process that ended without a commit, after a reference check.
 
-        Nothing is removed while any attempt to commit is unknown. Returns what was removed.
+        Nothing is removed while the outcome of any commit attempt is unknown. Returns what was removed.
         """
         case = self._store.read(lambda db: read_case(db, process_id))
         if case.process.is_active or any(attempt.is_open for attempt in case.attempts):
             return ()
-        if any(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts):
+        committed = committed_groups(case.attempts)
+        if not case.process.max_commits and any(one.outcome is CommitOutcome.DONE for one in case.attempts):
             return ()
-        every = frozenset(result.number for result in case.results)
+        every = frozenset(result.number for result in case.results) - committed
         removed = self.remove(case, self._find_action(case.process.type).outputs(case, every))
         if removed is not None:
             self._store.write(partial(_cleaned, process_id=process_id))
         return removed or ()
 
     def remove(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
-        """Remove those of the files that no snapshot names; None where the table could not be asked."""
+        """Remove those of the files that no snapshot references; None if the table could not be loaded."""
         identifier = case.runtime.identifier
         attempts = self._store.read(lambda db: commits.list_for_process(db, case.process.process_id))
         needed = {path for attempt in attempts if attempt.may_come_back for path in _named_by(attempt)}
@@ -185,7 +207,7 @@ class ClearingService:
         if not wanted:
             return ()
         try:
-            # Nothing where another table has the name by now: its references say nothing about the planned one's files.
+            # Nothing if another table has the name by now: its references tell nothing about the planned one's files.
             removed = self._table(case).delete_unreferenced(wanted)
         except AmoroError as error:
             # What stays is an orphan: harmless, and removed by orphan cleaning.
@@ -200,6 +222,12 @@ class ClearingService:
 
 def _named_by(attempt: CommitAttempt) -> tuple[str, ...]:
     return (*attempt.files, *attempt.metadata_files)
+
+
+def _is_fruitless(receipt: Receipt | None) -> bool:
+    """Whether a sweep tried to delete files without any success."""
+    files = {one.name: one.value for one in receipt.figures if one.unit == "files"} if receipt else {}
+    return files.pop("files_failed", 0) > 0 and not any(files.values())
 
 
 def _settled(db: Connection, process_id: str, removed: Iterable[str], kept: Iterable[str]) -> None:

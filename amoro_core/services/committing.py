@@ -1,12 +1,22 @@
-"""Committing what a process made: at most once, and only what is proved right on the head of that moment."""
+"""Committing the results of processes: at most once, and only what is proved correct on the present head."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Protocol
+from types import MappingProxyType
 
-from amoro_core.actions.contract import Action, Condemning, Prepare, Restoring, Sweeping
+from amoro_core.actions.around_commits import Clearing, Gatherer, remove_fallen
+from amoro_core.actions.contract import (
+    Action,
+    Clustering,
+    Condemning,
+    Gathering,
+    Interruptible,
+    Prepare,
+    Restoring,
+    Sweeping,
+)
 from amoro_core.errors import (
     AccessDenied,
     AmoroError,
@@ -27,7 +37,9 @@ from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, Committable, Role, with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.model.actions import Case
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
+from amoro_core.model.actions import Case, Dropped
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import (
     CommitAttempt,
@@ -39,37 +51,29 @@ from amoro_core.model.processes import (
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import LONGEST_REASON, briefly, cut
 from amoro_core.state import processes as process_machine
+from amoro_core.state.pausing import Outcome
 from amoro_core.store import commits, condemned, partitions, processes
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.cases import attempt_of, open_planned, read_case
+from amoro_core.transactions.by_groups import LandedGroups, keep_dropped, keep_landed
+from amoro_core.transactions.cases import attempt_of, open_planned, read_case, refuse_second
+from amoro_core.transactions.parts import failure_of
+from amoro_core.transactions.pins import bases
 from amoro_core.transactions.releasing import done, done_words, end, is_partial, move, release, release_condemned
-from amoro_core.transactions.settling import has_ended_work
+from amoro_core.transactions.settling import Effects, cancel_open_tasks, has_ended_work
 
 log = get_logger("amoro.committing")
 
-#: Attempts of one commit against a table that others keep changing; each is staged in well under a second.
+#: Attempts of one commit while others keep changing the table; staging one takes well under a second.
 MAX_ATTEMPTS = 20
 _DUE = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN)
-#: What ends a commit: with an attempt of which nobody knows only that its table is gone, or another by now.
+#: Errors that end a commit; while an attempt is unknown, only that its table is gone or was replaced.
 _GONE = (CommitConflict, TableNotFound)
+NOTHING_DROPPED: Mapping[int, str] = MappingProxyType({})
 _ENDS = (*_GONE, CommitRefused, CheckFailed, TableRefused)
 
 
-class Clearing(Protocol):
-    """What removes files of processes."""
-
-    def clear(self, process_id: str) -> None:
-        """Remove what a process wrote down that it is to remove, and end it."""
-
-    def clean_up(self, process_id: str) -> tuple[str, ...]:
-        """Remove what a process has written that ended without commit."""
-
-    def remove(self, case: Case, paths: Iterable[str]) -> tuple[str, ...] | None:
-        """Remove those of the files that no snapshot names."""
-
-
 class CommittingService:
-    """The ends of processes. One process is worked on by one caller at a time, which `loops` sees to."""
+    """Commits and ends processes. Each process is worked on by one caller at a time, as ensured by `loops`."""
 
     def __init__(
         self,
@@ -79,7 +83,10 @@ class CommittingService:
         clock: Callable[[], datetime],
         changed: Callable[[], None],
         clearing: Clearing,
+        gathering: Gatherer,
+        meters: Meters | None = None,
     ) -> None:
+        self._gathering, self._meters = gathering, meters or Meters()
         self._store = store
         self._clearing = clearing
         self._tables = tables_of
@@ -88,10 +95,10 @@ class CommittingService:
         self._changed = changed
 
     def commit(self, process_id: str) -> str:
-        """Bring a process whose tasks have ended to its own end, as far as the table lets it; returns where it stands.
+        """Commit and end a process whose tasks have ended, as far as possible; returns its status.
 
-        Raises CatalogUnavailable (and what else reading, staging and sending raise) when it could not go on, which is
-        kept with the process: it is to be tried again at the time that stands there. What is refused for good ends it.
+        Raises CatalogUnavailable (and other errors of reading, staging and sending) when it could not proceed; the
+        delay, with the time of the next try, is kept with the process. Permanent refusals end it.
         """
         case = self._case(process_id)
         if case.process.status is ProcessStatus.CLEARING:
@@ -118,23 +125,37 @@ class CommittingService:
         return process.status in _DUE
 
     def _advance(self, case: Case) -> None:
-        """Go on until the process has ended or is unknown. Raises what keeps it from that, and why it failed."""
+        """Proceed until the process has ended or is unknown. Raises what prevents that, and why it failed."""
         process_id = case.process.process_id
         if case.process.status is ProcessStatus.RUNNING:
             self._end_work(case)
             return
         action = self._action(case)
         table = with_roles(open_planned(self._tables, case), action.roles | {Role.COMMIT}, case.process.type)
-        prepare = action.preparing()
-        if self._reconciled(case, table):
-            return
+        prepare = self._preparing(action, process_id)
+        while True:
+            if not self._reconciled(self._case(process_id), table):
+                if Role.READ in action.roles:
+                    refuse_second(self._case(process_id), table.snapshots())
+                with self._meters.timed(metrics.COMMIT_TIME, case.process.type):
+                    self._commit_anew(process_id, table, prepare)
+            # Of one that commits group by group the next groups may be ready by now.
+            if not case.process.max_commits or self._status(process_id) is not ProcessStatus.COMMITTING:
+                return
+
+    def _commit_anew(self, process_id: str, table: AnyTable, prepare: Prepare) -> None:
         for _ in range(MAX_ATTEMPTS):
             if self._attempt(self._case(process_id), table, prepare):
                 return
         raise CommitConflict(f"other writers were faster {MAX_ATTEMPTS} times in a row")
 
+    def _preparing(self, action: Action, process_id: str) -> Prepare:
+        if isinstance(action, Interruptible):
+            return action.preparing_while(lambda: self._status(process_id) == ProcessStatus.COMMITTING)
+        return action.preparing()
+
     def _ended_by(self, process_id: str, error: Exception) -> bool:
-        """Whether the error ends the process; else that it waits is kept with it, where the store still takes it."""
+        """Whether the error ends the process; if not, the delay is kept with it, if the store can still be written."""
         case = self._case(process_id)
         ours = error if isinstance(error, AmoroError) else WorkFailed(briefly(f"{type(error).__name__}: {error}"))
         is_open = any(attempt.is_open for attempt in case.attempts)
@@ -154,21 +175,19 @@ class CommittingService:
     def _moved(self, db: Connection, process_id: str, event: process_machine.ProcessEvent) -> OptimizingProcess:
         return move(db, process_id, event, self._clock())
 
-    # What is known of earlier attempts
+    # Earlier attempts
 
     def _reconciled(self, case: Case, table: Committable) -> bool:
         """Whether an earlier attempt ends the commit or leaves it unknown; if not, a new one may be made."""
         for attempt in case.attempts:
-            if attempt.outcome is CommitOutcome.DONE:
+            if attempt.outcome is CommitOutcome.DONE and not case.process.max_commits:
                 self._succeed(case, attempt)
                 return True
             if attempt.is_open:
                 trace = table.trace(attempt.evidence)
                 if trace is Trace.OPEN:
                     trace = self._send_again(case, table, attempt)
-                log.info(
-                    "commit.reconciled", process=case.process.process_id, attempt=attempt.number, trace=trace.value
-                )
+                log.info("commit.reconciled", process=attempt.process_id, attempt=attempt.number, trace=trace.value)
                 if trace is Trace.LANDED:
                     self._succeed(case, attempt)
                     return True
@@ -179,7 +198,7 @@ class CommittingService:
         return False
 
     def _send_again(self, case: Case, table: Committable, attempt: CommitAttempt) -> Trace:
-        """Send an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
+        """Resend an unknown attempt byte for byte: same id, parent and requirement, so that at most one applies."""
         failpoint("commit.before_resend")
         self._store.require_own()
         try:
@@ -193,31 +212,34 @@ class CommittingService:
     # A new attempt
 
     def _attempt(self, case: Case, table: AnyTable, prepare: Prepare) -> bool:
-        """Prepare, write down, send. False: somebody else was first, and it may be tried again."""
+        """Prepare, store, send. False: another writer was first, and it may be tried again."""
         change = prepare(table, case, self._clock())
+        if isinstance(change, Dropped):
+            self._drop(case, change)
+            return True
         attempt = attempt_of(case, change, self._clock())
         try:
-            # Should this fail, what was staged stays: the row may be there all the same, and be sent after a restart.
+            # If this fails, the staged files are kept: the row may exist all the same, and be sent after a restart.
             self._store.write(lambda db: self._intend(db, attempt))
         except IllegalState:
             self._clearing.remove(case, attempt.metadata_files)  # cancelled meanwhile: there is no row
             raise
         failpoint("commit.after_intent")
-        ended = self._sent(case, table, attempt)
+        ended = self._sent(case, table, attempt, change.dropped)
         if ended:
             for number, reason in change.dropped.items():
                 log.warning("group.dropped", process=case.process.process_id, task=number, reason=reason)
         return ended
 
-    def _sent(self, case: Case, table: Committable, attempt: CommitAttempt) -> bool:
+    def _sent(
+        self, case: Case, table: Committable, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED
+    ) -> bool:
         # The attempt may be written down where nobody will ever look for it.
         self._store.require_own()
         try:
             table.send(attempt.payload)
         except CommitConflict as error:
-            self._store.write(
-                lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.CONFLICT)
-            )
+            self._not_applied(attempt, CommitOutcome.CONFLICT)
             failpoint("commit.after_loss")
             self._clearing.remove(case, attempt.metadata_files)
             log.info("commit.conflicted", process=attempt.process_id, attempt=attempt.number, why=error.message)
@@ -225,16 +247,23 @@ class CommittingService:
         except CommitUnknown as error:
             self._unclear(case, attempt, error.message)
             return True
-        except (CommitRefused, CatalogUnavailable, StorageFull):  # of any other error nothing is known
-            self._store.write(
-                lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, CommitOutcome.REFUSED)
-            )
+        except (CommitRefused, CatalogUnavailable, StorageFull) as error:  # of any other error nothing is known
+            self._not_applied(attempt, CommitOutcome.REFUSED)
             failpoint("commit.after_loss")
             self._clearing.remove(case, attempt.metadata_files)
+            if case.process.max_commits and not attempt.groups and isinstance(error, CommitRefused):
+                return False  # what was to come before the groups' commit does not: the action goes without it
             raise
         failpoint("commit.after_send")
-        self._succeed(case, attempt)
+        self._succeed(case, attempt, dropped)
+        remove_fallen(
+            case, table, lambda: self._store.read(lambda db: bases(db, case.process.table_id, self._find_action))
+        )
         return True
+
+    def _not_applied(self, attempt: CommitAttempt, outcome: CommitOutcome) -> None:
+        self._store.write(lambda db: commits.save_outcome(db, attempt.process_id, attempt.number, outcome))
+        self._meters.count(metrics.COMMIT_ATTEMPTS, outcome)
 
     def _intend(self, db: Connection, attempt: CommitAttempt) -> None:
         self._moved(db, attempt.process_id, process_machine.CommitSent())
@@ -243,11 +272,15 @@ class CommittingService:
     # Ends
 
     def _end_work(self, case: Case) -> None:
-        """The end of a process that commits nothing."""
+        """End a process that commits nothing."""
         action = self._action(case)
-        receipt, paths = action.receipt(case), action.removals(case)
-        self._store.write(lambda db: self._work_done(db, case, receipt, paths))
+        if isinstance(action, Gathering) and case.tasks:
+            self._gathering.gather(case, action)
+        else:
+            receipt, paths = action.receipt(case), action.removals(case)
+            self._store.write(lambda db: self._work_done(db, case, receipt, paths))
         self._changed()
+        self._clearing.tidy(case.process.process_id)
 
     def _work_done(self, db: Connection, case: Case, receipt: Receipt | None, paths: Sequence[str]) -> None:
         now, process = self._clock(), processes.get(db, case.process.process_id)
@@ -261,12 +294,16 @@ class CommittingService:
         release_condemned(db, process, now)
 
     def _restore(self, db: Connection, case: Case) -> None:
-        """What an undo brings back is condemned no more from the moment on that it has landed."""
+        """Release condemned files that an undo brings back, once it has landed."""
         action = self._action(case)
         if isinstance(action, Restoring):
             condemned.restore(db, action.restores(case))
+            condemned.spare(db, case.process.table_id, action.spares(case))
 
-    def _succeed(self, case: Case, attempt: CommitAttempt) -> None:
+    def _succeed(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str] = NOTHING_DROPPED) -> None:
+        if case.process.max_commits:
+            self._go_on(case, attempt, dropped)
+            return
         receipt, action = attempt.receipt, self._action(case)
         partial = is_partial(case, attempt)
         keys, paths = action.optimized(case, attempt.groups), action.removals(case)
@@ -286,6 +323,7 @@ class CommittingService:
             done(db, process, done_words(process, attempt), now, attempt.snapshot_id)
 
         self._store.write(finish)
+        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
         failpoint("commit.after_done")
         log.info(
             "process.committed",
@@ -297,8 +335,33 @@ class CommittingService:
         )
         self._changed()
         if partial:
-            dropped = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
-            self._clearing.remove(case, action.outputs(case, dropped))
+            unused = frozenset(result.number for result in case.results) - frozenset(attempt.groups)
+            self._clearing.remove(case, action.outputs(case, unused))
+
+    def _go_on(self, case: Case, attempt: CommitAttempt, dropped: Mapping[int, str]) -> None:
+        """The commit of some groups has landed: the process goes on with the others, or ends."""
+        action, effects = self._action(case), Effects()
+        keys = action.optimized(case, attempt.groups)
+        made = action.made(case, attempt.groups) if isinstance(action, Clustering) else ()
+        landed = LandedGroups(attempt, keys, made, dropped)
+        self._store.write(lambda db: keep_landed(db, landed, effects, self._clock()))
+        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.DONE)
+        failpoint("commit.after_done")
+        log.info("groups.committed", process=attempt.process_id, groups=len(attempt.groups), what=attempt.words)
+        self._settled(effects)
+
+    def _drop(self, case: Case, dropped: Dropped) -> None:
+        """None of the groups that were ready can be committed."""
+        process_id, effects = case.process.process_id, Effects()
+        self._store.write(lambda db: keep_dropped(db, process_id, dropped.groups, effects, self._clock()))
+        for number, reason in dropped.groups.items():
+            log.warning("group.dropped", process=process_id, task=number, reason=reason)
+        self._settled(effects)
+
+    def _settled(self, effects: Effects) -> None:
+        self._changed()
+        for process_id, _ in effects.left_over:
+            self._clearing.clean_up(process_id)
 
     def _unclear(self, case: Case, attempt: CommitAttempt, message: str) -> None:
         def keep(db: Connection) -> None:
@@ -310,6 +373,7 @@ class CommittingService:
                 processes.save(db, replace(process, delay=None))  # the table answers again
 
         self._store.write(keep)
+        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.UNKNOWN)
         log.error("commit.unknown", process=case.process.process_id, attempt=attempt.number, why=message)
         self._changed()
 
@@ -321,6 +385,7 @@ class CommittingService:
                 self._moved(db, process.process_id, process_machine.CommitRefuted())
 
         self._store.write(keep)
+        self._meters.count(metrics.COMMIT_ATTEMPTS, CommitOutcome.REFUTED)
         failpoint("commit.after_loss")
         self._clearing.remove(case, attempt.metadata_files)
 
@@ -328,12 +393,15 @@ class CommittingService:
         def finish(db: Connection) -> None:
             process = processes.get(db, case.process.process_id)
             attempts = commits.list_for_process(db, process.process_id)
-            end(db, process, _failure(attempts, error), self._clock())
+            end(db, process, failure_of(db, process, attempts, error), self._clock())
+            cancel_open_tasks(db, process.process_id, "the process failed", self._clock())
             # Losing to a writer is no fault of the table: the next round comes after its min-plan-interval.
-            lost = isinstance(error, CommitConflict)
-            release(db, process, f"{process.type} failed: {error.message}", self._clock(), backs_off=not lost)
+            outcome = Outcome.FRUITLESS if isinstance(error, CommitConflict) else Outcome.FAILED
+            release(db, process, f"{process.type} failed: {error.message}", self._clock(), outcome)
 
         self._store.write(finish)
+        if isinstance(error, CheckFailed):
+            self._meters.count(metrics.FAILED_CHECKS, case.process.type)
         failpoint("commit.after_failure")
         log.warning("process.failed", process=case.process.process_id, code=error.code, reason=error.message)
         self._changed()
@@ -349,12 +417,3 @@ class CommittingService:
 
     def _case(self, process_id: str) -> Case:
         return self._store.read(lambda db: read_case(db, process_id))
-
-
-def _failure(attempts: Iterable[CommitAttempt], error: AmoroError) -> process_machine.ProcessEvent:
-    """The process's end; with an attempt still open only a table that is gone, or another by now, leads here."""
-    message = f"{error.message} ({error.hint})" if error.hint else error.message
-    if any(attempt.is_open for attempt in attempts):
-        unknown = f"{message}; whether a commit to it was applied is not known, and none of its files is removed"
-        return process_machine.TableGone(error.code, unknown)
-    return process_machine.ProcessFailed(error.code, message)

@@ -1,4 +1,4 @@
-"""Instances of optimizer groups: as many as wanted, started, drained and ended through their containers."""
+"""Instances of optimizer groups: started, drained and stopped through containers to reach the target number."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +30,7 @@ from amoro_core.model.containers import (
 )
 from amoro_core.model.groups import parse_group, refuse_misspelt
 from amoro_core.model.ids import uuid7
+from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import ResourceGroup
 from amoro_core.model.secrets import without_secrets
 from amoro_core.scheduling.scaling import (
@@ -50,10 +51,11 @@ from amoro_core.scheduling.scaling import (
 from amoro_core.store import groups, resources
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.processes import PREFIX_LENGTH
+from amoro_core.transactions.telling import tell
 
 log = get_logger("amoro.containers")
 
-#: What the properties of a group are called that mean something to us.
+#: Properties of a group that have a meaning here.
 _KEYS = (*group_config.KEYS, *instance_config.KEYS, *spark.KEYS)
 
 DEFAULT_MEMORY_BYTES = 512 * 1024 * 1024
@@ -79,7 +81,7 @@ class Registrations:
 
 
 class ContainerService:
-    """Keeps the instances of each group."""
+    """Keeps the instances of each group at the target."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class ContainerService:
         container.check(dict(group.properties))
 
     def scale(self, name: str, instances: int) -> InstancesView:
-        """Let the group have so many instances from now on; earlier failed starts count no more.
+        """Set the target number of instances of the group, and reset its failed starts.
 
         Raises GroupNotFound; InvalidArgument for a number out of range or below min-instances, and for a group whose
         optimizers are started by hand.
@@ -129,7 +131,10 @@ class ContainerService:
                     f"optimizers of group {name!r} are started by hand (its container is {group.container})",
                     hint=f"Give the group another one: amoro group update {name} --container local.",
                 )
+            before = resources.get_scaling(db, name).instances
             resources.save_scaling(db, name, Scaling(instances))
+            words = f"group {name} is to have {instances} instances, before {before}"
+            tell(db, EventKind.SCALED, words, About(group=name), self._clock(), {"instances": instances})
 
         self._store.write(enter)
         log.info("group.scaled", group=name, instances=instances)
@@ -153,16 +158,16 @@ class ContainerService:
         return self._store.read(look)
 
     def find_instance(self, wanted: str) -> InstanceStatus:
-        """The instance with that id, or whose optimizer has it, and what its container says of it now.
+        """The instance with that id, or whose optimizer has it, with its present state from its container.
 
         The id may be a unique prefix of six characters or more. Raises OptimizerNotFound, InvalidArgument.
         """
         return self._asked(self._instance(wanted))
 
     def logs(self, wanted: str, lines: int) -> tuple[str, list[str]]:
-        """The resource's id, and the last lines that it said, without secrets: none where its container has none.
+        """The resource's id, and the last lines of its output without secrets; empty if its container has none.
 
-        `wanted` is as for `find_instance`; of an instance that has ended it is the resource's whole id. Raises
+        `wanted` as for `find_instance`; for an instance that has ended, the resource's full id. Raises
         OptimizerNotFound, InvalidArgument.
         """
         if not 1 <= lines <= MAX_LOG_LINES:
@@ -178,7 +183,7 @@ class ContainerService:
         return resource.resource_id, [without_secrets(line) for line in said]
 
     def kill(self, wanted: str) -> InstanceStatus:
-        """End an instance at once; what it runs goes to others, and its group gets another if it still wants one.
+        """Kill an instance; its tasks go to others, and its group gets another if the target requires it.
 
         `wanted` is as for `find_instance`. Raises OptimizerNotFound, InvalidArgument, AmoroError.
         """
@@ -188,7 +193,7 @@ class ContainerService:
         return self._asked(replace(instance, resource=resource))
 
     def list_kept(self) -> list[str]:
-        """Groups whose instances are to be looked after: those that want some or have some, existing or not."""
+        """Groups with instances or with a target above 0, including removed groups."""
 
         def look(db: Connection) -> set[str]:
             wanting = {
@@ -201,8 +206,8 @@ class ContainerService:
         return sorted(self._store.read(look))
 
     def close_orphans(self) -> None:
-        """Let optimizers leave that were started as a resource which the store does not know."""
-        live = list(self._registrations.live())  # before the resources: each is written down before it is started
+        """Drain optimizers that were started as a resource which the store does not know."""
+        live = list(self._registrations.live())  # before reading the resources, which are stored before they start
         if not live:
             return
         known = {item.resource_id for item in self._store.read(resources.list_resources)}
@@ -211,7 +216,7 @@ class ContainerService:
             self._registrations.drain(orphan.optimizer_id)
 
     def keep(self, name: str) -> None:
-        """Look at the group's instances, and do what is to be done; an action that fails holds up no other."""
+        """Check the group's instances, and carry out the actions; a failing action does not stop the others."""
         owned = self._store.read(lambda db: resources.list_resources(db, name))
         observed = {item.resource_id: self._observe(item) for item in owned}
         target, owned = self._store.read(lambda db: (_find_target(db, name), resources.list_resources(db, name)))
@@ -268,7 +273,7 @@ class ContainerService:
         return InstanceStatus(instance, container.status(instance.resource))
 
     def _logs_of_ended(self, resource_id: str, lines: int) -> list[str]:
-        """What is left of a forgotten resource; its id names files, so it must be one of ours."""
+        """The logs of a forgotten resource; its id is used in file names, so it must have our format."""
         if not is_resource_id(resource_id):
             return []
         now = self._clock()
@@ -284,21 +289,21 @@ class ContainerService:
         def enter(db: Connection) -> tuple[ResourceGroup, Resource]:
             group = groups.get(db, name)
             begun = Resource(uuid7(now), name, group.container, ResourceState.STARTING, now, now)
-            # Before it is started: whoever registers as a resource that nobody knows is closed.
+            # Stored before it is started: an optimizer that registers as an unknown resource is drained.
             return group, resources.add(db, begun)
 
         group, resource = self._store.write(enter)
         try:
             handle = self._container(resource.container).start(self._launch(group, resource.resource_id))
         except Exception as error:
-            # A plugged-in container may raise anything; the start has failed all the same.
+            # A plugged-in container may raise anything; it counts as a failed start.
             why = error.message if isinstance(error, AmoroError) else f"{type(error).__name__}: {error}"
             log.warning("resource.start_failed", group=name, resource=resource.resource_id, error=why)
             self._forget(name, resource.resource_id, why)
             return
 
         def note(db: Connection) -> None:
-            # It may have been told to end meanwhile.
+            # It may have been stopped meanwhile.
             known = resources.find(db, resource.resource_id) or resource
             resources.save(db, replace(known, handle=handle))
 
@@ -329,7 +334,7 @@ class ContainerService:
             self._container(resource.container).stop(resource, by_force=by_force)
 
     def _enter(self, resource_id: str, state: ResourceState) -> Resource | None:
-        """The resource in that state; since now, if it was in another or is to be ended again."""
+        """Store the resource's state, since now if it changed or it is stopped again."""
 
         def enter(db: Connection) -> Resource | None:
             resource = resources.find(db, resource_id)
@@ -353,9 +358,10 @@ class ContainerService:
             return
         count, retry_at = failed(resources.get_scaling(db, group), self._clock())
         _scaled(db, group, failed_starts=count, retry_at=retry_at, failure=failure)
+        tell(db, EventKind.FAILED, f"an instance of group {group} failed: {failure}", About(group=group), self._clock())
 
     def _observe(self, resource: Resource) -> Observation:
-        """How it stands, asked no more often than the container wants."""
+        """The resource's state, requested no more often than the container allows."""
         try:
             container = self._container(resource.container)
         except InvalidArgument as error:
@@ -369,7 +375,7 @@ class ContainerService:
         return observed
 
     def _container(self, name: str) -> Container:
-        """Raises InvalidArgument, which names those that there are."""
+        """The container of that name. Raises InvalidArgument, naming the known ones."""
         if name not in self._containers:
             raise InvalidArgument(
                 f"unknown container {name!r}", hint=f"Known containers: {', '.join(self._containers)}."

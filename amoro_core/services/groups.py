@@ -1,30 +1,33 @@
-"""Optimizer groups: who works for which tables, how threads are shared, and whose turn it is to be planned."""
+"""Optimizer groups: their optimizers and tables, how threads are shared, and which table is planned next."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import chain, zip_longest
+from typing import TypeVar
 
 from amoro_core.errors import AlreadyExists, InvalidArgument
 from amoro_core.events import get_logger
 from amoro_core.model.groups import parse_group
 from amoro_core.model.paging import Page, cut
-from amoro_core.model.processes import OptimizingTask, ResourceGroup
-from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.model.processes import ResourceGroup
+from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.texts import NAMES, is_name
 from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable, Policy, find_policy, order_pending
-from amoro_core.scheduling.quota import LOOK_BACK, TaskRun, occupation, quota_limit
-from amoro_core.store import groups, optimizers, tables, tasks
+from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
+from amoro_core.store import groups, optimizers, tables
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.pending import Waits, count_threads, pending_of, recent_tasks, runs_of
 
 log = get_logger("amoro.groups")
 
 DEFAULT_GROUP = "default"
+Table = TypeVar("Table", bound=Waits)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What is to be different about a group; whatever is not named stays."""
+    """A change of a group; whatever is not given stays."""
 
     policy: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)  # replaced or added
@@ -34,25 +37,25 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """How much a table used its group lately."""
+    """A table's recent use of its group."""
 
     table: TableIdentifier
     quota: float
     limit: int  # threads
     running_tasks: int
-    occupation: float  # part of the limit within the last hour; infinite without limit
+    occupation: float  # share of the limit in the last hour; infinite without limit
 
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A group as it stands."""
+    """The present state of a group."""
 
     group: ResourceGroup
     optimizers: int
     threads: int
     tables: int
     running_tasks: int
-    uses: tuple[GroupUse, ...]  # of tables that used it within the last hour, the most first
+    uses: tuple[GroupUse, ...]  # of tables that used it in the last hour, the most first
 
 
 class GroupService:
@@ -96,15 +99,15 @@ class GroupService:
         return self._store.read(lambda db: _views(db, (groups.get(db, name),), self._clock()))[0]
 
     def find(self, name: str) -> ResourceGroup:
-        """The group alone, without what it does. Raises GroupNotFound."""
+        """The group alone, without its use. Raises GroupNotFound."""
         return self._store.read(lambda db: groups.get(db, name))
 
     def list_groups(self) -> list[GroupView]:
-        """All of them, in order of their names."""
+        """All groups, sorted by name."""
         return self._store.read(lambda db: _views(db, groups.list_groups(db), self._clock()))
 
     def page(self, after: str, limit: int) -> Page[GroupView]:
-        """At most so many, in order of their names, after a name."""
+        """At most `limit` groups after a name, sorted by name."""
 
         def read(db: Connection) -> Page[GroupView]:
             page = cut(groups.list_page(db, after, limit + 1), limit, groups.count(db), lambda group: group.name)
@@ -113,8 +116,8 @@ class GroupService:
         return self._store.read(read)
 
     def update(self, name: str, change: GroupChange) -> GroupView:
-        """Raises GroupNotFound, InvalidArgument (policy, container, a malformed property, a removal of what is not
-        there); nothing is changed then."""
+        """Raises GroupNotFound, InvalidArgument (policy, container, malformed property, unknown property to remove);
+        nothing is changed then."""
         if change.policy is not None:
             find_policy(self._policies, change.policy)
 
@@ -134,11 +137,11 @@ class GroupService:
         self._store.write(lambda db: groups.remove(db, name))
         log.info("group.removed", group=name)
 
-    def in_turn(self, pending: Sequence[TableRuntime]) -> list[TableRuntime]:
-        """The tables in the order in which they are planned: in each group as its policy says, groups by turns."""
+    def in_turn(self, pending: Sequence[Table]) -> list[Table]:
+        """The tables in planning order: in each group by its policy, groups in turns."""
         if not pending:
             return []
-        policies, waiting = self._store.read(lambda db: _waiting(db, pending, self._clock()))
+        policies, waiting = self._store.read(lambda db: pending_of(db, pending, self._clock()))
         known = {runtime.table_id: runtime for runtime in pending}
         ordered = [
             # A group that does not exist has no policy; planning names it.
@@ -148,37 +151,23 @@ class GroupService:
         return [runtime for runtime in chain.from_iterable(zip_longest(*ordered)) if runtime is not None]
 
     def _ordered(self, group: str, name: str, waiting: Sequence[PendingTable]) -> list[PendingTable]:
-        """The tables of one group by its policy; by the default one where that is not there any more or fails."""
+        """The tables of one group by its policy; by the default one if that is missing or fails."""
         try:
             return order_pending(waiting, find_policy(self._policies, name), self._clock())
         except Exception as error:
-            # Somebody else's code: it may hold up neither this group nor the others.
+            # Plugged-in code: it must stop neither this group nor the others.
             if (group, name) not in self._failing:
                 self._failing.add((group, name))
                 log.exception("policy.failed", group=group, policy=name, used=DEFAULT_POLICY, why=str(error))
             return order_pending(waiting, self._policies[DEFAULT_POLICY], self._clock())
 
 
-def _waiting(
-    db: Connection, pending: Sequence[TableRuntime], now: datetime
-) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
-    """The policies of all groups, and what waits in each, groups in order of their names."""
-    threads, runs = _threads(db), _runs(_recent(db, now))
-    policies = {group.name: group.scheduling_policy for group in groups.list_groups(db)}
-    waiting: dict[str, list[PendingTable]] = {name: [] for name in sorted({runtime.group for runtime in pending})}
-    for runtime in pending:
-        limit = quota_limit(runtime.quota, max(1, threads.get(runtime.group, 0)))
-        used = runs.get((runtime.group, runtime.table_id), ())
-        waiting[runtime.group].append(PendingTable(runtime.table_id, limit, used, runtime.last_optimized_at))
-    return policies, waiting
-
-
 def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
-    threads, recent = _threads(db), _recent(db, now)
+    threads, recent = count_threads(db), recent_tasks(db, now)
     registered = [optimizer.group for optimizer in optimizers.list_optimizers(db)]
     named = tables.count_by_group(db)
     held = [task for task in recent if task.thread is not None]
-    runs = _runs(recent)
+    runs = runs_of(recent)
     used_tables = {table_id for _, table_id in runs}
     names, quotas = tables.names(db, used_tables), tables.quotas(db, used_tables)
     views = []
@@ -202,28 +191,6 @@ def _use(
 ) -> GroupUse:
     limit = quota_limit(quota, max(1, threads))
     return GroupUse(table, quota, limit, running, occupation(runs, limit, now))
-
-
-def _recent(db: Connection, now: datetime) -> list[OptimizingTask]:
-    """The tasks that hold a thread or ended within the time that counts."""
-    return [*tasks.list_ended_since(db, now - LOOK_BACK), *tasks.list_held(db)]
-
-
-def _runs(recent: Iterable[OptimizingTask]) -> dict[tuple[str, int], tuple[TaskRun, ...]]:
-    """When tasks held a thread, by group and table; one that never was scheduled held none."""
-    runs: dict[tuple[str, int], list[TaskRun]] = {}
-    for task in recent:
-        if task.scheduled_at is not None:
-            runs.setdefault((task.group, task.table_id), []).append(TaskRun(task.scheduled_at, task.finished_at))
-    return {key: tuple(found) for key, found in runs.items()}
-
-
-def _threads(db: Connection) -> dict[str, int]:
-    """The threads of all optimizers, by group."""
-    counted: dict[str, int] = {}
-    for optimizer in optimizers.list_optimizers(db):
-        counted[optimizer.group] = counted.get(optimizer.group, 0) + optimizer.threads
-    return counted
 
 
 def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:

@@ -1,11 +1,11 @@
-"""Looking into one table for people: properties, health, files, snapshots. Nothing is changed."""
+"""Inspecting one table: properties, health, files, snapshots. Nothing is changed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.errors import AmoroError, InvalidArgument, TableNotFound
 from amoro_core.formats.configurations import effective_config
 from amoro_core.formats.port import Readable, Role, with_roles
 from amoro_core.formats.tables import Tables
@@ -40,14 +40,14 @@ class ShownFile:
 
 @dataclass(frozen=True, slots=True)
 class ShownFiles:
-    """Some of the live files of a snapshot, and how many there are."""
+    """Some of the live files of a snapshot, and their total number."""
 
     snapshot_id: int | None
     files: Page[ShownFile]  # by partition and path; `next` is a path
 
 
 class InspectionService:
-    """Loads a table afresh and says what it holds.
+    """Loads a table and returns what it contains.
 
     Every method but `is_head` raises TableNotFound, CatalogUnavailable, TableRefused.
     """
@@ -63,26 +63,31 @@ class InspectionService:
         self._clock = clock
 
     def is_head(self, identifier: TableIdentifier, snapshot_id: int) -> bool:
-        """Whether the snapshot still is the table's head; False also where that can't be told."""
+        """Whether the snapshot is still the table's head; also False if that is unknown."""
         try:
             return self._load(identifier).facts.snapshot_id == snapshot_id
         except AmoroError:
             return False
 
-    def properties(self, identifier: TableIdentifier) -> tuple[tuple[EffectiveProperty, ...], Enabled]:
-        """What steers the table's optimizing, malformed values too, and whether it is optimized.
+    def properties(
+        self, identifier: TableIdentifier, *, known_only: bool = False
+    ) -> tuple[tuple[EffectiveProperty, ...], Enabled]:
+        """The properties that control the table's optimizing, including malformed values, and whether it is optimized.
 
+        `known_only`: the table's own are those of its last refresh; raises TableNotFound for one that is not known.
         Raises TableRefused("configuration") only for a malformed `self-optimizing.enabled`.
         """
         catalog = self._tables.catalog(identifier.catalog)
-        own = self._tables.open(identifier).facts.properties
-        defaults = dict(catalog.properties)
         known = self._store.read(lambda db: tables.find(db, identifier))
+        if known_only and known is None:
+            raise TableNotFound(f"table {identifier} is not known")
+        own = known.properties if known_only and known else self._tables.open(identifier).facts.properties
+        defaults = dict(catalog.properties)
         override = known.enabled_override if known else None
         return effective_config(defaults, own), decide_enabled(override, own, defaults)
 
     def health(self, identifier: TableIdentifier) -> Evaluation:
-        """The evaluation of the table's head as it is now, where nothing can be committed, too."""
+        """The evaluation of the table's present head, even if nothing can be committed."""
         catalog = self._tables.catalog(identifier.catalog)
         table = self._load(identifier)
         config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
@@ -93,9 +98,9 @@ class InspectionService:
         return evaluate(_scanned(table), config, last, self._clock(), path_of=table.partition_path, selects=selects)
 
     def files(self, identifier: TableIdentifier, window: Window, snapshot_id: int | None = None) -> ShownFiles:
-        """Live data and delete files of a snapshot, of the head without one; `after` is a path.
+        """Live data and delete files of a snapshot, by default the head; `after` is a path.
 
-        Raises InvalidArgument for a snapshot that the table has not, or that has no such file.
+        Raises InvalidArgument for an unknown snapshot or path.
         """
         table = self._load(identifier)
         found = _scanned(table) if snapshot_id is None else table.scan_of(snapshot_id)
@@ -131,7 +136,7 @@ def _page(items: Sequence[Item], window: Window, what: str, name: Callable[[Item
 
 
 def _scanned(table: Readable) -> TableScan | None:
-    """The files of the head, those too for which the table is refused."""
+    """The files of the head, including those for which the table is refused."""
     snapshot_id = table.facts.snapshot_id
     return None if snapshot_id is None else table.scan_of(snapshot_id)
 

@@ -1,70 +1,84 @@
-"""Actions beside optimizing: when they are due on a table, and their processes."""
+"""Actions other than optimizing: when they are due on a table, and their processes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from amoro_core.actions.contract import Action, Interruptible, Periodic, Plan, Request, Situation, Undoing, Verdict
-from amoro_core.errors import CommitConflict, Held, InvalidArgument, TableBlocked, TableBusy, TableRefused
+from amoro_core.actions.contract import (
+    Action,
+    Clustering,
+    Interruptible,
+    Periodic,
+    Plan,
+    Request,
+    Situation,
+    Undoing,
+    Verdict,
+)
+from amoro_core.errors import (
+    CommitConflict,
+    InvalidArgument,
+    TableBlocked,
+    TableBusy,
+    TableRefused,
+)
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import AnyTable, with_roles
 from amoro_core.formats.tables import Tables
-from amoro_core.maintaining.timing import MaintenanceConfig
+from amoro_core.maintaining.timing import MaintenanceConfig, opening
+from amoro_core.model.clustering import AS_CONFIGURED, ClusterOptions
 from amoro_core.model.config import decide_enabled, effective_properties, parse_config
-from amoro_core.model.maintenance import NO_OPTIONS, Options
+from amoro_core.model.maintenance import NO_OPTIONS, Options, refuse_options
 from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, ProcessStatus
 from amoro_core.model.properties import parse_into
-from amoro_core.model.tables import ActionRecord, TableIdentifier, TableRuntime
+from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
+from amoro_core.state import pausing
 from amoro_core.state import processes as process_machine
-from amoro_core.state.backoff import backed_off
 from amoro_core.store import actions, data_commits, groups, process_plans, processes, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.clockwork import Clockwork, Consent, due_at, refuse_forbidden
-from amoro_core.transactions.closing import Ending
+from amoro_core.transactions.clockwork import Clockwork, due_at, next_due, refuse_forbidden
+from amoro_core.transactions.closing import Ending, close_held
 from amoro_core.transactions.closing import close as close_process
-from amoro_core.transactions.pins import Pins, pins
+from amoro_core.transactions.clustered import keep_choice, with_clustered
+from amoro_core.transactions.due_batches import due_batches
+from amoro_core.transactions.pins import Pins, pins, require_untaken
 from amoro_core.transactions.planned import (
     EVALUATION,
     Asked,
-    Works,
+    beyond,
+    is_held,
     keep_plan,
     planned,
     require_free,
     require_no_lease_since,
     store_planned,
+    tell_planned,
 )
+from amoro_core.transactions.releasing import planning_failed
 from amoro_core.transactions.settling import Effects, settle
+from amoro_core.transactions.starting import require_may_begin, start
 from amoro_core.transactions.surroundings import surroundings
+from amoro_core.transactions.telling import keep_process
 from amoro_core.transactions.undone import undone
 
 log = get_logger("amoro.maintaining")
 
-#: A process that nobody has confirmed by then is closed.
+#: A held process that is not confirmed within this time is closed.
 HELD_FOR = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What asking for an action came to; `process_id` "": there is nothing to do, or nothing was to be done."""
+    """The result of requesting an action; `process_id` "": there is nothing to do, or it was a preview."""
 
     process_id: str
     reason: str
     due_at: datetime | None
     plan: Plan | None
-    held: str = ""  # why the process waits until somebody confirms it
-
-
-@dataclass(frozen=True, slots=True)
-class KnownAction:
-    """What is known of an action on a table."""
-
-    record: ActionRecord
-    consent: Consent
-    process: OptimizingProcess | None  # that has not ended
-    due_at: datetime | None  # None: at no known time
-    is_due: bool = False
+    held: str = ""  # why the process waits for a confirmation
+    verdict: Verdict | None = None  # of the action, where it was asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +89,16 @@ class _Looked:
     situation: Situation
 
 
+@dataclass(frozen=True, slots=True)
+class WorkLimits:
+    """Limits of work done by optimizers."""
+
+    task_limit: timedelta  # how long tasks of an ended process may still write
+    delete_rate: int = 1000  # files of a catalog that are deleted in a second, at most
+
+
 class MaintenanceService:
-    """Makes the processes of actions beside optimizing, when they are due or somebody asks for one."""
+    """Starts the processes of actions other than optimizing, when they are due or requested."""
 
     def __init__(
         self,
@@ -86,11 +108,10 @@ class MaintenanceService:
         clock: Callable[[], datetime],
         planned: Callable[[Effects], None],
         clockwork: Clockwork,
-        task_limit: timedelta,
+        limits: WorkLimits,
     ) -> None:
-        """`known` are all actions by their names; `planned` is told what a process that was stored asks for;
-        after `task_limit` no task of an ended process writes any more."""
-        self._task_limit = task_limit
+        """`known` are all actions by name; `planned` receives the effects of a stored process."""
+        self._limits = limits
         self._store = store
         self._tables = tables_of
         self._every = known
@@ -104,72 +125,83 @@ class MaintenanceService:
         self._clockwork = clockwork
 
     def require(self, name: str) -> Action:
-        """The action that somebody named. Raises InvalidArgument."""
+        """The action of that name. Raises InvalidArgument."""
         found = self._known.get(name)
         if found is None:
             known = ", ".join(sorted(self._known))
             raise InvalidArgument(f"there is no action {name!r}", hint=f"One of: {known}. Files: amoro optimize TABLE.")
         return found
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The actions that can be requested, in order."""
+        return tuple(self._known)
+
     def list_due(self) -> list[tuple[int, str, str]]:
-        """Table, action and the table's catalog for all that is due and may begin, the longest due first."""
+        """Table, action and the table's catalog for every due action that may begin, the longest due first."""
         due = self._store.read(lambda db: actions.list_due(db, self._clock()))
         return [one for one in due if one[1] in self._known]
 
+    def begin_due(self, table_id: int) -> None:
+        """Begin what is due on the table, one after the other in the order of maintenance.
+
+        What a process of its lane is in the way of stays due and follows at once when that one has ended. Raises as
+        `begin`; the rest is begun the next time then.
+        """
+        begun: set[str] = set()
+
+        def read(db: Connection) -> str | None:
+            return next_due(db, table_id, self._known, begun, self._clock())
+
+        while (name := self._store.read(read)) is not None:
+            begun.add(name)
+            self.begin(table_id, name, trigger=EVALUATION)
+
     def pinned(self, table_id: int) -> Pins:
-        """What active processes of the table need, so that nobody else may remove it. Raises TableNotFound."""
+        """What active processes of the table need, which others must not remove. Raises TableNotFound."""
         return self._store.read(lambda db: pins(db, table_id, self._of_action))
 
-    def list_actions(self, runtime: TableRuntime) -> list[KnownAction]:
-        """Every action on the table with what is kept of it, in the order in which they are known.
-
-        Raises TableRefused("configuration"), and what loading the table raises.
-        """
-        table = self._tables.open(runtime.identifier)
-        defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
-        enabled = decide_enabled(runtime.enabled_override, table.facts.properties, defaults)
-        looks = self._clockwork.look(table, defaults, enabled, runtime.enabled_override)
-        looks = self._clockwork.ask(table, defaults, looks, self._clock())
-        unasked = Consent(False, "it begins only when somebody asks")
-
-        def known(db: Connection, name: str, process: OptimizingProcess | None) -> KnownAction:
-            record = actions.get(db, runtime.table_id, name)
-            if name not in looks:
-                return KnownAction(record, unasked, process, None)
-            now = self._clock()
-            at = due_at(db, runtime.table_id, looks[name], record, now)
-            return KnownAction(record, looks[name].consent, process, at, at is not None and at <= now)
-
-        def read(db: Connection) -> list[KnownAction]:
-            active = {one.action: one for one in processes.list_active_of(db, runtime.table_id)}
-            return [known(db, name, active.get(name)) for name in self._known]
-
-        return self._store.read(read)
-
-    def preview(self, identifier: TableIdentifier, name: str, options: Options = NO_OPTIONS) -> Maintained:
+    def preview(
+        self,
+        identifier: TableIdentifier,
+        name: str,
+        options: Options = NO_OPTIONS,
+        cluster: ClusterOptions = AS_CONFIGURED,
+        where: str = "",
+    ) -> Maintained:
         """What the action would do on the table now; nothing is changed.
 
         Raises InvalidArgument, TableRefused, and what loading the table raises.
         """
         action = self.require(name)
         runtime = self._store.read(lambda db: tables.find(db, identifier))
-        verdict, plan = self._plan(self._look(identifier, action, runtime), action, Request(name, options=options))
-        return Maintained("", verdict.reason, verdict.due_at, plan, plan.held if plan else "")
+        request = Request(name, False, where, options, cluster, is_preview=True)
+        verdict, plan = self._plan(self._look(identifier, action, runtime), action, request)
+        return Maintained("", verdict.reason, verdict.due_at, plan, plan.held if plan else "", verdict)
 
-    def begin(self, table_id: int, name: str, *, trigger: str, options: Options = NO_OPTIONS) -> Maintained:
+    def begin(
+        self,
+        table_id: int,
+        name: str,
+        *,
+        trigger: str,
+        options: Options = NO_OPTIONS,
+        cluster: ClusterOptions = AS_CONFIGURED,
+        where: str = "",
+    ) -> Maintained:
         """Plan a process of the action and store it, if there is something to do.
 
-        Without tasks it is done in the coordinator. A plan that a breaker holds waits until somebody confirms it.
-        Raises InvalidArgument, TableRefused, Held (another process of the action waits for a person), and what loading
-        the table raises; unless somebody asked, a failure counts for the action's back-off. Where somebody asked also
-        TableBusy and TableBlocked; the clock tries again in a minute.
+        Without tasks it runs in the coordinator. A plan held by a breaker waits for confirmation. Raises
+        InvalidArgument, TableRefused, Held (another process of the action waits for confirmation), and what loading the
+        table raises; a failure counts for the action's back-off unless requested. A request also raises TableBusy and
+        TableBlocked; the schedule retries in a minute.
         """
         action = self.require(name)
         if trigger != EVALUATION:
             held = self._held(table_id, name)
             if held is not None:
                 return self._confirm(held, action, options)
-            return self._begin(table_id, action, Asked(trigger, Request(name, options=options)))
+            return self._begin(table_id, action, Asked(trigger, Request(name, False, where, options, cluster)))
         try:
             return self._begin(table_id, action, Asked(trigger, Request()))
         except (TableBusy, TableBlocked) as busy:
@@ -180,12 +212,12 @@ class MaintenanceService:
             self._note(table_id, name, refusal.message, None)  # it is due again when the next refresh finds it so
             raise
         except Exception as error:
-            why = str(error) or type(error).__name__
-            self._store.write(lambda db: _failed(db, table_id, name, f"planning failed: {why}", self._clock()))
+            failure = error
+            self._store.write(lambda db: planning_failed(db, table_id, name, failure, self._clock()))
             raise
 
     def preview_undo(self, process_id: str) -> Maintained:
-        """What would take back what the process did; nothing is changed.
+        """The plan that would undo the process; nothing is changed.
 
         Raises ProcessNotFound, CannotUndo, TableRefused, and what loading the table raises.
         """
@@ -195,74 +227,70 @@ class MaintenanceService:
         return Maintained("", verdict.reason, verdict.due_at, plan)
 
     def undo(self, process_id: str) -> Maintained:
-        """Plan and store the process that takes back what another one did.
+        """Plan and store the process that undoes another one.
 
-        Raises as `preview_undo`, TableBusy and TableBlocked.
+        Raises like `preview_undo`, TableBusy and TableBlocked.
         """
         case, action, request = self._store.read(lambda db: undone(db, process_id, self._undoing))
         return self._begin(case.runtime.table_id, action, Asked("request", request))
 
     def interrupt(self) -> None:
-        """End soon what actions read in the coordinator: it is about to stop."""
+        """Interrupt reading by actions in the coordinator, which is about to stop."""
         for action in self._every.values():
             if isinstance(action, Interruptible):
                 action.interrupt()
 
     def close_held(self) -> list[str]:
         """Close what nobody has confirmed for too long; the ids of the processes."""
-        before = self._clock() - HELD_FOR
-        ending = Ending(f"nobody confirmed it within {HELD_FOR.days} days")
-
-        def close(db: Connection) -> list[str]:
-            old = [one for one in processes.list_active(db) if one.status == ProcessStatus.HELD]
-            old = [one for one in old if one.created_at <= before]
-            for one in old:
-                close_process(db, one, ending, self._clock())
-            return [one.process_id for one in old]
-
-        return self._store.write(close)
+        return self._store.write(lambda db: close_held(db, HELD_FOR, self._clock()))
 
     # Planning
 
     def _begin(self, table_id: int, action: Action, asked: Asked) -> Maintained:
         runtime = self._store.read(lambda db: tables.get(db, table_id))
-        self._store.read(lambda db: require_free(db, runtime, action.lane, self._clock(), maintains=True))
+        self._store.read(lambda db: require_may_begin(db, runtime, action, asked, self._clock()))
         failpoint("plan.after_mark")
         looked = self._look(runtime.identifier, action, runtime)
         if asked.trigger == EVALUATION and (later := self._not_yet(looked, runtime, action)) is not None:
             return later
         verdict, made = self._plan(looked, action, asked.request)
+        keep_choice(self._store, table_id, looked.situation, verdict)
         if made is None:
             self._note(table_id, action.name, verdict.reason, verdict.due_at, ran=not asked.request.options.given)
-            return Maintained("", verdict.reason, verdict.due_at, None)
+            return Maintained("", verdict.reason, verdict.due_at, None, "", verdict)
         now = self._clock()
         process, works = planned(runtime, looked.table, action, made, asked, looked.situation.config, now)
         held = "" if asked.request.options.confirmed else made.held
         if held:
             process = process_machine.advance(process, process_machine.Hold(held), now)
         effects = Effects(work=bool(works) and not held)
+        start_at = None if made.waits else opening(parse_into(MaintenanceConfig, looked.situation.properties), now)
 
         def store(db: Connection) -> None:
             uuid = looked.table.facts.uuid
-            require_free(db, replace(runtime, uuid=uuid), action.lane, self._clock(), maintains=True)
+            waits = made.ttl is not None
+            require_may_begin(db, replace(runtime, uuid=uuid), action, asked, self._clock(), stored=True)
             require_no_lease_since(db, runtime, action.lane, looked.situation.now, self._clock())
-            store_planned(db, runtime, process, () if held else works)
-            keep_plan(db, process, made, asked.request.options, self._clock())
+            require_untaken(db, process, made.data_files, looked.situation.taken, self._of_action)
+            store_planned(db, runtime, process, () if held else works, self._clock())
+            keep_plan(db, process, made, asked.request.options, self._clock(), start_at if waits else None)
+            if waits and not made.waits and (asked.trigger != EVALUATION or start_at == now):
+                start(db, process, effects, self._clock())
             actions.save(db, replace(actions.get(db, table_id, action.name), reason=made.reason, next_at=None))
             settle(db, process.process_id, effects, self._clock())
 
         failpoint("plan.before_store")
         self._store.write(store)
         failpoint("plan.after_store")
-        self._tell(process, runtime, works)
+        tell_planned(process, runtime, works)
         self._planned(effects)
-        return Maintained(process.process_id, made.reason, verdict.due_at, made, held)
+        return Maintained(process.process_id, made.reason, verdict.due_at, made, held, verdict)
 
     def _confirm(self, held: OptimizingProcess, action: Action, options: Options) -> Maintained:
-        """Let a held process go on, planned anew. Raises Held without a confirmation, and beyond what was confirmed."""
+        """Resume a held process, planned again. Raises Held without confirmation, and beyond what was confirmed."""
         runtime = self._store.read(lambda db: tables.get(db, held.table_id))
         if not options.confirmed:
-            raise _is_held(held, runtime, held.failure)
+            raise is_held(held, runtime, held.failure)
         kept = self._store.read(lambda db: process_plans.get(db, held.process_id))
         looked = self._look(runtime.identifier, action, runtime, held.process_id)
         if looked.table.facts.uuid != held.table_uuid:
@@ -273,17 +301,17 @@ class MaintenanceService:
             ending = Ending(f"nothing to do any more: {verdict.reason}")
             self._store.write(lambda db: close_process(db, held, ending, self._clock()))
             return Maintained("", verdict.reason, verdict.due_at, None)
-        beyond = [key for key, value in made.measures.items() if value > kept.measures.get(key, 0)]
-        if beyond:
-            words = ", ".join(f"{key} {made.measures[key]} (seen: {kept.measures.get(key, 0)})" for key in beyond)
-            again = replace(held, failure=f"{made.held or made.reason}; more than was confirmed: {words}")
+        if made.tasks and not made.measures:
+            made = replace(made, measures=kept.measures)  # with which what the tasks find is compared
+        if why := beyond(made, kept.measures):
+            again = replace(held, failure=why)
 
             def hold(db: Connection) -> None:
-                processes.save(db, again)
+                keep_process(db, held, again, self._clock())
                 keep_plan(db, again, made, kept.options, self._clock())
 
             self._store.write(hold)
-            raise _is_held(again, runtime, again.failure)
+            raise is_held(again, runtime, again.failure)
         return self._go_on(held, runtime, looked, action, made, request)
 
     def _go_on(
@@ -303,16 +331,16 @@ class MaintenanceService:
 
         def store(db: Connection) -> None:
             now = self._clock()
-            require_free(db, runtime, action.lane, now, maintains=True, own=held.process_id)
+            require_free(db, runtime, action.lane, now, maintains=True, own=held.process_id, action=action.name)
             current = processes.get(db, held.process_id)
             process = process_machine.advance(current, process_machine.Confirmed(), now)
-            store_planned(db, runtime, replace(anew, status=process.status), works, is_new=False)
+            store_planned(db, runtime, replace(anew, status=process.status), works, now, before=current)
             keep_plan(db, process, made, request.options, now)
             settle(db, process.process_id, effects, now)
 
         self._store.write(store)
         log.info("process.confirmed", process=held.process_id, table=str(runtime.identifier), type=held.type)
-        self._tell(anew, runtime, works)
+        tell_planned(anew, runtime, works)
         self._planned(effects)
         return Maintained(held.process_id, made.reason, None, made)
 
@@ -328,18 +356,25 @@ class MaintenanceService:
         config = parse_config(properties)
         now = self._clock()
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        situation = Situation(config, properties, {}, capacity, now, task_limit=self._task_limit)
+        limits = self._limits
+        situation = Situation(
+            config, properties, {}, capacity, now, task_limit=limits.task_limit, delete_rate=limits.delete_rate
+        )
+        if runtime is not None and isinstance(action, Clustering):
+            whose = (situation, runtime.table_id, table.facts.uuid)
+            situation = self._store.read(lambda db: with_clustered(db, *whose, self._of_action))
         if runtime is not None:
             table_id, keep = runtime.table_id, parse_into(MaintenanceConfig, properties).undo_keep
             situation = replace(
                 situation,
                 last_commit=self._store.read(lambda db: data_commits.find(db, table_id, table.facts.uuid)),
                 around=lambda: self._store.read(lambda db: surroundings(db, table_id, self._of_action, now, own, keep)),
+                due_batches=lambda: due_batches(self._store, table_id, table.facts.uuid, now),
             )
         return _Looked(table, situation)
 
     def _not_yet(self, looked: _Looked, runtime: TableRuntime, action: Action) -> Maintained | None:
-        """What the clock is told of an action that is not due after all, or off by now; None: it is due."""
+        """The result for a scheduled action that is not due after all, or switched off by now; None: it is due."""
         if not isinstance(action, Periodic):
             return None
         defaults = dict(self._tables.catalog(runtime.identifier.catalog).properties)
@@ -356,6 +391,7 @@ class MaintenanceService:
 
     @staticmethod
     def _plan(looked: _Looked, action: Action, request: Request) -> tuple[Verdict, Plan | None]:
+        refuse_options(action.name, request.options)
         return action.plan(looked.table, looked.situation, request)
 
     # Reading and keeping
@@ -364,44 +400,20 @@ class MaintenanceService:
         return self._every[name]
 
     def _held(self, table_id: int, name: str) -> OptimizingProcess | None:
-        """The process of the action on the table that waits for a person."""
+        """The held process of the action on the table."""
         active = self._store.read(lambda db: processes.list_active_of(db, table_id))
         held = (one for one in active if one.action == name and one.status == ProcessStatus.HELD)
         return next(held, None)
 
     def _note(self, table_id: int, name: str, reason: str, next_at: datetime | None, *, ran: bool = False) -> None:
-        """Keep why nothing was begun, and when it is looked at again. `ran`: it was due, and there is nothing to do."""
+        """Store why nothing was started, and the next evaluation. `ran`: it was due, but there was nothing to do."""
 
         def keep(db: Connection) -> None:
             known = replace(actions.get(db, table_id, name), reason=reason, next_at=next_at)
+            if ran:
+                known = pausing.succeeded(known)
             if ran and isinstance(self._known[name], Periodic):
-                known = replace(known, last_at=self._clock(), next_at=self._clock(), failures=0, retry_at=None)
+                known = replace(known, last_at=self._clock(), next_at=self._clock())
             actions.save(db, known)
 
         self._store.write(keep)
-
-    @staticmethod
-    def _tell(process: OptimizingProcess, runtime: TableRuntime, works: Works) -> None:
-        log.info(
-            "process.planned",
-            process=process.process_id,
-            table=str(runtime.identifier),
-            type=process.type,
-            tasks=len(works),
-            status=str(process.status),
-            reason=process.reason,
-        )
-
-
-def _is_held(process: OptimizingProcess, runtime: TableRuntime, why: str) -> Held:
-    name = str(runtime.identifier)
-    return Held(
-        f"process {process.process_id} ({process.type}) on {name} is held: {why}",
-        hint=f"Look at its plan: amoro process show {process.process_id}. "
-        f"Then: amoro table maintain {name} --action {process.type} --confirm {name}",
-    )
-
-
-def _failed(db: Connection, table_id: int, name: str, reason: str, now: datetime) -> None:
-    known = backed_off(actions.get(db, table_id, name), now)
-    actions.save(db, replace(known, reason=reason, next_at=known.retry_at))

@@ -1,4 +1,4 @@
-"""What Prometheus is told, read from the store when it asks."""
+"""Values of Prometheus metrics, read from the store on each scrape."""
 
 import threading
 from collections import Counter
@@ -6,26 +6,44 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 
+from amoro_core.errors import Fenced, StorageFull, StoreFailed
+from amoro_core.meters import Meters, Series
 from amoro_core.model import metrics
+from amoro_core.model.groups import parse_group
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import Metric, Sample
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.processes import (
+    ACTIVE_PROCESS_STATUSES,
+    CommitOutcome,
+    OptimizingProcess,
+    ProcessStatus,
+    ResourceGroup,
+    TaskStatus,
+)
 from amoro_core.model.refusals import REFUSALS
-from amoro_core.model.tables import OptimizingStatus, OptimizingType
-from amoro_core.store import condemned, groups, optimizers, processes, snapshot_leases, tables, tasks
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
+from amoro_core.store import (
+    actions,
+    condemned,
+    groups,
+    optimizers,
+    processes,
+    resources,
+    snapshot_leases,
+    tables,
+    tasks,
+)
 from amoro_core.store.database import Connection, Store
-
-#: What one value is told for: a metric and the values of its labels.
-Series = tuple[Metric, tuple[str, ...]]
+from amoro_core.store.opening import current_epoch
 
 OPTIMIZING_TYPES = tuple(kind.value for kind in OptimizingType)
 
-#: A process may be stored a little after the moment that it says it ended at.
+#: A process may be stored a little after its recorded end.
 _OVERLAP = timedelta(minutes=5)
 
 
 class MeteringService:
-    """Values of all metrics. Counters grow from the start on, whoever asks and however often."""
+    """Values of all metrics. Counters grow from the coordinator's start, independent of scrapes."""
 
     def __init__(
         self,
@@ -34,9 +52,12 @@ class MeteringService:
         version: str,
         types: Sequence[str] = OPTIMIZING_TYPES,
         guard_hits: Callable[[], int] = int,
+        meters: Meters | None = None,
     ) -> None:
-        """`types` are what processes may be called; `guard_hits` counts files that the guard has kept so far."""
+        """`types` are the types of processes; `guard_hits` returns how many files the guard has kept so far; `meters`
+        are what the coordinator counts in memory."""
         self._guard_hits = guard_hits
+        self._meters = meters or Meters()
         self._store = store
         self._types = tuple(types)
         self._clock = clock
@@ -48,7 +69,25 @@ class MeteringService:
         self._totals: Counter[Series] = Counter()
 
     def read(self) -> list[Sample]:
-        """Every value as it stands, in the order of the metrics."""
+        """Every present value, in the order of the metrics; of a state database that fails nothing is read."""
+        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
+        own[metrics.GUARD_HITS, ()] = float(self._guard_hits())
+        known = self._meters.values()
+        try:
+            stored = self._stored()
+        except (StoreFailed, StorageFull, Fenced):
+            stored = {}
+            known[metrics.STORE_UP, ()] = 0.0
+        # A write that failed stays told until another works.
+        known.setdefault((metrics.STORE_UP, ()), 1.0)
+        told = {**_counters(self._types), **stored, **own, **known}
+        order = {metric.name: number for number, metric in enumerate(metrics.METRICS)}
+        samples = [Sample(metric.name, value, labels) for (metric, labels), value in told.items()]
+        samples += self._meters.histograms()
+        return sorted(samples, key=lambda sample: (order[sample.name], sample.labels))
+
+    def _stored(self) -> dict[Series, float]:
+        """What the state database tells. Raises StoreFailed, StorageFull, Fenced."""
         now = self._clock()
         with self._lock:
             since = max(self._started, self._looked_at - _OVERLAP)
@@ -61,15 +100,7 @@ class MeteringService:
                     self._count(process)
                     self._count_maintenance(process)
             self._counted = {key: at for key, at in self._counted.items() if at >= now - 2 * _OVERLAP}
-            totals = dict(self._totals)
-        own = {(metrics.BUILD, (self._version,)): 1.0, (metrics.STARTED, ()): self._started.timestamp()}
-        own[metrics.GUARD_HITS, ()] = float(self._guard_hits())
-        told = {**_counters(self._types), **found, **totals, **own}
-        order = {metric: number for number, metric in enumerate(metrics.METRICS)}
-        return [
-            Sample(metric.name, value, labels)
-            for (metric, labels), value in sorted(told.items(), key=lambda item: (order[item[0][0]], item[0][1]))
-        ]
+            return {**found, **self._totals}
 
     def _count(self, process: OptimizingProcess) -> None:
         self._counted[process.process_id] = process.finished_at or self._looked_at
@@ -95,7 +126,7 @@ class MeteringService:
                 self._totals[total, ()] += figure.value
 
 
-#: Figures of receipts that are counted as they are.
+#: Figures of receipts that are added to counters directly.
 _TOTALS = {
     "bytes_deleted": metrics.DELETED_BYTES,
     "files_failed": metrics.DELETE_FAILURES,
@@ -106,21 +137,25 @@ _RESULTS = tuple(status.value for status in ProcessStatus if status not in ACTIV
 
 
 def _counters(types: Sequence[str]) -> dict[Series, float]:
-    """Counters as they start: a series that came with its first event would hide that event from `increase`."""
+    """Counters at 0: a series that appears with its first event would hide that event from `increase`."""
     plain = (one for one in metrics.METRICS if one.kind is metrics.MetricKind.COUNTER and not one.labels)
     ended = ((metrics.ENDED, labels) for labels in product(types, _RESULTS))
     maintained = ((metrics.MAINTAINED, labels) for labels in product(_actions(types), _RESULTS))
     kinds = ((metric, (kind,)) for metric in (metrics.CONDEMNED, metrics.DELETED) for kind in _KINDS)
-    return dict.fromkeys((*((metric, ()) for metric in plain), *ended, *maintained, *kinds), 0.0)
+    tried = ((metrics.TASK_ATTEMPTS, (outcome,)) for outcome in metrics.ATTEMPT_OUTCOMES)
+    sent = ((metrics.COMMIT_ATTEMPTS, (outcome.value,)) for outcome in CommitOutcome if outcome != CommitOutcome.SENT)
+    checks = ((metrics.FAILED_CHECKS, (name,)) for name in types)
+    series = (*((metric, ()) for metric in plain), *ended, *maintained, *kinds, *tried, *sent, *checks)
+    return dict.fromkeys(series, 0.0)
 
 
 def _actions(types: Sequence[str]) -> list[str]:
-    """The types that are no optimizing: each is the name of its action."""
+    """The types other than optimizing: each is the name of its action."""
     return [name for name in types if name not in OPTIMIZING_TYPES]
 
 
 def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
-    """Zero for all that could be told of these groups: to Prometheus what is not told is not 0."""
+    """Zeros for all series of these groups: to Prometheus a missing series is not 0."""
     labels: tuple[tuple[Metric, Iterable[tuple[str, ...]]], ...] = (
         (metrics.TABLES, product(known, (status.value for status in OptimizingStatus))),
         (metrics.REFUSED, product(REFUSALS)),
@@ -130,6 +165,7 @@ def _resting(known: Sequence[str], types: Sequence[str]) -> dict[Series, float]:
         (metrics.OPTIMIZERS, product(known, _STATES)),
         (metrics.THREADS, product(known)),
         (metrics.HELD, product(_actions(types))),
+        (metrics.PAUSED, product(_actions(types))),
     )
     return {(metric, values): 0.0 for metric, all_values in labels for values in all_values}
 
@@ -152,6 +188,8 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
         found[metrics.ACTIVE, (process.type, str(process.status))] += 1
         if process.status == ProcessStatus.HELD:
             found[metrics.HELD, (process.action,)] += 1
+    for action, number in actions.count_paused(db).items():
+        found[metrics.PAUSED, (action,)] = number
     found[metrics.TRASH, ()] = sum(batch.bytes for batch in condemned.list_facts(db))
     found[metrics.LEASES, ()] = len(snapshot_leases.list_leases(db, now))
     for (group, status), number in tasks.count_open(db).items():
@@ -159,6 +197,38 @@ def _gauges(db: Connection, now: datetime, types: Sequence[str]) -> dict[Series,
     for optimizer in optimizers.list_optimizers(db):
         found[metrics.OPTIMIZERS, (optimizer.group, _STATES[optimizer.draining])] += 1
         found[metrics.THREADS, (optimizer.group,)] += optimizer.threads
-    # A table may name a group that does not exist: nobody works for it, which is worth an alert.
-    known = {group.name for group in groups.list_groups(db)} | {use.group for use in uses}
-    return {**_resting(sorted(known), types), **{key: float(value) for key, value in found.items()}, **oldest}
+    # A table may name a group that does not exist: no optimizer works for it, which is worth an alert.
+    made = groups.list_groups(db)
+    for group_ in made:
+        found[metrics.FAILED_STARTS, (group_.name,)] = resources.get_scaling(db, group_.name).failed_starts
+    found[metrics.EPOCH, ()] = current_epoch(db)
+    each = _of_tables(db, made)
+    known = {group.name for group in made} | {use.group for use in uses}
+    return {**_resting(sorted(known), types), **{key: float(value) for key, value in found.items()}, **oldest, **each}
+
+
+#: The most tables of a group with series of their own: each costs Prometheus memory.
+MOST_TABLES = 2000
+
+
+def _of_tables(db: Connection, made: Iterable[ResourceGroup]) -> dict[Series, float]:
+    """The series of each evaluated table, of groups that ask for them."""
+    told: dict[Series, float] = {}
+    for group in made:
+        if parse_group(group.properties).has_table_metrics:
+            for runtime in tables.list_of_group(db, group.name, MOST_TABLES):
+                told |= _of_table(runtime)
+    return told
+
+
+def _of_table(runtime: TableRuntime) -> dict[Series, float]:
+    summary, labels = runtime.summary, (str(runtime.identifier),)
+    if summary.health_score < 0:
+        return {}
+    return {
+        (metrics.TABLE_HEALTH, labels): float(summary.health_score),
+        (metrics.TABLE_FILES, labels): float(summary.data_files),
+        (metrics.TABLE_SMALL, labels): float(summary.fragment_files + summary.undersized_files),
+        (metrics.TABLE_DELETES, labels): float(summary.equality_delete_files + summary.position_delete_files),
+        (metrics.TABLE_BYTES, labels): float(summary.data_bytes),
+    }

@@ -1,23 +1,27 @@
-"""Optimizers: who is registered, who is alive."""
+"""Optimizers: registrations and heartbeats."""
 
 import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from amoro_core.errors import InvalidArgument, OptimizerNotFound, UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.model.groups import parse_group
 from amoro_core.model.ids import uuid7
+from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.tokens import hash_token
 from amoro_core.model.work import REWRITE
 from amoro_core.store import groups, optimizers
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.telling import tell
 
 PREFIX_LENGTH = 6
 
+NO_CORES: Mapping[Attempt, int] = MappingProxyType({})
 log = get_logger("amoro.optimizers")
 
 #: Takes over the attempts of an earlier registration within the write that stores the new one.
@@ -35,11 +39,12 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What is known of a living optimizer in memory only."""
+    """State of a live optimizer that is kept in memory only."""
 
     touched_s: float  # monotonic
-    touched_at: datetime | None  # None: not since this coordinator was started
+    touched_at: datetime | None  # None: not since this coordinator started
     progress: Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
+    core_ms: Mapping[Attempt, int] = field(default_factory=dict)  # CPU time so far, where it is told
 
 
 class OptimizerService:
@@ -63,7 +68,7 @@ class OptimizerService:
         self._by_hash: dict[str, Optimizer] = {}
         self._released: set[str] = set()
         for optimizer in store.read(optimizers.list_optimizers):
-            # No optimizer counts as lost before one whole timeout since the start.
+            # No optimizer counts as lost before a full timeout since the start.
             self._remember(optimizer, None)
 
     def register(
@@ -77,11 +82,12 @@ class OptimizerService:
         running: Sequence[Attempt] = (),
         previous_id: str = "",
         kinds: tuple[str, ...] = (REWRITE,),
+        max_cluster_bytes: int = 0,
     ) -> Registered:
-        """Enter an optimizer into a group; attempts that it still runs go on under the new registration.
+        """Register an optimizer in a group; attempts that it still runs continue under the new registration.
 
-        One that was released comes back as draining: it gets nothing, and its first heartbeat tells it to leave.
-        Raises GroupNotFound, InvalidArgument (threads, heartbeat interval, less memory than the group asks for).
+        A released one returns as draining: it gets no tasks, and its first heartbeat tells it to leave. Raises
+        GroupNotFound, InvalidArgument (threads, heartbeat interval, less memory than the group requires).
         """
         if threads < 1:
             raise InvalidArgument(f"an optimizer needs at least one thread, not {threads}")
@@ -103,11 +109,15 @@ class OptimizerService:
             registered_at=now,
             draining=previous_id in self._released,
             kinds=kinds,
+            max_cluster_bytes=max(0, max_cluster_bytes),
         )
 
         def enter(db: Connection) -> list[Attempt]:
             _refuse_small(groups.get(db, group), threads, memory_bytes)
             optimizers.add(db, optimizer)
+            words = f"optimizer {optimizer.optimizer_id} joined group {group} with {threads} threads"
+            about = About(optimizer_id=optimizer.optimizer_id, group=group)
+            tell(db, EventKind.JOINED, words, about, now, {"threads": threads})
             return self._adopt(db, optimizer.optimizer_id, previous_id, running)
 
         adopted = self._store.write(enter)
@@ -129,18 +139,24 @@ class OptimizerService:
             raise UnknownToken("the optimizer's token is not known; register anew")
         return optimizer
 
-    def touch(self, optimizer_id: str, threads: int, progress: Mapping[Attempt, tuple[int, int]]) -> None:
+    def touch(
+        self,
+        optimizer_id: str,
+        threads: int,
+        progress: Mapping[Attempt, tuple[int, int]],
+        core_ms: Mapping[Attempt, int] = NO_CORES,
+    ) -> None:
         """Note a heartbeat; a changed number of threads is stored."""
         with self._lock:
             known = {optimizer.optimizer_id: optimizer for optimizer in self._by_hash.values()}.get(optimizer_id)
             if known is None:
                 raise UnknownToken("the optimizer's token is not known; register anew")
-            self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress)
+            self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress, core_ms)
         if threads >= 1 and threads != known.threads:
             self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
 
     def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
-        """Give an optimizer nothing more and tell it so: it finishes what it runs and leaves. Twice is as once.
+        """Drain an optimizer: it gets no more tasks, finishes its own and leaves. Idempotent.
 
         The id may be a prefix, as for `find`. Raises OptimizerNotFound, InvalidArgument.
         """
@@ -168,7 +184,7 @@ class OptimizerService:
         return found[0]
 
     def _change(self, optimizer_id: str, change: Callable[[Optimizer], Optimizer]) -> Optimizer:
-        """The registration changed, in the store and then in memory. Raises UnknownToken when it has ended."""
+        """Change the registration in the store, then in memory. Raises UnknownToken when it has ended."""
         changed = self._store.write(lambda db: optimizers.save(db, change(optimizers.get(db, optimizer_id))))
         with self._lock:
             known = self._by_hash.get(changed.token_hash)
@@ -177,20 +193,20 @@ class OptimizerService:
         return changed
 
     def forget(self, optimizer_id: str) -> None:
-        """Let an optimizer's token count no more, after its registration ended in the store."""
+        """Invalidate an optimizer's token, after its registration ended in the store."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
             self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
 
     def release(self, optimizer_id: str) -> None:
-        """Forget an optimizer for good, after its registration ended in the store: should it live, it is to leave."""
+        """Forget an optimizer for good, after its registration ended in the store: if it is alive, it must leave."""
         with self._lock:
             self._released.add(optimizer_id)
         self.forget(optimizer_id)
         log.info("optimizer.released", optimizer=optimizer_id)
 
     def silent(self) -> list[str]:
-        """Optimizers that were not heard of for longer than the timeout."""
+        """Optimizers without a heartbeat for longer than the timeout."""
         limit = self._monotonic() - self._timeout.total_seconds()
         with self._lock:
             return sorted(optimizer_id for optimizer_id, life in self._lives.items() if life.touched_s < limit)
@@ -201,8 +217,13 @@ class OptimizerService:
             pairs = [(item, self._lives[item.optimizer_id]) for item in self._by_hash.values()]
         return sorted(pairs, key=lambda pair: pair[0].optimizer_id)
 
+    def core_ms(self) -> dict[Attempt, int]:
+        """CPU time of all cores that running attempts have taken so far, of those that tell it."""
+        with self._lock:
+            return {attempt: spent for life in self._lives.values() for attempt, spent in life.core_ms.items()}
+
     def progress(self) -> dict[Attempt, tuple[int, int]]:
-        """Rows done and rows in all of every running attempt, as last heard."""
+        """Rows done and in all of every running attempt, as last reported."""
         with self._lock:
             return {attempt: done for life in self._lives.values() for attempt, done in life.progress.items()}
 

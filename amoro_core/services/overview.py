@@ -1,10 +1,12 @@
-"""Lists of what is known, page by page, counted where it is kept: no list reads the tasks of its processes."""
+"""Paged lists, aggregated in the store: no list reads the tasks of its processes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from amoro_core.errors import InvalidArgument
-from amoro_core.model.paging import Page, Window, cut
+from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.cursors import Key, opened, sealed
+from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
 from amoro_core.model.processes import (
     Attempt,
     OptimizingProcess,
@@ -12,13 +14,15 @@ from amoro_core.model.processes import (
     ProcessStatus,
     TaskStatus,
 )
-from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
-from amoro_core.store import processes, tables, tasks
+from amoro_core.model.table_lists import TableKey, TableOrder, WantedTables
+from amoro_core.model.tables import TableIdentifier, TableRuntime, parse_table
+from amoro_core.store import processes, table_listing, tables, tasks
 from amoro_core.store.database import Connection, Store
 
-#: Items on a page: with all their text about a tenth of what a message may hold.
-PAGE = 1000
 PROCESSES = 100
+#: Tables are counted up to this number.
+EXACT = 10_000
+BY_NAME = TableOrder()
 
 Progress = Mapping[Attempt, tuple[int, int]]  # rows done, rows in all
 
@@ -62,13 +66,26 @@ class OverviewService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def tables(self, wanted: tables.Wanted, after: TableIdentifier | None = None, limit: int = 0) -> Page[TableRuntime]:
-        """Tables in order of their names."""
-        most = page_limit(limit)
+    def tables(self, wanted: WantedTables, order: TableOrder = BY_NAME, window: Window = ALL) -> Page[TableRuntime]:
+        """Tables in the order asked for; `after` is the `next` of the page before, or a name in the list by name.
+
+        Raises InvalidArgument for another `after`.
+        """
+        most, scope = page_limit(window.limit), ("tables", order.key, order.order, *wanted.scope)
+        after = _place_after(window.after, order, scope)
 
         def read(db: Connection) -> Page[TableRuntime]:
-            found = tables.list_page(db, wanted, after, most + 1)
-            return cut(found, most, tables.count_wanted(db, wanted), lambda runtime: str(runtime.identifier))
+            meant: WantedTables | list[int] = wanted
+            if wanted.is_all:
+                total = table_listing.count(db, wanted, EXACT + 1)
+            else:
+                ids = table_listing.list_ids(db, wanted, EXACT + 1)
+                total = len(ids)
+                meant = ids if total <= EXACT else wanted
+            found = table_listing.list_places(db, meant, order, after, most + 1)
+            page = cut(found, most, min(total, EXACT), lambda place: sealed(scope, place.values))
+            runtimes = tables.list_by_id(db, [place.table_id for place in page.items])
+            return Page(tuple(runtimes), page.total, page.next, total <= EXACT)
 
         return self._store.read(read)
 
@@ -83,7 +100,7 @@ class OverviewService:
         most = page_limit(window.limit or PROCESSES)
 
         def read(db: Connection) -> Page[ProcessSummary]:
-            last = processes.find_by_prefix(db, window.after) if window.after else None
+            last = processes.place_of(db, window.after) if window.after else None
             found = processes.list_page(db, table_id, status, last, most + 1)
             page = cut(found, most, processes.count(db, table_id, status), lambda item: item.process_id)
             return Page(tuple(_summaries(db, page.items, progress)), page.total, page.next)
@@ -100,14 +117,14 @@ class OverviewService:
         return self._store.read(read)
 
     def last_failure(self, table_id: int) -> str:
-        """How the table's last process failed, with its code; "" when it did not fail."""
+        """The failure of the table's last process, with its code; "" when it did not fail."""
         for process in self._store.read(lambda db: processes.list_processes(db, table_id, limit=1)):
             if process.failure_code and not process.is_active:
                 return f"{process.type} {process.process_id}: [{process.failure_code}] {process.failure}"
         return ""
 
     def tasks(self, process_id: str, window: Window, progress: Progress, status: TaskStatus | None = None) -> TaskPage:
-        """Tasks of a process by number, `after` is one; the id may be a unique prefix.
+        """Tasks of a process by number, after the number `after`; the id may be a unique prefix.
 
         Raises ProcessNotFound, InvalidArgument.
         """
@@ -122,29 +139,25 @@ class OverviewService:
 
         return self._store.read(read)
 
+    def waiting_kinds(self, process_id: str) -> list[str]:
+        """The kinds of work of the process's tasks that wait for an optimizer."""
+        return self._store.read(lambda db: tasks.list_kinds(db, process_id))
+
+    def largest_cluster(self, process_id: str) -> tuple[int, int] | None:
+        """Number and bytes of the largest group of files that waits to be put in order; None: none waits."""
+        return self._store.read(lambda db: tasks.largest_waiting(db, process_id, CLUSTER))
+
     def count_running(self) -> int:
-        """How many processes run; those that commit not among them."""
+        """The number of running processes, without committing ones."""
         return self._store.read(lambda db: processes.count(db, status=ProcessStatus.RUNNING))
 
     def active_on(self, table_ids: Iterable[int]) -> dict[int, OptimizingProcess]:
-        """The processes that hold any of these tables now, by the table's id."""
+        """The active processes of these tables, by the table's id."""
         return self._store.read(lambda db: processes.list_active_on(db, table_ids))
 
 
-def wanted_tables(catalog: str, status: OptimizingStatus | None, group: str) -> tables.Wanted:
-    """The tables of the catalog, in the status, of the group; of any where it is "" or None."""
-    return tables.Wanted(catalog, status, group)
-
-
-def page_limit(limit: int, most: int = PAGE) -> int:
-    """How many items a page has for a limit that was asked for. Raises InvalidArgument below 0."""
-    if limit < 0:
-        raise InvalidArgument(f"{limit} is no limit", hint="Give 1 or more, or 0 for a whole page.")
-    return min(limit or most, most)
-
-
 def figures_of(held: Iterable[OptimizingTask], sums: Iterable[tasks.TaskSum], progress: Progress) -> TaskFigures:
-    """The figures of one process: its tasks summed up, and those of them that optimizers hold now."""
+    """The figures of one process: sums over its tasks, and those that optimizers hold now."""
     sums, held = tuple(sums), tuple(held)
     by_status = dict.fromkeys(TaskStatus, 0)
     for item in sums:
@@ -179,6 +192,15 @@ def _summaries(db: Connection, found: tuple[OptimizingProcess, ...], progress: P
         )
         for process in found
     ]
+
+
+def _place_after(after: str, order: TableOrder, scope: Sequence[object]) -> tuple[Key, ...] | None:
+    """The place that a cursor, or the name of a table, stands for; names have dots, cursors have none."""
+    if not after:
+        return None
+    if "." in after and order.key is TableKey.NAME:
+        return table_listing.place_of(parse_table(after))
+    return opened(after, scope, table_listing.kinds_of(order.key))
 
 
 def _number(text: str) -> int:

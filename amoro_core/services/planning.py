@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from amoro_core.actions.contract import Optimizing, Request, Situation
+from amoro_core.actions.contract import Action, Optimizing, Request, Situation
 from amoro_core.errors import IllegalState, InvalidArgument, TableBusy, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.port import with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import effective_properties, parse_config
+from amoro_core.model.maintenance import Taken
 from amoro_core.model.plans import Evaluation
-from amoro_core.model.processes import OptimizingProcess, OptimizingTask
+from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableRuntime
 from amoro_core.model.texts import LONGEST_REASON, briefly
@@ -20,27 +21,30 @@ from amoro_core.state import tables as table_machine
 from amoro_core.state.backoff import backed_off
 from amoro_core.store import groups, partitions, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.planned import EVALUATION, Asked, planned, require_free, store_planned
+from amoro_core.transactions.pins import require_untaken, taken
+from amoro_core.transactions.planned import EVALUATION, Asked, Works, planned, require_free, store_planned
+from amoro_core.transactions.telling import keep_table
 
 log = get_logger("amoro.planning")
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What planning a process came to; `process_id` None: nothing to do."""
+    """The result of planning a process; `process_id` None: nothing to do."""
 
     process_id: str | None
     evaluation: Evaluation
 
 
 class PlanningService:
-    """Makes optimizing processes: a table is marked, planned outside of any transaction, and its plan stored."""
+    """Creates optimizing processes: a table is marked, planned outside of any transaction, and its plan stored."""
 
     def __init__(
         self,
         store: Store,
         tables_of: Tables,
         action: Optimizing,
+        find_action: Callable[[str], Action],
         clock: Callable[[], datetime],
         *,
         work_planned: Callable[[], None],
@@ -49,6 +53,7 @@ class PlanningService:
         self._store = store
         self._tables = tables_of
         self._action = action
+        self._find_action = find_action
         self._clock = clock
         self._work_planned = work_planned
         self._changed = changed
@@ -64,10 +69,10 @@ class PlanningService:
     ) -> Begun:
         """Plan a process for a table and store it, if there is something to do.
 
-        The table is marked first, planned outside of any transaction, and the plan stored only while
-        the mark stands. `where` limits it to partitions that it chooses. Raises TableBusy, TableBlocked, TableRefused,
-        InvalidArgument (a condition that chooses no whole partitions), and what loading the table raises; the table
-        is idle (or refused) again then, and a failure counts for the back-off unless somebody asked.
+        The table is marked first, planned outside of any transaction, and the plan stored only if the mark still
+        stands. `where` selects partitions. Raises TableBusy, TableBlocked, TableRefused, InvalidArgument (a condition
+        that does not select whole partitions), and what loading the table raises; the table is then idle (or refused)
+        again, and a failure counts for the back-off unless requested.
         """
         before, runtime = self._store.write(lambda db: self._mark_planning(db, table_id, trigger))
         self._changed()
@@ -78,8 +83,12 @@ class PlanningService:
             event = table_machine.Refuse(refusal.reason, refusal.told)
             self._store.write(lambda db: self._unmark(db, table_id, event))
             raise
+        except TableBusy as busy:
+            again = table_machine.PlanEmpty(busy.message)
+            self._store.write(lambda db: self._unmark(db, table_id, again, again=True))
+            raise
         except InvalidArgument:
-            # What was asked for can't be, which says nothing about the table: it is evaluated anew.
+            # An invalid request tells nothing about the table, which is evaluated again.
             empty = table_machine.PlanEmpty(before)
             self._store.write(lambda db: self._unmark(db, table_id, empty, again=True))
             raise
@@ -103,16 +112,19 @@ class PlanningService:
         now, request = self._clock(), asked.request
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
         capacity = self._store.read(lambda db: groups.capacity(db, config.group))
-        evaluation, made = self._action.plan(table, Situation(config, properties, last, capacity, now), request)
+        others = self._store.read(lambda db: taken(db, runtime.table_id, table.facts.uuid, self._find_action))
+        situation = Situation(config, properties, last, capacity, now, taken=others)
+        evaluation, made = self._action.plan(table, situation, request)
         if made is None:
             # What was asked for says nothing about what the triggers say, for which the table may have been pending.
-            again = request.name is not None or bool(request.where)
+            # Nor does what was left to other plans, which the table's evaluation may not have known yet.
+            again = request.name is not None or bool(request.where) or bool(others.paths)
             event = table_machine.PlanEmpty((again and before) or evaluation.reason)
             self._store.write(lambda db: self._unmark(db, runtime.table_id, event, again=again))
             return Begun(None, evaluation)
         process, works = planned(runtime, table, self._action, made, asked, config, now)
         failpoint("plan.before_store")
-        self._store.write(lambda db: self._store_plan(db, process, works))
+        self._store.write(lambda db: self._store_plan(db, process, works, made.data_files, others))
         failpoint("plan.after_store")
         log.info(
             "process.planned",
@@ -125,8 +137,8 @@ class PlanningService:
         return Begun(process.process_id, evaluation)
 
     def _mark_planning(self, db: Connection, table_id: int, trigger: str) -> tuple[str, TableRuntime]:
-        """The reason that the table's status had, and the table as it is planned now."""
-        runtime = tables.get(db, table_id)
+        """The former reason of the table's status, and the table marked as planning."""
+        runtime = before = tables.get(db, table_id)
         require_free(db, runtime, self._action.lane, self._clock())
         if runtime.status is OptimizingStatus.REFUSED:
             runtime = table_machine.advance(runtime, table_machine.Mended(), self._clock())
@@ -134,13 +146,14 @@ class PlanningService:
             planning = table_machine.advance(runtime, table_machine.BeginPlan(trigger), self._clock())
         except IllegalState as error:
             raise TableBusy(f"table {runtime.identifier} is {runtime.status}", hint="Try again later.") from error
-        tables.save(db, planning)
+        keep_table(db, before, planning, self._clock())
         return runtime.status_reason, planning
 
     def _unmark(self, db: Connection, table_id: int, event: table_machine.TableEvent, *, again: bool = False) -> None:
-        """The table after planning; `again`: to be evaluated at the next refresh, though its snapshot is the same."""
-        ended = table_machine.advance(tables.get(db, table_id), event, self._clock())
-        tables.save(db, replace(ended, evaluated_snapshot_id=None) if again else ended)
+        """Update the table after planning; `again`: evaluate it at the next refresh even if it has not changed."""
+        before = tables.get(db, table_id)
+        ended = table_machine.advance(before, event, self._clock())
+        keep_table(db, before, replace(ended, evaluated_snapshot_id=None) if again else ended, self._clock())
 
     def _plan_failed(self, db: Connection, table_id: int, why: str, *, asked: bool) -> None:
         now = self._clock()
@@ -149,13 +162,14 @@ class PlanningService:
             return
         event = table_machine.PlanFailed(f"planning failed: {why}")
         idle = table_machine.advance(runtime, event, now)
-        tables.save(db, idle if asked else backed_off(idle, now))
+        keep_table(db, runtime, idle if asked else backed_off(idle, now), now)
 
     def _store_plan(
-        self, db: Connection, process: OptimizingProcess, works: Sequence[tuple[OptimizingTask, bytes]]
+        self, db: Connection, process: OptimizingProcess, works: Works, data_files: Sequence[str], others: Taken
     ) -> None:
         now = self._clock()
+        require_untaken(db, process, data_files, others, self._find_action)
         runtime = tables.get(db, process.table_id)
         begun = table_machine.planned(OptimizingType(process.type), process.reason)
-        store_planned(db, runtime, process, works)
+        store_planned(db, runtime, process, works, now)
         tables.save(db, table_machine.advance(runtime, begun, now))

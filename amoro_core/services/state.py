@@ -1,4 +1,4 @@
-"""The state itself: copies of it, and whether it is sound."""
+"""Backups and checks of the state database."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ class StateService:
         self._store = store
 
     def backup(self, path: str) -> int:
-        """Write a copy to a new file on this machine; its size in bytes.
+        """Write a copy to a new file on this machine, and return its size in bytes.
 
-        It holds the catalogs' secrets as they are kept and is readable by its owner alone.
-        Raises InvalidArgument for a path that is not absolute, AlreadyExists, StoreFailed.
+        It contains the catalogs' secrets and is readable by its owner alone.
+                Raises InvalidArgument for a path that is not absolute, AlreadyExists, StoreFailed.
         """
         target = Path(path)
         if not target.is_absolute():
@@ -30,5 +30,5 @@ class StateService:
         return size
 
     def check(self) -> list[str]:
-        """What is wrong with the state database; nothing when it is sound."""
+        """The problems of the state database; empty when it is sound."""
         return self._store.check()

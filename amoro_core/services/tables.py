@@ -1,4 +1,4 @@
-"""Finding tables, refreshing and evaluating them."""
+"""Finding, refreshing and evaluating tables."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from types import MappingProxyType
 
+from amoro_core.actions.contract import Action
 from amoro_core.errors import AmoroError, CatalogNotFound, TableNotFound, TableRefused
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
@@ -19,6 +20,7 @@ from amoro_core.model.config import (
 )
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.secrets import without_secrets
+from amoro_core.model.table_lists import Pending
 from amoro_core.model.tables import (
     OptimizingStatus,
     OptimizingType,
@@ -26,14 +28,24 @@ from amoro_core.model.tables import (
     TableRuntime,
 )
 from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.planning.around import beside, kept_in, told
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.planning.planner import plan
 from amoro_core.planning.prechecks import evaluate_totals, totals_of
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL
-from amoro_core.store import actions, data_commits, groups, partitions, tables
+from amoro_core.state.telling import figures_of
+from amoro_core.store import actions, data_commits, digests, groups, partitions, series, table_listing, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.transactions.clockwork import Clockwork, Looks, note
-from amoro_core.transactions.listing import begin_anew, dispose, follow_properties, new_table, postpone_refresh
+from amoro_core.transactions.listing import (
+    add_table,
+    begin_anew,
+    dispose,
+    follow_properties,
+    new_table,
+    postpone_refresh,
+)
+from amoro_core.transactions.pins import taken
 from amoro_core.transactions.runtimes import (
     BUSY,
     Evaluated,
@@ -41,13 +53,14 @@ from amoro_core.transactions.runtimes import (
     after_refresh,
     after_refusal,
 )
+from amoro_core.transactions.telling import keep_table
 
 log = get_logger("amoro.tables")
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What would be done with a table, and why."""
+    """What optimizing would do with a table, and why."""
 
     runtime: TableRuntime
     evaluation: Evaluation
@@ -66,9 +79,14 @@ class TableService:
         clock: Callable[[], datetime],
         joining: Mapping[str, int] = MappingProxyType({}),
         clockwork: Clockwork | None = None,
+        find_action: Callable[[str], Action] | None = None,
+        keeps_series: bool = True,
     ) -> None:
         """`joining` are the threads that an optimizer would bring to a group if a table were optimized now;
-        `clockwork` has the actions that are evaluated with each refresh."""
+        `clockwork` has the actions that are evaluated with each refresh; `find_action` tells of what processes are for,
+        whose files are left to them; `keeps_series`: whether tables' numbers are kept over time."""
+        self._keeps_series = keeps_series
+        self._find_action = find_action
         self._store = store
         self._clockwork = clockwork or Clockwork((), {})
         self._joining = joining
@@ -78,12 +96,13 @@ class TableService:
 
     # Finding
 
-    def similar(self, identifier: TableIdentifier) -> str:
-        """The known table of the catalog whose name comes nearest, "" when none does; listed where none is known."""
-        known = [
-            runtime.identifier for runtime in self._store.read(lambda db: tables.list_tables(db, identifier.catalog))
-        ]
-        if not known:
+    def similar(self, identifier: TableIdentifier, *, known_only: bool = False) -> str:
+        """The table of the catalog with the closest name; "" without one.
+
+        The catalog is listed if no table is known, unless only what is known is asked for.
+        """
+        known = [name for _, name in self._store.read(lambda db: table_listing.list_names(db, identifier.catalog))]
+        if not known and not known_only:
             try:
                 known = self._tables.formats.list_tables(self._tables.catalog(identifier.catalog))
             except AmoroError:
@@ -91,7 +110,7 @@ class TableService:
         return next(iter(difflib.get_close_matches(str(identifier), map(str, known), n=1)), "")
 
     def ensure(self, identifier: TableIdentifier) -> TableRuntime:
-        """The runtime of a table that somebody named, made when it is new.
+        """The runtime of a table, created when it is new.
 
         Raises TableNotFound, CatalogNotFound, CatalogUnavailable.
         """
@@ -99,12 +118,10 @@ class TableService:
         if runtime is not None:
             return runtime
         self._tables.open(identifier)
-        return self._store.write(
-            lambda db: tables.find(db, identifier) or tables.add(db, new_table(identifier, self._clock()))
-        )
+        return self._store.write(lambda db: tables.find(db, identifier) or add_table(db, identifier, self._clock()))
 
     def _known(self, identifier: TableIdentifier) -> TableRuntime:
-        """What is kept about a table, and nothing yet where it is not known."""
+        """The runtime of a table; a new one if it is unknown."""
         found = self._store.read(lambda db: tables.find(db, identifier))
         return found or new_table(identifier, self._clock())
 
@@ -115,10 +132,10 @@ class TableService:
         return self._store.read(lambda db: tables.list_due(db, self._clock()))
 
     def refresh(self, table_id: int) -> TableRuntime | None:
-        """Load the table, evaluate it when it changed or an interval came due; None when it is gone.
+        """Load the table, and evaluate it if it changed or an interval came due; None when it is gone.
 
-        Raises CatalogUnavailable and what else loading raises, after which the runtime stands as it was, but for its
-        next refresh.
+        Raises CatalogUnavailable and other errors of loading; the runtime is then unchanged except for its next
+        refresh.
         """
         try:
             refreshed = self._refresh(table_id)[0]
@@ -131,21 +148,21 @@ class TableService:
         return refreshed
 
     def refresh_failure(self, table_id: int) -> str:
-        """Why the last refresh of a table failed, with the error's code; "" when it did not. A restart forgets it."""
+        """Why the last refresh of a table failed, with the error's code; "" when it did not. Lost at a restart."""
         return self._refresh_failures.get(table_id, "")
 
     def _refresh(self, table_id: int) -> tuple[TableRuntime | None, TableRefused | None]:
-        """The refreshed runtime, and the refusal as it was said, with its way out."""
+        """The refreshed runtime, and the refusal with its hint."""
         runtime = self._store.read(lambda db: tables.get(db, table_id))
         try:
             loaded = self._load(runtime)
             self._refuse_twins(runtime, loaded)
             if runtime.uuid not in ("", uuid := loaded.table.facts.uuid):
-                runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid))
+                runtime = self._store.write(lambda db: begin_anew(db, table_id, uuid, self._clock()))
             looks = self._looks(runtime, loaded)
             evaluated = self._evaluated(runtime, loaded) if self._is_stale(runtime, loaded) else None
         except TableNotFound:
-            self._store.write(lambda db: dispose(db, table_id))
+            self._store.write(lambda db: dispose(db, table_id, self._clock()))
             return None, None
         except TableRefused as refusal:
             return self._store.write(partial(self._refused, table_id=table_id, refusal=refusal)), refusal
@@ -168,24 +185,29 @@ class TableService:
     def preview(
         self, identifier: TableIdentifier, requested: OptimizingType | None, force: bool, where: str = ""
     ) -> Preview:
-        """What optimizing would do now. Nothing is changed, what is known of the table included.
+        """What optimizing would do now. Nothing is changed, not even the table's runtime.
 
-        `where` chooses partitions. Raises TableNotFound, TableRefused, InvalidArgument (a condition that chooses no
-        whole partitions) and what loading raises.
+        `where` selects partitions. Raises TableNotFound, TableRefused, InvalidArgument (a condition that does not
+        select whole partitions) and what loading raises.
         """
         known = self._known(identifier)
         loaded = self._load(known)
         self._refuse_twins(known, loaded)
         now = self._clock()
         runtime = after_refresh(known, loaded, None, now)
-        # Another table that has the name by now has not been optimized yet.
+        # A new table of the same name has not been optimized yet.
         anew = known.uuid not in ("", runtime.uuid)
         last = {} if anew else self._store.read(lambda db: partitions.last_optimized(db, known.table_id))
         table = loaded.optimizable
         scan = table.scan()
         path_of = table.partition_path
         chooses = table.chooses(where) if where else None
-        evaluation = evaluate(scan, loaded.config, last, now, requested, force, path_of, loaded.selects, chooses)
+        others = self._taken(known, loaded)
+        selects = beside(others, loaded.selects)
+        evaluation = evaluate(
+            scan, loaded.config, last, now, requested, force, path_of, selects, chooses, kept_in(scan)
+        )
+        evaluation = told(evaluation, scan, others)
         made = None
         if scan is not None:
             capacity = self._store.read(lambda db: groups.capacity(db, loaded.config.group))
@@ -214,7 +236,7 @@ class TableService:
         return LoadedTable(table, config, defaults, table.left_alone())
 
     def _refuse_twins(self, runtime: TableRuntime, loaded: LoadedTable) -> None:
-        """One table under two names would be optimized twice; the name that came later is refused."""
+        """Refuse a table that is known under another name already: it would be optimized twice."""
         twins = self._store.read(lambda db: tables.list_by_uuid(db, loaded.table.facts.uuid))
         first = min(twins, key=lambda twin: twin.table_id, default=None)
         if first is not None and (not runtime.table_id or first.table_id < runtime.table_id):
@@ -240,24 +262,36 @@ class TableService:
         )
 
     def _evaluated(self, runtime: TableRuntime, loaded: LoadedTable) -> Evaluated:
-        """The verdict by the snapshot's totals where these suffice, else by its files."""
+        """The verdict by the snapshot's totals if these suffice, else by its files."""
         now, facts, table = self._clock(), loaded.table.facts, loaded.optimizable
-        # What a table was refused for may stand in its files.
+        # The reason of a refusal may be in the files.
         if facts.snapshot_id is not None and runtime.status is not OptimizingStatus.REFUSED:
             totals = totals_of(facts.snapshot_summary)
             spared = evaluate_totals(facts.snapshot_id, totals, loaded.config, runtime.scanned_at, now, runtime.summary)
             if spared is not None:
                 return Evaluated(spared, runtime.scanned_at)
         last = self._store.read(lambda db: partitions.last_optimized(db, runtime.table_id))
-        found = evaluate(table.scan(), loaded.config, last, now, path_of=table.partition_path, selects=loaded.selects)
-        return Evaluated(found, now)
+        scan, others = table.scan(), self._taken(runtime, loaded)
+        selects = beside(others, loaded.selects)
+        found = evaluate(
+            scan, loaded.config, last, now, path_of=table.partition_path, selects=selects, kept=kept_in(scan)
+        )
+        document = None if found.digest is None else digests.packed(found.digest)
+        return Evaluated(told(found, scan, others), now, document)
+
+    def _taken(self, runtime: TableRuntime, loaded: LoadedTable) -> Mapping[str, str]:
+        """The files that are in plans which have not ended, each with its process in words."""
+        find, uuid = self._find_action, loaded.table.facts.uuid
+        if find is None or not runtime.table_id:
+            return {}
+        return self._store.read(lambda db: taken(db, runtime.table_id, uuid, find)).paths
 
     # Keeping
 
     def _refreshed(
         self, db: Connection, table_id: int, loaded: LoadedTable, found: Evaluated | None, looks: Looks
     ) -> TableRuntime:
-        # By the word of this moment: somebody may have enabled or disabled it while the table was loaded.
+        # Read again: the table may have been enabled or disabled while it was loaded.
         before = tables.get(db, table_id)
         runtime = after_refresh(before, loaded, found, self._clock())
         follow_properties(db, table_id, loaded.config)
@@ -265,18 +299,22 @@ class TableService:
         if before.snapshot_id != runtime.snapshot_id:
             kept = data_commits.find(db, table_id, runtime.uuid)
             data_commits.save(db, table_id, runtime.uuid, loaded.data_commit(kept))
+        if found is not None:
+            found.keep_digest(db, table_id)
+            if self._keeps_series and (figures := figures_of(before, runtime)) is not None:
+                series.add_figures(db, table_id, figures, self._clock())
         _tell_refused(before, runtime)
-        return tables.save(db, runtime)
+        return keep_table(db, before, runtime, self._clock())
 
     def _refused(self, db: Connection, table_id: int, refusal: TableRefused) -> TableRuntime:
         before = tables.get(db, table_id)
-        actions.pause(db, table_id)
+        actions.set_aside(db, table_id)
         runtime = after_refusal(before, refusal, self._config(before), self._clock())
         _tell_refused(before, runtime)
-        return tables.save(db, runtime)
+        return keep_table(db, before, runtime, self._clock())
 
     def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
-        """Say yes or no to optimizing a table; kept here, the table is not touched.
+        """Enable or disable optimizing of a table; stored here, the table is not touched.
 
         Raises TableNotFound, CatalogUnavailable.
         """
@@ -292,9 +330,9 @@ class TableService:
         return runtime
 
     def find(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table as it was last refreshed, loaded now when it never was; nothing is changed.
+        """The table as last refreshed, or loaded now if it never was; nothing is changed.
 
-        Its id is 0 where the coordinator does not know it yet. Raises TableNotFound.
+        Its id is 0 if the coordinator does not know it yet. Raises TableNotFound.
         """
         runtime = self._known(identifier)
         if runtime.refreshed_at is not None:
@@ -307,16 +345,23 @@ class TableService:
             return after_refusal(runtime, refusal, self._config(runtime), self._clock())
         return after_refresh(runtime, loaded, evaluated, self._clock())
 
+    def find_known(self, identifier: TableIdentifier) -> TableRuntime:
+        """The table as the coordinator knows it; no catalog is asked. Raises TableNotFound."""
+        runtime = self._store.read(lambda db: tables.find(db, identifier))
+        if runtime is None:
+            raise TableNotFound(f"table {identifier} is not known")
+        return runtime
+
     def id_of(self, identifier: TableIdentifier) -> int:
-        """The table's id, 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
+        """The table's id; 0 for one that is not known yet. Raises TableNotFound, CatalogUnavailable."""
         known = self._known(identifier)
         if not known.table_id:
             self._tables.open(identifier)
         return known.table_id
 
-    def min_plan_interval(self, runtime: TableRuntime) -> timedelta | None:
-        """The least time between two plans of the table that nobody asked for."""
-        return self._config(runtime).min_plan_interval
+    def min_plan_interval(self, table_id: int) -> timedelta | None:
+        """The minimum time between two plans of the table that were not requested. Raises TableNotFound."""
+        return self._config(self._store.read(lambda db: tables.get(db, table_id))).min_plan_interval
 
     def _config(self, runtime: TableRuntime) -> OptimizingConfig:
         """The table's configuration as last loaded; Amoro's defaults while it is malformed or its catalog unknown."""
@@ -327,14 +372,14 @@ class TableService:
             return OptimizingConfig()
 
     def require_optimizable(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table, refreshed, for a process that somebody asked for.
+        """The table, refreshed, for a requested process.
 
         Raises TableNotFound, and TableRefused when the table is refused or its optimizing is switched off.
         """
         return self._on(self._require_refreshed(identifier))
 
     def require_maintainable(self, identifier: TableIdentifier) -> TableRuntime:
-        """The table, for an action beside optimizing that somebody asked for.
+        """The table, for a requested action other than optimizing.
 
         Raises TableNotFound, and TableRefused when its optimizing is switched off.
         """
@@ -350,8 +395,8 @@ class TableService:
             )
         return runtime
 
-    def list_pending(self) -> list[TableRuntime]:
-        """The tables that wait for a plan, in order of their names."""
+    def list_pending(self) -> list[Pending]:
+        """The tables that wait to be planned, sorted by name."""
         return self._store.read(tables.list_pending)
 
     def count(self) -> int:
@@ -359,7 +404,7 @@ class TableService:
         return self._store.read(tables.count)
 
     def list_tables(self, catalog: str | None = None, status: OptimizingStatus | None = None) -> list[TableRuntime]:
-        """All known tables, in order of their names."""
+        """All known tables, sorted by name."""
         return self._store.read(lambda db: tables.list_tables(db, catalog, status))
 
 

@@ -1,17 +1,25 @@
-"""What was condemned and is not deleted yet: shown, taken back, hurried."""
+"""Condemned files that are not deleted yet: listing, restoring, making due."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
 from amoro_core.errors import IllegalState, InvalidArgument, ProcessNotFound
 from amoro_core.events import get_logger
+from amoro_core.failpoints import failpoint
+from amoro_core.formats.port import Role, with_roles
+from amoro_core.formats.tables import Tables
+from amoro_core.formats.upkeep import Sweepable
+from amoro_core.model.cursors import opened_pair, sealed
 from amoro_core.model.maintenance import Condemned
+from amoro_core.model.paging import ALL, Page, Window, cut, page_limit
 from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import condemned, processes, tables
 from amoro_core.store.condemned import BatchFacts, BatchStatus
 from amoro_core.store.database import Connection, Store
+from amoro_core.transactions.trashing import place_of, returned
 
 log = get_logger("amoro.trash")
 
@@ -30,39 +38,44 @@ class Trash:
 
 @dataclass(frozen=True, slots=True)
 class TrashFiles:
-    """Some of the files, each with the status of its batch."""
+    """Some of the files, each with the status of its batch, and where it lies in a trash."""
 
     trash: Trash
-    files: tuple[tuple[Condemned, BatchStatus], ...] = field(repr=False)
+    files: tuple[tuple[Condemned, BatchStatus, str], ...] = field(repr=False)
 
 
 class TrashService:
     """Condemned files of all tables."""
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    def __init__(self, store: Store, tables_of: Tables, clock: Callable[[], datetime]) -> None:
         self._store = store
+        self._tables = tables_of
         self._clock = clock
 
-    def list_trash(self, table_id: int | None = None) -> list[Trash]:
-        """What waits, by process, the next to be deleted first; of one table or all."""
+    def page(self, table_id: int | None = None, window: Window = ALL) -> Page[Trash]:
+        """Condemned files by process, the next to be deleted first; of one table or all.
 
-        def read(db: Connection) -> list[Trash]:
-            by_process: dict[str, list[BatchFacts]] = {}
-            for one in condemned.list_facts(db, table_id):
-                by_process.setdefault(one.process_id, []).append(one)
-            return [_trash(db, process_id, some) for process_id, some in by_process.items()]
+        `after` is the `next` of the page before. Raises InvalidArgument for another one.
+        """
+        most, scope = page_limit(window.limit), ("trash", table_id)
+        after = opened_pair(window.after, scope)
+
+        def read(db: Connection) -> Page[Trash]:
+            found = condemned.list_processes(db, table_id, after, most + 1)
+            page = cut(found, most, condemned.count_processes(db, table_id), lambda place: sealed(scope, place))
+            return page.mapped(lambda place: _trash(db, place[1], condemned.list_facts(db, table_id, place[1])))
 
         return self._store.read(read)
 
     def show(self, prefix: str, limit: int) -> TrashFiles:
-        """At most so many files that a process has condemned. Raises ProcessNotFound for one without any."""
+        """At most `limit` files that a process has condemned. Raises ProcessNotFound for one without any."""
 
         def read(db: Connection) -> TrashFiles:
             process, batches = _waiting(db, prefix)
-            found: list[tuple[Condemned, BatchStatus]] = []
+            found: list[tuple[Condemned, BatchStatus, str]] = []
             for one in batches:
                 batch = condemned.get(db, one.batch_id)
-                found += [(file, one.status) for file in batch.files] if batch else []
+                found += [(file, one.status, place_of(batch, file.path)) for file in batch.files] if batch else []
                 if len(found) >= limit:
                     break
             return TrashFiles(_trash(db, process.process_id, batches), tuple(found[:limit]))
@@ -70,27 +83,67 @@ class TrashService:
         return self._store.read(read)
 
     def restore(self, prefix: str) -> Trash:
-        """Take back what a process has condemned; what was taken back.
+        """Restore the files that a process has condemned, from a trash too, and return them.
 
-        Raises ProcessNotFound where nothing of it waits, and IllegalState where all that is left is being deleted.
+        Raises ProcessNotFound if nothing of it is condemned, IllegalState if all that is left is being deleted or
+        moved, or if files could not be moved back, which stay in the trash; and what opening the table raises.
         """
+        table = self._table_of_moved(prefix)
 
         def take_back(db: Connection) -> Trash:
             process, batches = _waiting(db, prefix)
-            taken = [one for one in batches if one.status is BatchStatus.WAITING]
+            restorable = (BatchStatus.WAITING, *(_MOVED if table else ()))
+            taken = [one for one in batches if one.status in restorable]
             if not taken:
                 raise IllegalState(
-                    f"the files of process {process.process_id} are being deleted: they can't be restored any more"
+                    f"the files of process {process.process_id} are being deleted or moved: they can't be restored now"
                 )
             condemned.restore(db, process.process_id)
+            for one in taken:
+                if one.status is BatchStatus.MOVED and (batch := condemned.get(db, one.batch_id)) is not None:
+                    condemned.save(db, replace(batch, status=BatchStatus.RETURNING))
             return _trash(db, process.process_id, taken)
 
         restored = self._store.write(take_back)
+        if table is not None:
+            self._move_back(table, restored)
         log.info("trash.restored", process=restored.process.process_id, files=restored.files)
         return restored
 
+    def _table_of_moved(self, prefix: str) -> Sweepable | None:
+        """The table of the process, if any of what it has condemned was moved to a trash."""
+
+        def moved(db: Connection) -> TableIdentifier | None:
+            process, batches = _waiting(db, prefix)
+            is_any = any(one.status in _MOVED for one in batches)
+            return tables.get(db, process.table_id).identifier if is_any else None
+
+        identifier = self._store.read(moved)
+        if identifier is None:
+            return None
+        return with_roles(self._tables.open(identifier), (Role.SWEEP,), "restoring files from the trash")
+
+    def _move_back(self, table: Sweepable, restored: Trash) -> None:
+        """Move the files that are on their way back, batch after batch; after a kill it is done by the next restore."""
+        process_id, failed = restored.process.process_id, dict[str, str]()
+        returning = (BatchStatus.RETURNING,)
+        for one in self._store.read(lambda db: condemned.list_facts(db, process_id=process_id, statuses=returning)):
+            batch = self._store.read(partial(condemned.get, batch_id=one.batch_id))
+            if batch is not None:
+                failpoint("trash.before_return")
+                back, why = returned(table, batch)
+                failpoint("trash.after_return")
+                self._store.write(partial(condemned.settle_returned, batch=batch, back=back))
+                failed |= why
+        if failed:
+            path, why_not = next(iter(failed.items()))
+            raise IllegalState(
+                f"{len(failed)} of {restored.files} files stay in the trash: {path}: {why_not}",
+                hint=f"When that is mended: amoro trash restore {process_id}",
+            )
+
     def hurry(self, table_id: int) -> tuple[int, int]:
-        """Let all that waits of a table be deleted from now on; how many files, of how many bytes."""
+        """Make all condemned files of a table due now; returns the numbers of files and bytes."""
 
         def make_due(db: Connection) -> tuple[int, int]:
             condemned.make_due(db, table_id, self._clock())
@@ -98,6 +151,10 @@ class TrashService:
             return due.files, due.bytes
 
         return self._store.write(make_due)
+
+
+#: In a trash, or on the way back from there.
+_MOVED = (BatchStatus.MOVED, BatchStatus.RETURNING)
 
 
 def _waiting(db: Connection, prefix: str) -> tuple[OptimizingProcess, list[BatchFacts]]:

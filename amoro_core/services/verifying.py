@@ -1,7 +1,8 @@
-"""Proving that rewrites changed no row: the rows of two snapshots are read and compared, partition by partition."""
+"""Verifying that rewrites changed no row: the rows of two snapshots are read and compared, partition by partition."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 from amoro_core.errors import AttemptAbandoned, IllegalState, WorkFailed
 from amoro_core.files.io import FileAccess
@@ -15,18 +16,27 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
 from amoro_core.verifying import select
 
-#: Reads the live rows of a task's rewritten files; the last argument says whether to stop.
+#: Digests the live rows of a task's rewritten files; the last argument tells whether to stop.
 Digest = Callable[[RewriteInput, FileAccess, Callable[[], bool]], RowsDigest]
 
+#: Leases snapshots of a table during its block, which receives a function that renews the lease. Arguments: the table,
+#: the snapshots, the holder, and whether to stop.
+Leased = Callable[
+    [TableIdentifier, Collection[int], str, Callable[[], bool]], AbstractContextManager[Callable[[], None]]
+]
+
+_HOLDER = "amoro verify"
 _LOOKERS = 8
-#: Of one kind; a table that lost its directory should not fill the answer.
+#: The maximum of one kind; a table that lost its directory must not fill the answer.
 _MAX_PROBLEMS = 100
 
 
 class VerifyingService:
     """Compares snapshots of tables."""
 
-    def __init__(self, tables_of: Tables, digest: Digest) -> None:
+    def __init__(self, tables_of: Tables, digest: Digest, leased: Leased) -> None:
+        """`leased` keeps the snapshots of a table while they are read."""
+        self._leased = leased
         self._tables = tables_of
         self._digest = digest
 
@@ -35,9 +45,10 @@ class VerifyingService:
     ) -> Verification:
         """Compare the rows of the snapshots that `amoro_core.verifying.select` names, and look at every live file.
 
-        Data files that both snapshots have with the same deletes hold the same rows and are not read. What can't be
-        read is a problem of the verification, no error. Raises TableNotFound, SnapshotNotFound, InvalidArgument,
-        TableRefused, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest), AttemptAbandoned.
+        Data files that both snapshots have with the same deletes have the same rows and are not read. An unreadable
+        file is a problem of the verification, not an error. Expiry keeps the snapshots meanwhile. Raises TableNotFound,
+        SnapshotNotFound, InvalidArgument, TableRefused, TableBusy, CatalogUnavailable, DataFileMissing or
+        UnreadableFile (of a manifest), AttemptAbandoned.
         """
         table = with_roles(self._tables.open(identifier), (Role.READ,), "verifying")
         table.refuse_unsupported(for_commit=False)
@@ -45,6 +56,16 @@ class VerifyingService:
         if head is None:
             return Verification(Selection(0, (), note="the table has no snapshot"), (), 0, 0, ())
         selection = select(table.snapshots(), head, before, after)
+        read = {selection.snapshot_id, *(one for span in selection.spans for one in (span.before, span.after))}
+        with self._leased(identifier, read, _HOLDER, is_cancelled) as keep:
+
+            def still_cancelled() -> bool:
+                keep()
+                return is_cancelled()
+
+            return self._verified(table, selection, still_cancelled)
+
+    def _verified(self, table: Readable, selection: Selection, is_cancelled: Callable[[], bool]) -> Verification:
         problems: list[str] = []
         comparisons = tuple(self._compare(table, span, problems, is_cancelled) for span in selection.spans)
         scan = _scanned(table, selection.snapshot_id)
@@ -115,13 +136,13 @@ def _scanned(table: Readable, snapshot_id: int) -> TableScan:
 
 
 def _rows_of(file: ScannedFile) -> tuple[object, ...]:
-    """What tells the rows of a file: two files of which this is equal hold the same live rows."""
+    """A key of the rows of a file: two files with equal keys have the same live rows."""
     data = file.data
     return data.path, data.size_bytes, data.record_count, data.spec_id, data.partition, file.deletes
 
 
 def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[str]:
-    """What is wrong with files that the metadata names: they do not exist, or have another size."""
+    """Problems of files that the metadata references: missing, or of another size."""
 
     def look(file: DataFile | DeleteFile) -> str:
         try:

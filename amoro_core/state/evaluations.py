@@ -1,4 +1,4 @@
-"""What an evaluation means for a table."""
+"""A table's state after an evaluation."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -37,7 +37,5 @@ def _held_back(runtime: TableRuntime, left_alone: str | None, now: datetime) -> 
     if left_alone is not None:
         return left_alone
     if runtime.retry_at is not None and runtime.retry_at > now:
-        return (
-            f"after {runtime.failures} failures in a row it is tried again at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
+        return f"after {runtime.failures} failures in a row it is retried at {runtime.retry_at:%Y-%m-%d %H:%M:%S} UTC"
     return None

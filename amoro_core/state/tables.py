@@ -1,4 +1,4 @@
-"""Where a table stands in its optimizing."""
+"""The state machine of a table's optimizing status."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ class Necessary:
 
 @dataclass(frozen=True, slots=True)
 class Unnecessary:
-    """The evaluator found nothing to do, or nobody wants it done."""
+    """The evaluator found nothing to do, or optimizing is not enabled."""
 
     reason: str = ""
 
@@ -61,7 +61,7 @@ class PlanEmpty:
 
 @dataclass(frozen=True, slots=True)
 class PlanFailed:
-    """No plan could be made, or the coordinator ended while it was made."""
+    """Planning failed, or the coordinator ended during it."""
 
     reason: str = ""
 
@@ -82,7 +82,7 @@ class ProcessEnded:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The table has something that is not handled; `refusal` is its word, `reason` the sentence."""
+    """The table has an unsupported feature; `refusal` is its word, `reason` the sentence."""
 
     refusal: str
     reason: str = ""
@@ -90,7 +90,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """What the table was refused for is gone."""
+    """The reason for which the table was refused is gone."""
 
     reason: str = ""
 
@@ -119,7 +119,7 @@ _PLANNED: Mapping[OptimizingType, type[Planned]] = MappingProxyType(
     }
 )
 
-#: A table is refused only while no process holds it; a table with a process is refused when that has ended.
+#: A table is refused only while it has no process; otherwise once the process has ended.
 TRANSITIONS: Mapping[tuple[OptimizingStatus, type[TableEvent]], OptimizingStatus] = MappingProxyType(
     {
         (OptimizingStatus.IDLE, Necessary): OptimizingStatus.PENDING,
@@ -155,12 +155,11 @@ def planned(type_: OptimizingType, reason: str = "") -> Planned:
 
 
 def advance(runtime: TableRuntime, event: TableEvent, now: datetime) -> TableRuntime:
-    """The table as it stands after the event.
+    """The table after the event.
 
-    Sets status, status_since (only where the status changes), status_reason and refusal, and pending_type where
-    work was found; after the end of a process the table is refreshed again at once. Back-off and the other fields are
-    the caller's. Raises IllegalState for an edge that the table of
-    transitions lacks.
+    Sets status, status_since (only if the status changes), status_reason and refusal, and pending_type if work was
+    found; after the end of a process the table is refreshed at once. Back-off and the other fields are the caller's.
+    Raises IllegalState for an edge that is not in the table of transitions.
     """
     status = TRANSITIONS.get((runtime.status, type(event)))
     if status is None:

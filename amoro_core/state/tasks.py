@@ -1,4 +1,4 @@
-"""The life of one task: six states, ten edges. Attempts fence everything that an optimizer reports."""
+"""The state machine of tasks: six states, ten edges. Attempts fence everything that an optimizer reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ POISON_REGISTRATIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The task is given to a thread; a new attempt begins."""
+    """The task is assigned to a thread; a new attempt begins."""
 
     thread: OptimizerThread
 
@@ -49,12 +49,12 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """A failed task is to be scheduled again."""
+    """A failed task is planned again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The attempt is taken back. `lost` is False when the optimizer gave it back itself (a drain): no loss."""
+    """The attempt is taken back. `lost` is False when the optimizer returned it itself (a drain)."""
 
     reason: str
     lost: bool = True
@@ -62,7 +62,7 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The task is not wanted any more."""
+    """The task is no longer needed."""
 
     reason: str
 
@@ -87,12 +87,12 @@ TRANSITIONS: Mapping[tuple[TaskStatus, type[TaskEvent]], TaskStatus] = MappingPr
 
 
 def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> OptimizingTask:
-    """The task as it stands after the event.
+    """The task after the event.
 
-    `failure` is what went wrong last, a reset's or a cancellation's reason too; success clears it.
+    `failure` is the last failure, or the reason of a reset or cancellation; success clears it.
 
-    Raises StaleReport for a report that is not about the present attempt, or not from the optimizer that holds it;
-    IllegalState for any other edge that the table lacks.
+        Raises StaleReport for a report that is not about the present attempt, or not from the optimizer that holds it;
+        IllegalState for any other edge that is not in the table.
     """
     if isinstance(event, Ack | Succeed | Fail):
         _refuse_stale(task, event.attempt, event.optimizer_id)
@@ -122,16 +122,16 @@ def advance(task: OptimizingTask, event: TaskEvent, now: datetime) -> Optimizing
 
 
 def _ended(task: OptimizingTask, status: TaskStatus, now: datetime) -> OptimizingTask:
-    """The task, held by nobody any more; who had it is remembered."""
+    """The task, no longer held; the thread that had it is recorded."""
     return replace(task, status=status, thread=None, finished_at=now, ended_on=task.thread)
 
 
 def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int, now: datetime) -> OptimizingTask:
     """The task, held by a new registration of the optimizer that still runs the attempt.
 
-    The attempt stays the same one and nothing counts as lost: the work goes on, and its result is accepted from the
-    new registration alone. Whether the old registration may be taken from (same group, not heard of) is the caller's
-    to check. A task that was not acked yet gets the whole time for its ack again.
+    The attempt stays the same and nothing counts as lost: the work continues, and its result is accepted from the new
+    registration only. The caller checks that the task may be taken from the old registration (same group, silent). A
+    task that was not acked yet gets the full time for its ack again.
 
     Raises StaleReport when the attempt is not the present one, or nobody holds the task any more.
     """
@@ -142,10 +142,9 @@ def adopt(task: OptimizingTask, attempt: int, optimizer_id: str, thread_id: int,
 
 
 def repeats(task: OptimizingTask, report: TaskReport) -> bool:
-    """Whether the task stands where just this report has brought it: its answer was lost, and it is sent again.
+    """Whether exactly this report has led to the task's present status: its answer was lost, and it is sent again.
 
-    The present attempt was only ever one optimizer's, so after its end the number says enough. That the payload
-    is the same one too is for the caller to compare.
+    An attempt belongs to one optimizer only, so after its end the number suffices. The caller compares the payload.
     """
     if task.attempt != report.attempt:
         return False

@@ -1,11 +1,11 @@
-"""Tokens that somebody created, by name, in `access_token`; only their hashes are kept."""
+"""Tokens created by users, by name, in `access_token`; only their hashes are stored."""
 
 from amoro_core.errors import AlreadyExists, TokenNotFound
 from amoro_core.model.tokens import AccessToken, Role
 from amoro_core.store.connection import Connection, Duplicate, Row
-from amoro_core.store.rows import from_ms, insert_into, to_ms
+from amoro_core.store.rows import from_ms, from_ms_or_none, insert_into, to_ms, to_ms_or_none
 
-_INSERT = insert_into("access_token", ("token_name", "role", "token_hash", "created_at_ms"))
+_INSERT = insert_into("access_token", ("token_name", "role", "token_hash", "created_at_ms", "pattern", "expires_at_ms"))
 
 
 def add(db: Connection, token: AccessToken) -> AccessToken:
@@ -15,6 +15,8 @@ def add(db: Connection, token: AccessToken) -> AccessToken:
         "role": token.role.value,
         "token_hash": token.token_hash,
         "created_at_ms": to_ms(token.created_at),
+        "pattern": token.pattern,
+        "expires_at_ms": to_ms_or_none(token.expires_at),
     }
     try:
         db.execute(_INSERT, row)
@@ -29,8 +31,14 @@ def find_by_hash(db: Connection, token_hash: str) -> AccessToken | None:
     return None if row is None else _from_row(row)
 
 
+def find(db: Connection, name: str) -> AccessToken | None:
+    """The token of that name; None when there is none."""
+    row = db.select_one("SELECT * FROM access_token WHERE token_name = :name", {"name": name})
+    return None if row is None else _from_row(row)
+
+
 def list_page(db: Connection, after: str, limit: int) -> list[AccessToken]:
-    """At most so many, in order of their names, that follow a name, known or not."""
+    """Up to `limit` of them in order of name, after the name `after`, which need not exist."""
     sql = "SELECT * FROM access_token WHERE token_name > :after ORDER BY token_name LIMIT :most"
     return [_from_row(row) for row in db.select(sql, {"after": after, "most": limit})]
 
@@ -47,4 +55,11 @@ def remove(db: Connection, name: str) -> None:
 
 
 def _from_row(row: Row) -> AccessToken:
-    return AccessToken(row["token_name"], Role(row["role"]), row["token_hash"], from_ms(row["created_at_ms"]))
+    return AccessToken(
+        row["token_name"],
+        Role(row["role"]),
+        row["token_hash"],
+        from_ms(row["created_at_ms"]),
+        row["pattern"],
+        from_ms_or_none(row["expires_at_ms"]),
+    )

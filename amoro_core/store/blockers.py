@@ -1,4 +1,4 @@
-"""Blockers of tables, in `table_blocker`. What has expired is not found any more, whether it is still there or not."""
+"""Blockers of tables, in `table_blocker`. Expired ones are never found, whether they were deleted or not."""
 
 import json
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ def add(db: Connection, blocker: Blocker) -> Blocker:
 
 
 def save(db: Connection, blocker: Blocker) -> Blocker:
-    """Replace what is kept of it. Raises BlockerNotFound."""
+    """Replace the stored blocker. Raises BlockerNotFound."""
     if not db.execute(_UPDATE, _to_row(blocker)):
         raise _missing(blocker.blocker_id)
     return blocker
@@ -35,12 +35,12 @@ def remove(db: Connection, blocker_id: str) -> None:
 
 
 def remove_expired(db: Connection, now: datetime) -> int:
-    """Forget what holds no more; how many there were."""
+    """Delete expired blockers; returns how many."""
     return db.execute("DELETE FROM table_blocker WHERE expires_at_ms <= :now_ms", {"now_ms": to_ms(now)})
 
 
 def find_by_prefix(db: Connection, prefix: str, now: datetime) -> Blocker:
-    """The blocker that holds now, by its id or a unique prefix of six characters or more. Raises BlockerNotFound."""
+    """The unexpired blocker with that id or unique prefix of at least six characters. Raises BlockerNotFound."""
     if len(prefix) < _PREFIX:
         raise BlockerNotFound(f"no blocker: {prefix!r} is too short", hint="Give six characters or more of its id.")
     found = [blocker for blocker in list_active(db, now) if blocker.blocker_id.startswith(prefix)]
@@ -52,7 +52,7 @@ def find_by_prefix(db: Connection, prefix: str, now: datetime) -> Blocker:
 
 
 def list_active(db: Connection, now: datetime, table_id: int | None = None) -> list[Blocker]:
-    """Those that hold now, of one table or all, the oldest first."""
+    """Unexpired blockers of one table or all, oldest first."""
     sql = (
         "SELECT * FROM table_blocker WHERE expires_at_ms > :now AND (:table_id IS NULL OR table_id = :table_id) "
         "ORDER BY created_at_ms, blocker_id"
@@ -63,7 +63,7 @@ def list_active(db: Connection, now: datetime, table_id: int | None = None) -> l
 def find_against(
     db: Connection, table_id: int, operations: Iterable[BlockedOperation], now: datetime
 ) -> Blocker | None:
-    """The oldest blocker that keeps any of these operations off the table now."""
+    """The oldest unexpired blocker of any of these operations on the table."""
     wanted = frozenset(operations)
     return next((blocker for blocker in list_active(db, now, table_id) if blocker.operations & wanted), None)
 

@@ -1,4 +1,4 @@
-"""Catalogs that somebody added, in `catalog_metadata`."""
+"""Catalogs added by users, in `catalog_metadata`."""
 
 import json
 
@@ -42,14 +42,14 @@ def list_catalogs(db: Connection) -> list[CatalogConfig]:
 
 
 def save(db: Connection, config: CatalogConfig) -> CatalogConfig:
-    """Replace what is kept under the name. Raises CatalogNotFound."""
+    """Replace the catalog of that name. Raises CatalogNotFound."""
     if not db.execute(_UPDATE, _to_row(config)):
         raise _missing(config.name)
     return config
 
 
 def remove(db: Connection, name: str) -> None:
-    """Forget the catalog; its tables' runtimes stay. Raises CatalogNotFound."""
+    """Delete the catalog; its tables' runtimes stay. Raises CatalogNotFound."""
     if not db.execute("DELETE FROM catalog_metadata WHERE catalog_name = :name", {"name": name}):
         raise _missing(name)
 

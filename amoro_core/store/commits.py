@@ -1,4 +1,4 @@
-"""Commit attempts, in `commit_attempt`: written before they are sent, and never changed but for their outcome."""
+"""Commit attempts, in `commit_attempt`: written before they are sent; only their outcome changes."""
 
 import json
 from collections.abc import Callable
@@ -6,7 +6,15 @@ from dataclasses import asdict
 from typing import Any
 
 from amoro_core.errors import IllegalState, ProcessNotFound
-from amoro_core.model.commits import Evidence, RefAt, SnapshotAdded, SnapshotsGone, StatisticsGone, StatisticsNamed
+from amoro_core.model.commits import (
+    Evidence,
+    RefAt,
+    SnapshotAdded,
+    SnapshotsGone,
+    SortOrderAdded,
+    StatisticsGone,
+    StatisticsNamed,
+)
 from amoro_core.model.processes import CommitAttempt, CommitOutcome
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.receipts import receipt_from_json, receipt_to_json
@@ -31,6 +39,7 @@ _INSERT = insert_into(
         "outcome",
         "created_at_ms",
         "receipt_json",
+        "part",
     ),
 )
 _OF_ATTEMPT = "WHERE process_id = :process_id AND attempt_number = :attempt_number"
@@ -40,19 +49,20 @@ _KINDS: dict[str, Callable[..., Evidence]] = {
     "ref-at": RefAt,
     "statistics-named": StatisticsNamed,
     "statistics-gone": StatisticsGone,
+    "sort-order-added": SortOrderAdded,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 _OPEN = (CommitOutcome.SENT, CommitOutcome.UNKNOWN)
 
 
 def add(db: Connection, attempt: CommitAttempt) -> CommitAttempt:
-    """Write down an attempt that is about to be sent."""
+    """Store an attempt that is about to be sent."""
     db.execute(_INSERT, _to_row(attempt))
     return attempt
 
 
 def save_outcome(db: Connection, process_id: str, number: int, outcome: CommitOutcome) -> None:
-    """Note what became of an attempt; saying the same again changes nothing.
+    """Set the outcome of an attempt; setting the same one again changes nothing.
 
     Raises IllegalState when another outcome is known for certain already, ProcessNotFound for an unknown attempt.
     """
@@ -87,6 +97,7 @@ def _to_row(attempt: CommitAttempt) -> Row:
         "outcome": attempt.outcome.value,
         "created_at_ms": to_ms(attempt.created_at),
         "receipt_json": receipt_to_json(attempt.receipt),
+        "part": attempt.part,
     }
 
 
@@ -102,6 +113,7 @@ def _from_row(row: Row) -> CommitAttempt:
         outcome=CommitOutcome(row["outcome"]),
         created_at=from_ms(row["created_at_ms"]),
         receipt=receipt_from_json(row["receipt_json"]),
+        part=row["part"],
     )
 
 

@@ -24,11 +24,11 @@ _REFERENCED = frozenset({sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY, sqlite3.SQLITE_CO
 
 
 class Duplicate(Exception):
-    """A row with that key, or with another value that must be unique, is there already."""
+    """A row with that key, or another value that must be unique, already exists."""
 
 
 class Referenced(Exception):
-    """A row is still referred to, or refers to one that is not there."""
+    """A row is still referenced, or references one that does not exist."""
 
 
 #: What running a statement raises.
@@ -36,7 +36,7 @@ STATEMENT_ERRORS = (sqlite3.Error, Duplicate, Referenced)
 
 
 class Connection:
-    """One connection; whoever holds it is the only one that uses it."""
+    """One connection, used by one caller at a time."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         # No code of other packages runs on these connections.
@@ -87,7 +87,7 @@ class Connection:
 
 
 def _by_name(parameters: Parameters) -> Parameters:
-    """Values by position are of no engine's dialect but SQLite's, and easily exchanged."""
+    """Refuse positional values: their syntax is SQLite's alone, and they are easily confused."""
     if not isinstance(parameters, Mapping):
         raise TypeError(f"parameters have names, they are no {type(parameters).__name__}")
     return parameters
@@ -95,7 +95,7 @@ def _by_name(parameters: Parameters) -> Parameters:
 
 @contextmanager
 def _named() -> Iterator[None]:
-    """Turn the driver's errors that the modules ask for into ours; the others are the store's to translate."""
+    """Translate the driver's errors that the modules catch; the store translates all others."""
     try:
         yield
     except sqlite3.IntegrityError as error:

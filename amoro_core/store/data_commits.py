@@ -5,7 +5,7 @@ from amoro_core.store.connection import Connection
 
 
 def save(db: Connection, table_id: int, uuid: str, commit: DataCommit | None) -> None:
-    """Keep the commit in the place of the one before; None: it is not known (any more)."""
+    """Store the commit, replacing the previous one; None deletes it."""
     if commit is None:
         forget(db, table_id)
         return
@@ -24,7 +24,7 @@ def save(db: Connection, table_id: int, uuid: str, commit: DataCommit | None) ->
 
 
 def find(db: Connection, table_id: int, uuid: str) -> DataCommit | None:
-    """What is kept about that table; None where nothing is, or only about another that had its name."""
+    """The stored commit of the table; None if there is none, or only one of another table (UUID) with its name."""
     row = db.select_one(
         "SELECT snapshot_id, committed_at_ms FROM table_data_commit WHERE table_id = :table_id AND table_uuid = :uuid",
         {"table_id": table_id, "uuid": uuid},
@@ -33,5 +33,5 @@ def find(db: Connection, table_id: int, uuid: str) -> DataCommit | None:
 
 
 def forget(db: Connection, table_id: int) -> None:
-    """Forget the table's; one of which nothing is kept is no error."""
+    """Delete the table's record, if there is one."""
     db.execute("DELETE FROM table_data_commit WHERE table_id = :table_id", {"table_id": table_id})

@@ -5,7 +5,8 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
+from amoro_core.revisions import Subject
+from amoro_core.store import watching
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
 from amoro_core.store.opening import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 
@@ -37,12 +40,15 @@ class _Outcome:
 
 
 class Store:
-    """The open state database. What a write that fails has changed is always taken back.
+    """The open state database. A write that fails is always rolled back.
 
     All writes run on one thread, which owns the only connection that can write or checkpoint (SQLite before 3.51.3
     can corrupt a WAL that two connections reset at once). Functions that wait run together in one transaction, each
     in a savepoint; their results are released only after COMMIT.
     """
+
+    #: Whether writing is refused.
+    only_reads = False
 
     def __init__(self, path: Path) -> None:
         """Use `Store.open`."""
@@ -53,8 +59,12 @@ class Store:
         self._waiting: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # guards _closed, _idle_readers, and that nothing is queued after the end
         self._closed = False
+        #: Told of each write transaction: how long it took in seconds, and whether it was committed.
+        self.when_written: Callable[[float, bool], None] = lambda seconds, worked: None
         self._idle_readers: list[Connection] = []
         self._opened: Future[None] = Future()
+        self._noted: set[Subject] = set()  # what the transaction changes; the writer's thread alone
+        self._heard: Callable[[Iterable[Subject]], None] | None = None
         self._writer = threading.Thread(target=self._serve, name="store-writer", daemon=True)
 
     @classmethod
@@ -104,6 +114,15 @@ class Store:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             self._give_back(db)
+
+    def watch(self, heard: Callable[[Iterable[Subject]], None]) -> None:
+        """From now on, tell what was changed by each transaction that is committed; on the writer's thread, quickly."""
+
+        def begin(db: Connection) -> None:
+            watching.watch(db, self._noted)
+            self._heard = heard
+
+        self.write(begin)
 
     def require_own(self) -> None:
         """Raise Fenced when the database is another coordinator's by now, or its file is gone or another one."""
@@ -236,17 +255,23 @@ class Store:
         return batch
 
     def _run_batch(self, db: Connection, batch: list[_Write]) -> None:
+        begun = time.monotonic()
         try:
             self._require_file()
             db.execute("BEGIN IMMEDIATE")
             self._require_epoch(current_epoch(db))
+            self._noted.clear()
             outcomes = [_run_one(db, write.run) for write in batch]
             db.execute("COMMIT")
         except BaseException as error:
             _roll_back(db)
+            self.when_written(time.monotonic() - begun, False)
             for write in batch:
                 write.future.set_exception(_for_batch(error))
             return
+        if self._heard is not None and self._noted:
+            self._heard(tuple(self._noted))
+        self.when_written(time.monotonic() - begun, True)
         for write, outcome in zip(batch, outcomes, strict=True):
             if outcome.error is not None:
                 write.future.set_exception(outcome.error)

@@ -1,4 +1,4 @@
-"""The first schema of the state database; what came later stands in `migrations`."""
+"""The first schema of the state database; later changes are in `migrations`."""
 
 from amoro_core.store.connection import Connection
 

@@ -26,7 +26,7 @@ _USERS = (
 
 
 def add(db: Connection, group: ResourceGroup) -> ResourceGroup:
-    """The group as it is kept: a second call changes nothing, whatever it says of a group that exists."""
+    """Create the group if it does not exist, and return it as stored."""
     db.execute(f"{_INSERT} ON CONFLICT (group_name) DO NOTHING", _to_row(group))
     return find(db, group.name) or group
 
@@ -41,7 +41,7 @@ def get(db: Connection, name: str) -> ResourceGroup:
 
 
 def save(db: Connection, group: ResourceGroup) -> ResourceGroup:
-    """Replace what is kept under the name. Raises GroupNotFound."""
+    """Replace the group of that name. Raises GroupNotFound."""
     if not db.execute(_UPDATE, _to_row(group)):
         get(db, group.name)
     return group
@@ -67,7 +67,7 @@ def find(db: Connection, name: str) -> ResourceGroup | None:
 
 
 def capacity(db: Connection, name: str) -> Capacity:
-    """The threads of the group's optimizers, at least one, and what its properties say; defaults for an unknown one."""
+    """The threads of the group's optimizers, at least one, and its limits; defaults for an unknown group."""
     group = find(db, name)
     threads = db.select(
         "SELECT coalesce(sum(threads), 0) AS threads FROM optimizer WHERE group_name = :name", {"name": name}
@@ -82,7 +82,7 @@ def list_groups(db: Connection) -> list[ResourceGroup]:
 
 
 def list_page(db: Connection, after: str, limit: int) -> list[ResourceGroup]:
-    """At most so many, in order of their names, that follow a name, known or not."""
+    """Up to `limit` of them in order of name, after the name `after`, which need not exist."""
     sql = "SELECT * FROM resource_group WHERE group_name > :after ORDER BY group_name LIMIT :most"
     return [_from_row(row) for row in db.select(sql, {"after": after, "most": limit})]
 

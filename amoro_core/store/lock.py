@@ -87,7 +87,7 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _locked(home: Path) -> StateDirectoryLocked:
-    """Who holds the lock, as it wrote that down: its pid in the lock file, its address in coordinator.json."""
+    """The holder of the lock, as recorded: its pid in the lock file, its address in coordinator.json."""
     holder, announced = _said(home / "amoro.lock"), _said(home / "coordinator.json")
     pid = holder.get("pid", announced.get("pid"))
     named = [f"pid {pid}"] if pid is not None else []
@@ -105,7 +105,7 @@ def _locked(home: Path) -> StateDirectoryLocked:
 
 
 def _said(file: Path) -> dict[str, Any]:
-    """What the file says; nothing where it says nothing (yet)."""
+    """The file's content; empty if there is none yet."""
     try:
         said = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -14,7 +14,7 @@ _BUSY_SECONDS = 5.0
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",  # readers never wait for the writer, nor it for them
     "PRAGMA synchronous = FULL",  # what was acknowledged survives a power loss: each COMMIT is synced
-    "PRAGMA trusted_schema = OFF",  # a schema that somebody else edited runs no functions
+    "PRAGMA trusted_schema = OFF",  # a schema edited by others runs no functions
 )
 READER_PRAGMAS = (
     "PRAGMA query_only = ON",  # mode=ro already refuses writes; this says so without touching the file

@@ -25,6 +25,7 @@ _COLUMNS = (
     "registered_at_ms",
     "draining",
     "work_kinds_json",
+    "max_cluster_bytes",
 )
 _INSERT = insert_into("optimizer", _COLUMNS)
 _UPDATE = update_of("optimizer", _COLUMNS, ("optimizer_id",))
@@ -37,7 +38,7 @@ def add(db: Connection, optimizer: Optimizer) -> Optimizer:
     try:
         db.execute(_INSERT, _to_row(optimizer))
     except Duplicate as error:
-        known = _find(db, optimizer.optimizer_id) or find_by_token_hash(db, optimizer.token_hash)
+        known = find(db, optimizer.optimizer_id) or find_by_token_hash(db, optimizer.token_hash)
         if known is None:
             raise
         raise AlreadyExists(f"optimizer {known.optimizer_id} is registered already") from error
@@ -46,7 +47,7 @@ def add(db: Connection, optimizer: Optimizer) -> Optimizer:
 
 def get(db: Connection, optimizer_id: str) -> Optimizer:
     """Raises UnknownToken: an optimizer that is not registered has no token that counts."""
-    optimizer = _find(db, optimizer_id)
+    optimizer = find(db, optimizer_id)
     if optimizer is None:
         raise _missing(optimizer_id)
     return optimizer
@@ -76,7 +77,7 @@ def save(db: Connection, optimizer: Optimizer) -> Optimizer:
 
 
 def remove(db: Connection, optimizer_id: str) -> None:
-    """End a registration; one that has ended already is no error.
+    """End a registration, if it exists.
 
     Raises IllegalState while it holds tasks: they are to be reset or adopted first.
     """
@@ -86,7 +87,8 @@ def remove(db: Connection, optimizer_id: str) -> None:
         raise IllegalState(f"optimizer {optimizer_id} still holds tasks") from error
 
 
-def _find(db: Connection, optimizer_id: str) -> Optimizer | None:
+def find(db: Connection, optimizer_id: str) -> Optimizer | None:
+    """The registered optimizer with that id; None when there is none."""
     row = db.select_one("SELECT * FROM optimizer WHERE optimizer_id = :optimizer_id", {"optimizer_id": optimizer_id})
     return None if row is None else _from_row(row)
 
@@ -106,6 +108,7 @@ def _to_row(optimizer: Optimizer) -> Row:
         "registered_at_ms": to_ms(optimizer.registered_at),
         "draining": optimizer.draining,
         "work_kinds_json": to_json(optimizer.kinds),
+        "max_cluster_bytes": optimizer.max_cluster_bytes,
     }
 
 
@@ -120,4 +123,5 @@ def _from_row(row: Row) -> Optimizer:
         registered_at=from_ms(row["registered_at_ms"]),
         draining=bool(row["draining"]),
         kinds=tuple_from_json(row["work_kinds_json"]),
+        max_cluster_bytes=row["max_cluster_bytes"],
     )

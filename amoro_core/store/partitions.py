@@ -1,4 +1,4 @@
-"""When each partition was last optimized, in `table_partition`."""
+"""When each partition was last optimized, by type, in `table_partition`."""
 
 import struct
 from collections.abc import Iterable
@@ -57,7 +57,7 @@ def record(db: Connection, table_id: int, keys: Iterable[PartitionKey], type_: s
 
 
 def forget(db: Connection, table_id: int) -> None:
-    """Forget when the table's partitions were optimized."""
+    """Delete the times of the table's partitions."""
     db.execute("DELETE FROM table_partition WHERE table_id = :table_id", {"table_id": table_id})
 
 

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, InvalidArgument, ProcessNotFound, TableBusy
+from amoro_core.model.ids import made_ms
 from amoro_core.model.lanes import FILES
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, Delay, OptimizingProcess, ProcessStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, IN_NO_LANE, Delay, OptimizingProcess, ProcessStatus
 from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.receipts import receipt_from_json, receipt_to_json
 from amoro_core.store.rows import (
@@ -51,12 +52,13 @@ _COLUMNS = (
     "condition",
     "delay_json",
     "left_over",
+    "max_commits",
 )
 _INSERT = insert_into("table_process", _COLUMNS)
 _UPDATE = update_of("table_process", _COLUMNS, ("process_id",))
 _NEWEST_FIRST = "ORDER BY created_at_ms DESC, process_id DESC"
 _ACTIVE = "finished_at_ms IS NULL"  # as the partial index has it, so that it is used
-_IN_LANE = f"{_ACTIVE} AND status <> '{ProcessStatus.HELD}'"  # as well
+_IN_LANE = f"{_ACTIVE} AND status NOT IN ('held', 'requested')"  # as well
 
 
 def add(db: Connection, process: OptimizingProcess) -> OptimizingProcess:
@@ -148,18 +150,33 @@ def list_processes(
     return [_from_row(row) for row in rows]
 
 
+def place_of(db: Connection, text: str) -> tuple[int, str]:
+    """The place of a process in the list of all: its creation in ms, and its id; by its id, or a unique prefix.
+
+    One that was removed has its place, too: the id tells when it was made. Raises ProcessNotFound, InvalidArgument.
+    """
+    try:
+        found = find_by_prefix(db, text)
+    except ProcessNotFound:
+        removed_ms = made_ms(text)
+        if removed_ms is None:
+            raise
+        return removed_ms, text
+    return to_ms(found.created_at), found.process_id
+
+
 def list_page(
     db: Connection,
     table_id: int | None,
     status: ProcessStatus | None,
-    after: OptimizingProcess | None,
+    after: tuple[int, str] | None,
     limit: int,
 ) -> list[OptimizingProcess]:
-    """At most so many processes, newest first, that follow a known one; of the table, in the status, where given."""
+    """At most so many processes, newest first, that follow a place; of the table, in the status, where given."""
     conditions, parameters = _conditions(table_id, status)
     if after is not None:
         conditions.append("(created_at_ms, process_id) < (:after_ms, :after_id)")
-        parameters["after_ms"], parameters["after_id"] = to_ms(after.created_at), after.process_id
+        parameters["after_ms"], parameters["after_id"] = after
     sql = f"SELECT * FROM table_process WHERE {' AND '.join(conditions)} {_NEWEST_FIRST} LIMIT :most"
     return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
 
@@ -199,6 +216,11 @@ def list_active(db: Connection) -> list[OptimizingProcess]:
     return [_from_row(row) for row in rows]
 
 
+def count_active(db: Connection) -> int:
+    """How many processes have not ended."""
+    return int(db.select(f"SELECT count(*) AS known FROM table_process WHERE {_ACTIVE}")[0]["known"])
+
+
 def list_left_over(db: Connection) -> list[OptimizingProcess]:
     """Every process that has ended and whose files are still to be removed, oldest first."""
     rows = db.select("SELECT * FROM table_process WHERE left_over = 1 ORDER BY process_id")
@@ -223,7 +245,8 @@ def remove_ended(db: Connection, before: datetime, limit: int) -> int:
         "DELETE FROM table_process WHERE process_id IN (SELECT process_id FROM table_process "
         "WHERE finished_at_ms < :before_ms AND NOT EXISTS (SELECT 1 FROM condemned_batch "
         "WHERE condemned_batch.process_id = table_process.process_id "
-        "AND condemned_batch.status IN ('waiting', 'deleting')) ORDER BY finished_at_ms, process_id LIMIT :most)",
+        "AND condemned_batch.status NOT IN ('written', 'deleted', 'restored')) "
+        "ORDER BY finished_at_ms, process_id LIMIT :most)",
         {"before_ms": to_ms(before), "most": limit},
     )
 
@@ -237,7 +260,7 @@ def _find_in_lane(db: Connection, process: OptimizingProcess) -> OptimizingProce
     """Another active process in the same lane of the same table, by its id here or by its uuid."""
     active = list_active_of(db, process.table_id, process.table_uuid)
     others = (one for one in active if one.lane == process.lane and one.process_id != process.process_id)
-    return next((one for one in others if one.status != ProcessStatus.HELD), None)
+    return next((one for one in others if one.status not in IN_NO_LANE), None)
 
 
 def _status(word: str) -> str:
@@ -281,6 +304,7 @@ def _to_row(process: OptimizingProcess) -> Row:
         "condition": process.where,
         "delay_json": None if process.delay is None else _delay_to_json(process.delay),
         "left_over": process.left_over,
+        "max_commits": process.max_commits,
     }
 
 
@@ -314,6 +338,7 @@ def _from_row(row: Row) -> OptimizingProcess:
         detail=row["detail"],
         commits=bool(row["commits"]),
         left_over=bool(row["left_over"]),
+        max_commits=row["max_commits"],
     )
 
 

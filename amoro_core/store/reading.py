@@ -23,6 +23,8 @@ class ReadingStore(Store):
     version has written is read from a copy in memory that is migrated; where there is no file the state is empty.
     """
 
+    only_reads = True
+
     @classmethod
     def open(cls, path: Path) -> Self:
         """Raises StoreFailed for a file that is not ours, or that a newer version has written."""

@@ -8,6 +8,7 @@ from amoro_core.store.rows import from_ms, insert_into, to_ms
 
 _COLUMNS = (
     "lease_id", "table_id", "table_uuid", "snapshot_id", "is_since", "holder", "created_at_ms", "expires_at_ms",
+    "tag",
 )  # fmt: skip
 _INSERT = insert_into("snapshot_lease", _COLUMNS)
 
@@ -24,6 +25,7 @@ class SnapshotLease:
     holder: str
     created_at: datetime
     expires_at: datetime
+    tag: str = ""  # the name of one on the snapshot, for other maintainers; "": it has none
 
     @property
     def words(self) -> str:
@@ -76,6 +78,38 @@ def list_leases(
     return [_from_row(row) for row in rows]
 
 
+def list_page(
+    db: Connection, now: datetime, table_id: int | None, after: tuple[int, str] | None, limit: int
+) -> list[SnapshotLease]:
+    """At most so many of the leases that hold now, the next to end first, after a `place_of`; of the table if given."""
+    rows = db.select(
+        "SELECT * FROM snapshot_lease WHERE expires_at_ms > :now_ms AND (:table_id IS NULL OR table_id = :table_id) "
+        "AND (expires_at_ms, lease_id) > (:after_ms, :after_id) ORDER BY expires_at_ms, lease_id LIMIT :most",
+        {"now_ms": to_ms(now), "table_id": table_id, "most": limit, **_after(after)},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def count(db: Connection, now: datetime, table_id: int | None) -> int:
+    """How many leases hold now; of the table if given."""
+    (row,) = db.select(
+        "SELECT count(*) AS known FROM snapshot_lease WHERE expires_at_ms > :now_ms "
+        "AND (:table_id IS NULL OR table_id = :table_id)",
+        {"now_ms": to_ms(now), "table_id": table_id},
+    )
+    return int(row["known"])
+
+
+def place_of(lease: SnapshotLease) -> tuple[int, str]:
+    """The lease's place in a list."""
+    return to_ms(lease.expires_at), lease.lease_id
+
+
+def _after(place: tuple[int, str] | None) -> Row:
+    at_ms, id_ = place or (-1, "")
+    return {"after_ms": at_ms, "after_id": id_}
+
+
 def _to_row(lease: SnapshotLease) -> Row:
     return {
         "lease_id": lease.lease_id,
@@ -86,6 +120,7 @@ def _to_row(lease: SnapshotLease) -> Row:
         "holder": lease.holder,
         "created_at_ms": to_ms(lease.created_at),
         "expires_at_ms": to_ms(lease.expires_at),
+        "tag": lease.tag,
     }
 
 
@@ -99,4 +134,5 @@ def _from_row(row: Row) -> SnapshotLease:
         row["holder"],
         from_ms(row["created_at_ms"]),
         from_ms(row["expires_at_ms"]),
+        row["tag"],
     )

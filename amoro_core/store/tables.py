@@ -5,12 +5,13 @@ runtime is written at each refresh.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from amoro_core.errors import AlreadyExists, TableBusy, TableNotFound
 from amoro_core.model.processes import OPTIMIZING_ACTION
+from amoro_core.model.table_lists import Pending
 from amoro_core.model.tables import (
     ActionRecord,
     FileSummary,
@@ -20,7 +21,7 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.store import actions
+from amoro_core.store import actions, table_listing
 from amoro_core.store.connection import Connection, Duplicate, Row
 from amoro_core.store.rows import (
     from_ms,
@@ -75,13 +76,18 @@ _DUE = (
     "SELECT table_id, catalog_name FROM table_runtime JOIN table_identifier USING (table_id) "
     "WHERE refresh_at_ms IS NULL OR refresh_at_ms <= :now_ms ORDER BY refresh_at_ms, table_id"
 )
-_PENDING = f"{_SELECT} AND status = 'pending' ORDER BY catalog_name, namespace_json, table_name"
+#: Narrow: this is asked for each second, and thousands may wait.
+_PENDING = (
+    "SELECT table_id, catalog_name, namespace_json, table_name, group_name, quota, enabled, status_since_ms, reason, "
+    "pending_type, last_at_ms FROM table_runtime JOIN table_identifier USING (table_id) "
+    f"JOIN table_action USING (table_id) WHERE action_name = '{OPTIMIZING_ACTION}' AND status = 'pending' "
+    "ORDER BY catalog_name, namespace_json, table_name"
+)
 _ACTIVE_IN_CATALOG = (
     "SELECT * FROM table_process JOIN table_identifier USING (table_id) "
     "WHERE finished_at_ms IS NULL AND catalog_name = :catalog "
     "ORDER BY created_at_ms, process_id LIMIT 1"
 )
-_IN_ORDER = "ORDER BY catalog_name, namespace_json, table_name"
 _LIST = (
     f"{_SELECT} AND (:catalog IS NULL OR catalog_name = :catalog) AND (:status IS NULL OR status = :status) "
     "ORDER BY catalog_name, namespace_json, table_name"
@@ -103,6 +109,7 @@ def add(db: Connection, runtime: TableRuntime) -> TableRuntime:
     added = replace(runtime, table_id=table_id)
     db.execute(_INSERT, _to_row(added))
     actions.save(db, _optimizing(added))
+    table_listing.save(db, added)
     return added
 
 
@@ -128,6 +135,7 @@ def save(db: Connection, runtime: TableRuntime) -> TableRuntime:
     if not db.execute(_UPDATE, _to_row(runtime)):
         raise _missing(runtime.table_id)
     actions.save(db, _optimizing(runtime))
+    table_listing.save(db, runtime)
     return runtime
 
 
@@ -139,35 +147,19 @@ def list_tables(
     return [_from_row(row) for row in db.select(_LIST, wanted)]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which tables are meant; "" and None: any."""
-
-    catalog: str = ""
-    status: OptimizingStatus | None = None
-    group: str = ""
+def list_of_group(db: Connection, group: str, limit: int) -> list[TableRuntime]:
+    """At most so many tables that name the group, in order of their names."""
+    sql = f"{_SELECT} AND group_name = :of_group ORDER BY catalog_name, namespace_json, table_name LIMIT :most"
+    return [_from_row(row) for row in db.select(sql, {"of_group": group, "most": limit})]
 
 
-def list_page(db: Connection, wanted: Wanted, after: TableIdentifier | None, limit: int) -> list[TableRuntime]:
-    """At most so many of the wanted tables, in order of their names, that follow a name, known or not."""
-    conditions, parameters = _conditions(wanted)
-    if after is not None:
-        conditions.append(
-            "(catalog_name, namespace_json, table_name) > (:after_catalog, :after_namespace, :after_name)"
-        )
-        parameters["after_catalog"], parameters["after_name"] = after.catalog, after.name
-        parameters["after_namespace"] = to_json(after.namespace)
-    sql = f"{_SELECT} {' '.join(f'AND {one}' for one in conditions)} {_IN_ORDER} LIMIT :most"
-    return [_from_row(row) for row in db.select(sql, {**parameters, "most": limit})]
-
-
-def count_wanted(db: Connection, wanted: Wanted) -> int:
-    """How many tables are meant."""
-    conditions, parameters = _conditions(wanted)
-    # Names alone are counted in their index; the other conditions are the runtimes'.
-    joined = " JOIN table_runtime USING (table_id)" if wanted.status is not None or wanted.group else ""
-    sql = f"SELECT count(*) AS known FROM table_identifier{joined} {_where(conditions)}"
-    return int(db.select(sql, parameters)[0]["known"])
+def list_by_id(db: Connection, table_ids: Sequence[int]) -> list[TableRuntime]:
+    """These tables in the order of their ids as given; one that is not known is left out."""
+    rows = db.select(
+        f"{_SELECT} AND table_id IN (SELECT value FROM json_each(:ids))", {"ids": to_json(list(table_ids))}
+    )
+    known = {row["table_id"]: row for row in rows}
+    return [_from_row(known[table_id]) for table_id in table_ids if table_id in known]
 
 
 def names(db: Connection, table_ids: Iterable[int]) -> dict[int, TableIdentifier]:
@@ -182,9 +174,22 @@ def list_due(db: Connection, now: datetime) -> list[tuple[int, str]]:
     return [(row["table_id"], row["catalog_name"]) for row in db.select(_DUE, {"now_ms": to_ms(now)})]
 
 
-def list_pending(db: Connection) -> list[TableRuntime]:
+def list_pending(db: Connection) -> list[Pending]:
     """The tables that wait for a plan, in order of their names."""
-    return [_from_row(row) for row in db.select(_PENDING)]
+    return [
+        Pending(
+            table_id=row["table_id"],
+            identifier=_name_of(row),
+            group=row["group_name"],
+            quota=row["quota"],
+            enabled=bool(row["enabled"]),
+            since=from_ms(row["status_since_ms"]),
+            reason=row["reason"],
+            type=None if row["pending_type"] is None else OptimizingType(row["pending_type"]),
+            last_optimized_at=from_ms_or_none(row["last_at_ms"]),
+        )
+        for row in db.select(_PENDING)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +223,7 @@ def count_by_status(db: Connection) -> list[StatusCount]:
 
 def count_by_group(db: Connection) -> dict[str, int]:
     """How many tables name each group; a group that none names is left out."""
-    rows = db.select("SELECT group_name, count(*) AS tables FROM table_runtime GROUP BY group_name")
+    rows = db.select("SELECT group_name, count(*) AS tables FROM table_listing GROUP BY group_name")
     return {row["group_name"]: int(row["tables"]) for row in rows}
 
 
@@ -230,6 +235,15 @@ def count(db: Connection) -> int:
 def list_by_uuid(db: Connection, table_uuid: str) -> list[TableRuntime]:
     """Every name under which the table is known, the first one first. More than one: two catalogs share a table."""
     return [_from_row(row) for row in db.select(_BY_UUID, {"uuid": table_uuid})]
+
+
+def list_locations(db: Connection) -> list[tuple[int, TableIdentifier, str]]:
+    """Number, name and location of each table that was loaded, in order of their names."""
+    rows = db.select(
+        "SELECT table_id, catalog_name, namespace_json, table_name, location FROM table_runtime "
+        "JOIN table_identifier USING (table_id) WHERE location <> '' ORDER BY catalog_name, namespace_json, table_name"
+    )
+    return [(row["table_id"], _name_of(row), row["location"]) for row in rows]
 
 
 def quotas(db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
@@ -262,21 +276,6 @@ def remove_all(db: Connection, catalog: str) -> int:
             hint=f"Wait for its end, or cancel it while it runs: amoro process cancel {row['process_id']}",
         )
     return db.execute("DELETE FROM table_identifier WHERE catalog_name = :catalog", {"catalog": catalog})
-
-
-def _conditions(wanted: Wanted) -> tuple[list[str], Row]:
-    asked: Row = {
-        "catalog_name": wanted.catalog,
-        "status": wanted.status.value if wanted.status else "",
-        "group_name": wanted.group,
-    }
-    named = {column: value for column, value in asked.items() if value}
-    return [f"{column} = :{column}" for column in named], named
-
-
-def _where(conditions: Iterable[str]) -> str:
-    text = " AND ".join(conditions)
-    return f"WHERE {text}" if text else ""
 
 
 def _name_of(row: Row) -> TableIdentifier:

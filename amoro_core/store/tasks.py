@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from amoro_core.errors import TaskNotFound
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import OptimizerThread, OptimizingTask, TaskId, TaskStatus
 from amoro_core.store.connection import Connection, Row
 from amoro_core.store.rows import (
+    from_ms,
     from_ms_or_none,
     insert_into,
     to_json,
@@ -42,22 +44,32 @@ _COLUMNS = (
     "input_rows",
     "ended_optimizer_id",
     "ended_thread_id",
+    "stage",
 )
 _INSERT = insert_into("task_runtime", _COLUMNS)
 _INSERT_INPUT = insert_into("task_payload", ("process_id", "task_number", "input"))
 _UPDATE = update_of("task_runtime", _COLUMNS, ("process_id", "task_number"))
 _NO_LIMIT = 2**31 - 1
+#: A task waits until those of earlier stages of its process have ended.
+_ITS_TURN = (
+    "NOT EXISTS (SELECT 1 FROM task_runtime AS earlier WHERE earlier.process_id = task_runtime.process_id "
+    "AND earlier.stage < task_runtime.stage AND earlier.status IN ('planned', 'scheduled', 'acked', 'failed'))"
+)
+#: A group of files that is put in order has to fit into whoever takes it.
+_FITS = f"(work_kind <> '{CLUSTER}' OR input_bytes <= :most_clustered)"
 _WAITING_PROCESSES = (
     # The first condition is the partial index's own, so that it is used.
     "SELECT process_id FROM table_process WHERE finished_at_ms IS NULL "
-    "AND status = 'running' AND EXISTS (SELECT 1 FROM task_runtime "
+    "AND status IN ('running', 'committing') AND EXISTS (SELECT 1 FROM task_runtime "
     "WHERE group_name = :group AND task_runtime.process_id = table_process.process_id "
-    "AND task_runtime.status = 'planned' AND work_kind IN (SELECT value FROM json_each(:kinds))) "
+    "AND task_runtime.status = 'planned' AND work_kind IN (SELECT value FROM json_each(:kinds)) "
+    f"AND {_ITS_TURN} AND {_FITS}) "
     "ORDER BY created_at_ms, process_id"
 )
 _WAITING_TASKS = (
     "SELECT * FROM task_runtime WHERE group_name = :group AND process_id = :process AND status = 'planned' "
-    "AND work_kind IN (SELECT value FROM json_each(:kinds)) ORDER BY task_number LIMIT :most"
+    f"AND work_kind IN (SELECT value FROM json_each(:kinds)) AND {_ITS_TURN} AND {_FITS} "
+    "ORDER BY task_number LIMIT :most"
 )
 _IN_ORDER = "ORDER BY process_id, task_number"
 _OF_TASK = "WHERE process_id = :process_id AND task_number = :task_number"
@@ -149,18 +161,24 @@ def list_held_of(db: Connection, process_ids: Iterable[str]) -> list[OptimizingT
 
 
 def list_planned(
-    db: Connection, group: str, kinds: Sequence[str], limit: int | None = None, per_process: int | None = None
+    db: Connection,
+    group: str,
+    kinds: Sequence[str],
+    limit: int | None = None,
+    per_process: int | None = None,
+    max_cluster_bytes: int = 0,
 ) -> list[OptimizingTask]:
     """Tasks of running processes that wait for an optimizer of the group which knows these kinds of work, in the order
     in which they are scheduled.
 
     That is: the oldest process first, its tasks by number. Of each process at most `per_process`: scheduling n
-    tasks never needs more, and a process may have thousands.
+    tasks never needs more, and a process may have thousands. Groups of files above `max_cluster_bytes` wait for
+    somebody else.
     """
     # Process by process over the partial index: the cost does not grow with the tasks that are not asked for.
     found: list[OptimizingTask] = []
     most = _NO_LIMIT if limit is None else limit
-    asked = {"group": group, "kinds": to_json(kinds)}
+    asked = {"group": group, "kinds": to_json(kinds), "most_clustered": max_cluster_bytes}
     for owner in db.select(_WAITING_PROCESSES, asked):
         if len(found) >= most:
             break
@@ -168,6 +186,16 @@ def list_planned(
         rows = db.select(_WAITING_TASKS, {**asked, "process": owner["process_id"], "most": wanted})
         found += [_from_row(row) for row in rows]
     return found
+
+
+def largest_waiting(db: Connection, process_id: str, kind: str) -> tuple[int, int] | None:
+    """The number and the input bytes of the largest planned task of that kind of work; None: none is planned."""
+    row = db.select_one(
+        "SELECT task_number, input_bytes FROM task_runtime WHERE process_id = :process AND status = 'planned' "
+        "AND work_kind = :kind ORDER BY input_bytes DESC, task_number LIMIT 1",
+        {"process": process_id, "kind": kind},
+    )
+    return None if row is None else (row["task_number"], row["input_bytes"])
 
 
 def list_held(db: Connection, optimizer_id: str | None = None) -> list[OptimizingTask]:
@@ -193,10 +221,20 @@ def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
     """How many tasks of active processes wait or are held, by group and status."""
     rows = db.select(
         "SELECT group_name, status, count(*) AS tasks FROM task_runtime WHERE process_id IN (SELECT process_id "
-        "FROM table_process WHERE finished_at_ms IS NULL) "
+        "FROM table_process WHERE finished_at_ms IS NULL AND status <> 'requested') "
         "AND status IN ('planned', 'scheduled', 'acked') GROUP BY group_name, status",
     )
     return {(row["group_name"], TaskStatus(row["status"])): int(row["tasks"]) for row in rows}
+
+
+def oldest_waiting(db: Connection) -> dict[str, datetime]:
+    """When the oldest process with planned tasks was created, by the group that they wait for."""
+    rows = db.select(
+        "SELECT group_name, min(created_at_ms) AS since FROM table_process JOIN task_runtime USING (process_id) "
+        "WHERE table_process.finished_at_ms IS NULL AND table_process.status <> 'requested' "
+        "AND task_runtime.status = 'planned' GROUP BY group_name"
+    )
+    return {row["group_name"]: from_ms(row["since"]) for row in rows}
 
 
 def count_by_status(db: Connection, process_id: str) -> dict[TaskStatus, int]:
@@ -212,6 +250,38 @@ def count_by_status(db: Connection, process_id: str) -> dict[TaskStatus, int]:
 def read_input(db: Connection, task_id: TaskId) -> bytes:
     """The input as it was planned. Raises TaskNotFound."""
     return bytes(_payload(db, task_id, "input")["input"])
+
+
+def save_input(db: Connection, task_id: TaskId, payload: bytes) -> None:
+    """Put another input in the place of the planned one, for attempts that are yet to come. Raises TaskNotFound."""
+    if not db.execute(f"UPDATE task_payload SET input = :input {_OF_TASK}", {**_key(task_id), "input": payload}):
+        raise _missing(task_id)
+
+
+def last_attempt(db: Connection, process_id: str) -> int:
+    """The highest number of an attempt of any of the process's tasks; 0 where there was none."""
+    row = db.select_one(
+        "SELECT coalesce(max(attempt), 0) AS attempt FROM task_runtime WHERE process_id = :process_id",
+        {"process_id": process_id},
+    )
+    return 0 if row is None else int(row["attempt"])
+
+
+def remove_all(db: Connection, process_id: str) -> None:
+    """Forget the process's tasks with their inputs and outputs."""
+    of_process = {"process_id": process_id}
+    db.execute("DELETE FROM task_payload WHERE process_id = :process_id", of_process)
+    db.execute("DELETE FROM task_runtime WHERE process_id = :process_id", of_process)
+
+
+def list_kinds(db: Connection, process_id: str) -> list[str]:
+    """The kinds of work of the process's tasks that wait for an optimizer."""
+    rows = db.select(
+        "SELECT DISTINCT work_kind FROM task_runtime WHERE process_id = :process_id AND status = 'planned' "
+        "ORDER BY work_kind",
+        {"process_id": process_id},
+    )
+    return [row["work_kind"] for row in rows]
 
 
 def save_output(db: Connection, task_id: TaskId, attempt: int, payload: bytes) -> None:
@@ -270,6 +340,7 @@ def _to_row(task: OptimizingTask) -> Row:
         "input_rows": task.input_rows,
         "ended_optimizer_id": task.ended_on.optimizer_id if task.ended_on else None,
         "ended_thread_id": task.ended_on.thread_id if task.ended_on else None,
+        "stage": task.stage,
     }
 
 
@@ -297,4 +368,5 @@ def _from_row(row: Row) -> OptimizingTask:
         kind=row["work_kind"],
         input_rows=row["input_rows"],
         ended_on=None if last is None else OptimizerThread(last, row["ended_thread_id"]),
+        stage=row["stage"],
     )

@@ -1,1 +1,1 @@
-"""What services do within one write of the store, beyond a single table of it."""
+"""Steps of services within one write of the store that involve several of its tables."""

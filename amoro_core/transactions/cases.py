@@ -1,12 +1,15 @@
-"""A process with all that was stored of it, and the attempt that is written down before it is sent."""
+"""Reading a process with everything stored about it, and making the attempt that is stored before it is sent."""
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from amoro_core.errors import CommitConflict
 from amoro_core.formats.port import OpenTable
 from amoro_core.formats.tables import Tables
 from amoro_core.model.actions import Case, Change, TaskResult
+from amoro_core.model.commits import PROCESS_ID
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, TaskStatus
+from amoro_core.model.tables import SnapshotFacts
 from amoro_core.model.work import Work
 from amoro_core.store import commits, processes, tables, tasks
 from amoro_core.store.database import Connection
@@ -29,7 +32,7 @@ def read_case(db: Connection, process_id: str) -> Case:
 
 
 def open_planned(tables_of: Tables, case: Case) -> OpenTable:
-    """The planned table as it is now. Raises TableNotFound, CommitConflict when its name is another table's."""
+    """The planned table, reloaded. Raises TableNotFound, CommitConflict when its name belongs to another table."""
     identifier = case.runtime.identifier
     table = tables_of.open(identifier)
     if table.facts.uuid != case.process.table_uuid:
@@ -53,4 +56,17 @@ def attempt_of(case: Case, change: Change, now: datetime) -> CommitAttempt:
         outcome=CommitOutcome.SENT,
         created_at=now,
         receipt=change.receipt,
+        part=1 + sum(attempt.outcome is CommitOutcome.DONE for attempt in case.attempts),
     )
+
+
+def refuse_second(case: Case, snapshots: Iterable[SnapshotFacts]) -> None:
+    """Raise CommitConflict where a snapshot of the process is in the table that the state database does not know."""
+    process_id = case.process.process_id
+    known = {one.snapshot_id for one in case.attempts if one.outcome is CommitOutcome.DONE}
+    for one in snapshots:
+        if one.summary.get(PROCESS_ID) == process_id and one.snapshot_id not in known:
+            raise CommitConflict(
+                f"snapshot {one.snapshot_id} of process {process_id} is in the table already",
+                hint="The state database is an older copy than the table, which stays as it is.",
+            )

@@ -1,18 +1,24 @@
-"""What the clock begins on a table: which actions are on there, by whose word, and when each is due."""
+"""Scheduled actions of a table: which are on and why, and when each is due."""
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from hashlib import sha256
 
-from amoro_core.actions.contract import Action, Periodic, Sweeping, Triggered, TriggerVerdict
+from amoro_core.actions.contract import Action, Clustering, Configured, Periodic, Sweeping, Triggered, TriggerVerdict
 from amoro_core.errors import TableRefused
 from amoro_core.formats.port import OpenTable, lacking, with_roles
 from amoro_core.maintaining.timing import MaintenanceConfig, next_run, opening
 from amoro_core.model.config import Enabled, effective_properties
-from amoro_core.model.properties import boolean, parse_into, parse_value
+from amoro_core.model.maintenance import turn
+from amoro_core.model.properties import boolean, parse_into, parse_value, properties_of
 from amoro_core.model.tables import ActionRecord
-from amoro_core.store import actions, condemned
+from amoro_core.state.lanes import in_the_way
+from amoro_core.state.pausing import seen_with
+from amoro_core.store import actions, condemned, processes, tables
 from amoro_core.store.database import Connection
+from amoro_core.transactions.telling import keep_record
 
 GC_KEY = "gc.enabled"
 #: Catalogs of this kind keep branches of their own, whose files no table's metadata names.
@@ -21,7 +27,7 @@ _BRANCHING = "nessie."
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """Whether the clock begins an action on a table, and by whose word or why not."""
+    """Whether an action is scheduled on a table, and why or why not."""
 
     is_given: bool
     reason: str
@@ -29,7 +35,7 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What is to be kept of an action on a table after a look at it."""
+    """What to store about an action on a table after evaluating it."""
 
     consent: Consent
     verdict: TriggerVerdict | None = None  # of an action that says itself when it is due
@@ -37,25 +43,26 @@ class Looked:
     config: MaintenanceConfig = field(default_factory=MaintenanceConfig)
     uuid: str = ""
     waits_for_condemned: bool = False  # there is nothing to do before something condemned is due
+    properties: str = ""  # a digest of those that it goes by
 
 
 Looks = Mapping[str, Looked]
 
 
 class Clockwork:
-    """The actions that the clock begins, with the pauses that settings say."""
+    """The scheduled actions, with the intervals of the settings."""
 
     def __init__(self, every_action: Iterable[Action], rhythm: Mapping[str, timedelta | None]) -> None:
-        """`rhythm`: the interval of actions by name, None of one that is off everywhere; others have their own."""
+        """`rhythm`: intervals of actions by name, None for one that is off everywhere; others have their own."""
         known = tuple(every_action)
         self._triggered = tuple(action for action in known if isinstance(action, Triggered))
         self._periodic = tuple(action for action in known if isinstance(action, Periodic))
         self._rhythm = rhythm
 
     def look(self, table: OpenTable, defaults: Mapping[str, str], enabled: Enabled, override: bool | None) -> Looks:
-        """What is to be kept of each action, before it is known when it ran last.
+        """What to store about each action, before its last run is known.
 
-        `defaults` are the properties of the table's catalog, `override` what `amoro table enable|disable` said. Raises
+        `defaults` are the properties of the table's catalog, `override` is `amoro table enable|disable`. Raises
         TableRefused("configuration").
         """
         own = table.facts.properties
@@ -66,11 +73,13 @@ class Clockwork:
             consent = self._consent(action, table, properties, enabled, override)
             every = self.every(action) or timedelta()
             waits = isinstance(action, Sweeping)
-            found[action.name] = Looked(consent, None, every, config, table.facts.uuid, waits)
+            found[action.name] = Looked(
+                consent, None, every, config, table.facts.uuid, waits, _digest(action, properties)
+            )
         return found
 
     def ask(self, table: OpenTable, defaults: Mapping[str, str], looks: Looks, now: datetime) -> Looks:
-        """The same, with what actions that are on say themselves. Raises TableRefused("configuration")."""
+        """The same, with the verdicts of actions that are on. Raises TableRefused("configuration")."""
         properties = effective_properties(defaults, table.facts.properties)
         found = dict(looks)
         for action in self._triggered:
@@ -82,14 +91,14 @@ class Clockwork:
         return found
 
     def every(self, action: Action) -> timedelta | None:
-        """The pause between two runs; None: it is off everywhere."""
+        """The interval between two runs; None: it is off everywhere."""
         own = action.every if isinstance(action, Periodic) else timedelta()
         return self._rhythm.get(action.name, own)
 
     def consent(
         self, action: Action, properties: Mapping[str, str], enabled: Enabled, override: bool | None
     ) -> Consent:
-        """Whether the clock begins the action on a table with those effective properties."""
+        """Whether the action is scheduled on a table with those effective properties."""
         if self.every(action) is None:
             return Consent(False, f"off everywhere: {action.name}.enabled=false in amoro.yaml")
         if override is False:
@@ -100,6 +109,8 @@ class Clockwork:
             return Consent(False, forbidden)
         if not action.switch:
             return Consent(True, "always on")
+        if isinstance(action, Clustering) and not enabled.value:
+            return Consent(False, f"the table is only observed, whatever {action.switch} says")
         if action.switch in properties:
             said = f"{action.switch}={properties[action.switch]}"
             return Consent(action.enabled(properties), said)
@@ -118,7 +129,7 @@ class Clockwork:
 
 
 def gc_forbidden(action: Action, properties: Mapping[str, str]) -> str:
-    """Why the table's properties forbid the action, whoever asks; "" when they don't. Raises TableRefused."""
+    """Why the table's properties forbid the action, even on request; "" when they don't. Raises TableRefused."""
     if not (isinstance(action, Periodic) and action.needs_gc):
         return ""
     if GC_KEY in properties and not parse_value(GC_KEY, properties[GC_KEY], boolean):
@@ -140,12 +151,12 @@ def refuse_forbidden(action: Action, properties: Mapping[str, str], table: str) 
 
 
 def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, now: datetime) -> datetime | None:
-    """When an action is due, by what is known of its last run; None: at no known time."""
-    if not looked.consent.is_given:
+    """When an action is due, given its last run; None: not known."""
+    if not looked.consent.is_given or known.paused_at is not None:
         return None
     if looked.waits_for_condemned:
         purge_at = condemned.next_purge(db, table_id)
-        return None if purge_at is None else max(purge_at, _next_run(looked, known, now))
+        return None if purge_at is None else _next_run(looked, known, now, purge_at)
     if looked.verdict is not None:
         at = now if looked.verdict.is_due else looked.verdict.due_at
         if at is None or known.last_at is None:
@@ -154,14 +165,40 @@ def due_at(db: Connection, table_id: int, looked: Looked, known: ActionRecord, n
     return _next_run(looked, known, now)
 
 
-def _next_run(looked: Looked, known: ActionRecord, now: datetime) -> datetime:
-    return opening(looked.config, next_run(known.last_at, looked.every, looked.uuid, known.action, now))
+def _digest(action: Action, properties: Mapping[str, str]) -> str:
+    """A digest of the set properties that the action uses: eight bytes, as hex.
+
+    An action of another package that names none uses all.
+    """
+    if not isinstance(action, Configured):
+        own = dict(properties)
+    else:
+        own = {one.key: properties[one.key] for one in properties_of(action.configuration) if one.key in properties}
+    return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _next_run(looked: Looked, known: ActionRecord, now: datetime, earliest: datetime | None = None) -> datetime:
+    at = next_run(known.last_at, looked.every, looked.uuid, known.action, now)
+    at = at if earliest is None else max(at, earliest)
+    if looked.config.window is None:
+        return at
+    # What was due in the window and has not begun by its end waits for the next one.
+    return opening(looked.config, max(at, now))
+
+
+def next_due(db: Connection, table_id: int, known: Mapping[str, Action], begun: Set[str], now: datetime) -> str | None:
+    """Which of those actions begins next on the table: the first in the order of maintenance that is due, was not begun
+    yet, and has no process in its way. Raises TableNotFound."""
+    active = processes.list_active_of(db, table_id, tables.get(db, table_id).uuid)
+    due = (name for _, name, _ in actions.list_due(db, now, table_id) if name in known and name not in begun)
+    return min((name for name in due if in_the_way(known[name].lane, active) is None), key=turn, default=None)
 
 
 def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
-    """Keep when each action is due, and why it is off where it is."""
+    """Store when each action is due, or why it is off; a pause ends when its properties have changed."""
     for name, looked in looks.items():
-        known = actions.get(db, table_id, name)
+        before = actions.get(db, table_id, name)
+        known = seen_with(before, looked.properties)
         reason = known.reason
         if not looked.consent.is_given:
             reason = f"off: {looked.consent.reason}"
@@ -169,4 +206,5 @@ def note(db: Connection, table_id: int, looks: Looks, now: datetime) -> None:
             reason = looked.verdict.reason
         elif reason.startswith("off: "):
             reason = ""
-        actions.save(db, replace(known, reason=reason, next_at=due_at(db, table_id, looked, known, now)))
+        known = replace(known, reason=reason, next_at=due_at(db, table_id, looked, known, now))
+        keep_record(db, before, known, now)

@@ -1,28 +1,30 @@
-"""Ending a process before its commit, within the write that found that nobody wants it any more."""
+"""Ending a process before its commit, within the write that found that it is no longer needed."""
 
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from amoro_core.errors import CommitConflict
 from amoro_core.model.config import is_switched_off
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
 from amoro_core.state import processes as process_machine
+from amoro_core.state.pausing import Outcome
 from amoro_core.store import actions, processes, tables, tasks
 from amoro_core.store.database import Connection
+from amoro_core.transactions.parts import ended_partly
 from amoro_core.transactions.releasing import end, release
 from amoro_core.transactions.settling import cancel_open_tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Why a process is ended; `code` is that of the error it stands for, "" where somebody asked for it."""
+    """Why a process is ended; `code` is that of the corresponding error, "" if it was requested."""
 
     reason: str
     code: str = ""
 
 
 def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] | None:
-    """A running process of the table, if it has lost its sense meanwhile. What commits already goes on."""
+    """A running process of the table that has become pointless, and why. A committing one continues."""
     runtime = tables.get(db, table_id)
     for active in processes.list_active_of(db, table_id):
         if active.status is not ProcessStatus.RUNNING:
@@ -36,15 +38,25 @@ def unwanted(db: Connection, table_id: int) -> tuple[OptimizingProcess, Ending] 
 
 
 def close(db: Connection, process: OptimizingProcess, ending: Ending, now: datetime) -> None:
-    """End the process, with a word on how far it was: its tasks are cancelled, its table is free."""
+    """End the process, noting its progress: its tasks are cancelled, and its table is free."""
     counts = tasks.count_by_status(db, process.process_id)
     done, every = counts[TaskStatus.SUCCESS], sum(counts.values())
     reason = f"{ending.reason}; {done} of {every} tasks were done" if every else ending.reason
-    event = process_machine.ProcessClosed(reason, ending.code)
+    event = ended_partly(db, process, ending.code, reason) or process_machine.ProcessClosed(reason, ending.code)
     end(db, process, event, now)
     cancel_open_tasks(db, process.process_id, ending.reason, now)
-    release(db, process, f"{process.type} was ended: {reason}", now)
+    release(db, process, f"{process.type} was ended: {reason}", now, Outcome.ENDED)
     if not process.is_optimizing:
-        # It begins no sooner than if it had ended by itself.
+        # The next one starts no sooner than if this one had ended normally.
         known = actions.get(db, process.table_id, process.action)
         actions.save(db, replace(known, last_at=now))
+
+
+def close_held(db: Connection, after: timedelta, now: datetime) -> list[str]:
+    """Close processes that nobody has confirmed for so long; their ids."""
+    ending = Ending(f"nobody confirmed it within {after.days} days")
+    held = [one for one in processes.list_active(db) if one.status == ProcessStatus.HELD]
+    old = [one for one in held if one.created_at <= now - after]
+    for one in old:
+        close(db, one, ending, now)
+    return [one.process_id for one in old]

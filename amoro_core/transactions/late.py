@@ -1,4 +1,4 @@
-"""Results that came too late: nobody will commit their files, so these are condemned at once."""
+"""Results that came too late: their files will never be committed, so they are condemned at once."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,19 +18,19 @@ from amoro_core.transactions.cases import read_case
 
 log = get_logger("amoro.late")
 
-#: How long such files can be looked at before they are deleted.
+#: How long such files are kept for inspection before they are deleted.
 KEEP = timedelta(days=1)
 
 
 def condemn_late(
     db: Connection, attempt: Attempt, result: object, find_action: Callable[[str], Action], now: datetime
 ) -> int:
-    """Condemn the files of a result that was absorbed; how many.
+    """Condemn the files of a result that was absorbed; returns their number.
 
-    Only where no result of that attempt can be taken any more, since its process has ended or a later attempt has
-    begun: one that came under an earlier registration may come again. Only files that bear the attempt's own name,
-    and none of a result that was taken: an optimizer that errs condemns nothing else. Nothing happens for a task that
-    is not known any more, for a failure, and for what nobody can read.
+    Only if no result of that attempt can be accepted any more, because its process has ended or a later attempt has
+    begun: one sent under an earlier registration may be sent again. Only files named after the attempt, and none of an
+    accepted result, so that a faulty optimizer can condemn nothing else. Does nothing for an unknown task, a failure,
+    or an unreadable result.
     """
     if not isinstance(result, WorkResult):
         return 0
@@ -46,7 +46,7 @@ def condemn_late(
         action = find_action(case.process.type)
         taken = action.outputs(case, frozenset(one.number for one in case.results))
         named = action.outputs(replace(case, results=(late,)), frozenset((number,)))
-    except Exception as error:  # whatever its bytes say
+    except Exception as error:  # whatever decoding raises
         log.warning("result.unreadable", attempt=str(attempt), why=str(error))
         return 0
     known = condemned.paths(db, case.process.table_id).union(taken)

@@ -9,6 +9,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.formats.port import AnyTable, OpenTable, Role, lacking, with_roles
 from amoro_core.maintaining.last_commit import last_data_commit
 from amoro_core.model.config import Enabled, OptimizingConfig, decide_enabled
+from amoro_core.model.digests import KeptDigest
 from amoro_core.model.files import DataFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.tables import OPTIMIZING, OptimizingStatus, TableRuntime
@@ -16,8 +17,10 @@ from amoro_core.model.times import DataCommit
 from amoro_core.scheduling.refreshing import next_refresh
 from amoro_core.state import tables as machine
 from amoro_core.state.evaluations import with_evaluation
+from amoro_core.store import digests
+from amoro_core.store.database import Connection
 
-#: While a table has one of these, its evaluation is nobody's business but its process's.
+#: While a table has one of these, its evaluation is left to its process.
 BUSY = OPTIMIZING | {OptimizingStatus.PLANNING, OptimizingStatus.COMMITTING}
 
 
@@ -27,11 +30,18 @@ class Evaluated:
 
     evaluation: Evaluation
     scanned_at: datetime | None
+    digest: bytes | None = None  # of the files, as it is stored; None: they were not read
+
+    def keep_digest(self, db: Connection, table_id: int) -> None:
+        """Keep the digest, if the files were read."""
+        made = self.evaluation.digest
+        if made is not None and self.digest is not None and self.scanned_at is not None:
+            digests.save(db, table_id, self.digest, KeptDigest(made, self.scanned_at))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTable:
-    """What loading a table said."""
+    """A loaded table, with its effective configuration."""
 
     table: OpenTable
     config: OptimizingConfig
@@ -40,7 +50,7 @@ class LoadedTable:
 
     @property
     def refusal(self) -> TableRefused | None:
-        """Why the table is refused for optimizing, and for that alone: its format lacks what that needs."""
+        """Why the table is refused for optimizing only: its format lacks a required role."""
         return lacking(self.table, OPTIMIZING_ROLES, "optimizing")
 
     @property
@@ -49,7 +59,7 @@ class LoadedTable:
         return with_roles(self.table, OPTIMIZING_ROLES, "optimizing")
 
     def data_commit(self, kept: DataCommit | None) -> DataCommit | None:
-        """When somebody last brought data, by the table and by what was kept of that."""
+        """The last commit that added data, from the table and the stored value."""
         if Role.READ not in self.table.roles:
             return None
         table = with_roles(self.table, (Role.READ,), "data expiry")
@@ -57,7 +67,7 @@ class LoadedTable:
 
     @property
     def selects(self) -> Callable[[DataFile], bool] | None:
-        """Which files optimizing is limited to; None: to none. Raises TableRefused for a malformed condition."""
+        """A predicate of the files that optimizing is limited to; None: no limit. Raises TableRefused if malformed."""
         return None if self.config.filter is None else self.optimizable.selects(self.config.filter)
 
     def enabled(self, override: bool | None) -> Enabled:

@@ -1,4 +1,4 @@
-"""What stands around a table when an action decides about it: what others need, have written, or have condemned."""
+"""The surroundings of a table for an action: what others need, have written, or have condemned."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -23,10 +23,10 @@ def surroundings(
     own: str = "",
     undo_keep: timedelta = timedelta(),
 ) -> Surroundings:
-    """Everything of one moment. `own` is the process that asks, which is not in its own way.
+    """The surroundings at one moment. `own` is the calling process, which does not block itself.
 
-    `undo_keep`: how long what removed rows can be undone, for which the snapshot that it was based on has to stay.
-    Raises TableNotFound.
+    `undo_keep`: how long a process that removed rows can be undone, during which its base snapshot must stay. Raises
+    TableNotFound.
     """
     runtime = tables.get(db, table_id)
     needed = pins(db, table_id, find_action, own)
@@ -44,11 +44,7 @@ def surroundings(
         paths=needed.paths,
         condemned=condemned.paths(db, table_id, own),
         due=condemned.due(db, table_id, now),
-        neighbours={
-            str(one.identifier): one.location
-            for one in tables.list_tables(db)
-            if one.table_id != table_id and one.location
-        },
+        neighbours={str(name): location for number, name, location in tables.list_locations(db) if number != table_id},
         active=frozenset(one.process_id for one in processes.list_active(db)),
         ended={one.process_id: one.finished_at for one in known if one.finished_at is not None},
     )

@@ -1,4 +1,4 @@
-"""A process that somebody wants to be taken back."""
+"""A process to undo."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from amoro_core.transactions.cases import read_case
 
 
 def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[Case, Undoing, Request]:
-    """The process, the action that takes such back, and what is asked of it.
+    """The process, the action that undoes it, and the request for that action.
 
     Raises ProcessNotFound, CannotUndo for a process that has not ended, or of a kind that has no undo.
     """
@@ -25,4 +25,10 @@ def undone(db: Connection, process_id: str, known: Iterable[Undoing]) -> tuple[C
             f"process {process_id} ({process.type}, {process.status}) has not ended",
             hint=f"Cancel it: amoro process cancel {process_id}",
         )
-    return case, found, Request(found.name, undone=case, restorable=condemned.restorable(db, process_id))
+    request = Request(
+        found.name,
+        undone=case,
+        restorable=condemned.restorable(db, process_id),
+        condemned_by_others=condemned.paths_of_others(db, process.table_id, process_id),
+    )
+    return case, found, request

@@ -1,4 +1,4 @@
-"""Whether a finished rewrite may be committed: the rules against a head, and the check of the result itself."""
+"""Whether a finished rewrite may be committed: validation against a head, and the check of the result itself."""
 
 from amoro_core.validating.check import check
 from amoro_core.validating.rules import validate

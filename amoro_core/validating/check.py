@@ -1,7 +1,7 @@
-"""The check before each commit: a result that does not add up is never committed, whoever made it.
+"""The check before each commit: a result that does not add up is never committed.
 
-It looks at what was planned, what the optimizer reported, what the written files say of themselves, and which
-deletes apply to the inputs now; so neither a planner's nor an optimizer's mistake can certify itself.
+It compares the plan, the optimizer's report, the footers of the written files, and the deletes that apply to the
+inputs now, so that neither a planner's nor an optimizer's mistake can certify itself.
 """
 
 import json
@@ -20,7 +20,7 @@ _HINT = "Nothing was committed and the table is as it was. Please report it: the
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One group with all that is known about its files."""
+    """One group with everything known about its files."""
 
     record: PlanRecord
     group: Group
@@ -37,9 +37,9 @@ class _Task:
 
 
 def check(record: PlanRecord, rescanned: Mapping[str, ScannedFile], facts: Mapping[str, FileFacts]) -> None:
-    """Raise CheckFailed, with task, rule and figures, unless every result of the record adds up.
+    """Raise CheckFailed, naming task, rule and figures, unless every result of the record adds up.
 
-    `rescanned` has each input by path with the deletes that the matcher finds now, `facts` each output by path.
+    `rescanned` has each input by path with the deletes that `matching` finds now; `facts` has each output by path.
     """
     for group in record.groups:
         task = _Task(record, group, rescanned, facts)
@@ -73,7 +73,7 @@ def _identity(file: DataFile) -> tuple[object, ...]:
 
 
 def _planned_deletes_are_the_matching_ones(task: _Task) -> Iterator[str]:
-    """Of deletes up to S; what is newer is a matter of validation."""
+    """Only deletes up to S: newer ones are checked by validation."""
     limit = task.record.sequence_number
     for given in task.inputs:
         planned = {task.group.work.deletes[index].numbered for index in given.deletes}
@@ -159,7 +159,7 @@ def _files_are_as_reported(task: _Task) -> Iterator[str]:
 
 
 def _column_counts_are_as_reported(task: _Task) -> Iterator[str]:
-    """Of the fields that the file counts: writers count repeated ones differently."""
+    """Only for fields that the file counts: writers count repeated fields differently."""
     for file in task.outputs:
         facts = task.facts[file.path]
         for what, reported, found in (
@@ -183,7 +183,7 @@ def _columns_are_complete(task: _Task) -> Iterator[str]:
 
 
 def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
-    """A column that could not be read comes out as nulls; deletes may only take nulls away."""
+    """A column that could not be read would become nulls; deletes can only reduce nulls."""
     inputs = [task.rescanned[given.data.path].data.metrics.null_value_counts for given in task.group.work.rewritten]
     outputs = [task.facts[file.path].null_value_counts for file in task.group.output.data_files]
     for field_id in _plain_columns(task.group.work.table.schema_json):
@@ -232,7 +232,7 @@ def _positions_balance(task: _Task) -> Iterator[str]:
         yield f"{task.group.output.positions_written} positions reported, {counted} in files"
 
 
-#: In this order: the later ones rely on inputs that are in the table and on outputs that were checked.
+#: The order matters: later rules rely on inputs that are in the table and on outputs that were checked.
 _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("inputs", _inputs_are_the_tables),
     ("deletes", _planned_deletes_are_the_matching_ones),
@@ -253,7 +253,7 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
 
 
 def _paths_are_used_once(record: PlanRecord) -> Iterator[str]:
-    """Over all tasks: an input rewritten twice has its rows twice, and so has an output listed twice."""
+    """Over all tasks: an input rewritten twice, or an output listed twice, would duplicate its rows."""
     inputs = [given.data.path for group in record.groups for given in (*group.work.rewritten, *group.work.converted)]
     outputs = [file.path for group in record.groups for file in group.output.data_files]
     outputs += [file.path for group in record.groups for file in group.output.delete_files]

@@ -1,6 +1,6 @@
-"""Which delete applies to which data file, as the Iceberg specification says; one file at a time.
+"""Which delete applies to which data file (Iceberg specification, "Scan Planning"), one file at a time.
 
-The check before a commit asks it, since `live.matching`, by which plans are made, must not certify itself.
+Used by the check before a commit: `live.matching`, with which plans are made, must not certify itself.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ _Place = tuple[int, Partition]  # spec and partition
 
 @dataclass(frozen=True, slots=True)
 class _Ordered:
-    """Deletes by sequence number; those that apply to a data file by number are a suffix."""
+    """Deletes sorted by sequence number: those that apply to a data file by number are a suffix."""
 
     numbers: tuple[int, ...]
     deletes: tuple[DeleteFile, ...]
@@ -44,7 +44,7 @@ def match(
 ) -> tuple[tuple[ScannedFile, ...], tuple[DeleteFile, ...]]:
     """Every data file with the deletes that apply to it, and the deletes that apply to none.
 
-    All are ordered by sequence number and path. `unpartitioned_specs` have no fields or void transforms only.
+    All are sorted by sequence number and path. `unpartitioned_specs` have no fields, or void transforms only.
     Raises TableRefused("position-delete-partition").
     """
     index = _index(deletes, unpartitioned_specs)
@@ -103,7 +103,7 @@ def _applicable(file: DataFile, index: _Index) -> tuple[DeleteFile, ...]:
 
 
 def _refuse_elsewhere(file: DataFile, delete: DeleteFile) -> None:
-    """Readers disagree about such a delete: some go by the path it names, some by the partition."""
+    """Refuse a delete about which readers disagree: some go by the path it names, some by its partition."""
     if _place(file) != _place(delete):
         raise TableRefused(
             f"position delete {delete.path} names {file.path}, which lies in another partition",
@@ -113,17 +113,17 @@ def _refuse_elsewhere(file: DataFile, delete: DeleteFile) -> None:
 
 
 def _within(path: str, bounds: tuple[str, str] | None) -> bool:
-    """Whether the bounds leave the path possible, as it is spelled or in its one spelling."""
+    """Whether the bounds admit the path, as spelled or normalised."""
     if bounds is None:
         return True
     low, high = bounds
     if _bytes(low) <= _bytes(path) <= _bytes(high):
         return True
     low, high = normalise(low), normalise(high)
-    # Bounds of paths in several spellings need not be in order once they have one.
+    # Bounds of paths in several spellings may be out of order once normalised.
     return _bytes(low) > _bytes(high) or _bytes(low) <= _bytes(normalise(path)) <= _bytes(high)
 
 
 def _bytes(text: str) -> bytes:
-    """Texts compare as their UTF-8 bytes; a shortened bound may end within a character."""
+    """UTF-8 bytes, by which strings are compared; a truncated bound may end within a character."""
     return text.encode(errors="surrogateescape")

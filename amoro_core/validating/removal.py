@@ -1,4 +1,4 @@
-"""Which delete files a commit takes away: those that nothing needs that stays."""
+"""Which delete files a commit removes: those that no remaining data file needs."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -18,18 +18,18 @@ Numbered = tuple[DeleteIdentity, int]
 
 @dataclass(frozen=True, slots=True)
 class _Outside:
-    """The live data files that the commit leaves as they are.
+    """The live data files that the commit leaves unchanged.
 
-    What a file's own position delete carries, it does not need of others.
+    A file does not need deletes that were folded into its own position delete.
     """
 
     files: LiveFiles
     ids: Ids
-    above: int | None  # equality deletes that hold everywhere are needed above this number
-    above_by_place: Mapping[tuple[DeleteKind, Place], int]  # others above these
-    deletes: Set[Numbered]  # that the matcher says apply to them
-    referenced: Set[str]  # those of the normalised paths that the candidates reference
-    ordered: list[str] = field(default_factory=list)  # all normalised paths in order, once somebody asks
+    above: int | None  # global equality deletes are needed above this number
+    above_by_place: Mapping[tuple[DeleteKind, Place], int]  # other deletes above these
+    deletes: Set[Numbered]  # those that apply to the files according to the matcher
+    referenced: Set[str]  # the normalised paths that candidates reference
+    ordered: list[str] = field(default_factory=list)  # all normalised paths, sorted, filled on first use
 
     def needs(self, delete: DeleteFile) -> bool:
         if delete.numbered in self.deletes:
@@ -42,7 +42,7 @@ class _Outside:
         return above is not None and delete.sequence_number > above
 
     def has(self, named: str, *, is_referenced: bool) -> bool:
-        """Whether that path is among the files, or, where bounds name it, one that goes on from it."""
+        """Whether the path is among the files or, if it comes from bounds, a path that begins with it."""
         if is_referenced:
             return named in self.referenced
         if len(self.ordered) < len(self.ids):
@@ -52,7 +52,7 @@ class _Outside:
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)
 
     def converted(self) -> Iterator[ScannedFile]:
-        """Those with a position delete of their own."""
+        """The files with a position delete of their own."""
         return self.files.rows(self.ids[self.files.carried_through[self.ids] >= 0])
 
 
@@ -75,7 +75,7 @@ def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _O
 
 
 def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place, int]]:
-    """The least of the files' numbers by place."""
+    """The lowest sequence number of the files in each place."""
     places, which = np.unique(files.columns.place[ids], return_inverse=True)
     least = np.full(len(places), numbers.max(initial=0), np.int64)
     np.minimum.at(least, which, numbers)
@@ -83,7 +83,7 @@ def _least(files: LiveFiles, ids: Ids, numbers: Numbers) -> Iterator[tuple[Place
 
 
 def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
-    """The deletes that apply to one of the files and that its own position delete does not carry."""
+    """The deletes that apply to any of the files and were not folded into its own position delete."""
     yield from files.newer_equality_deletes(ids, files.carried_through[ids])
     is_among, pairs = np.zeros(len(files), np.bool_), files.pairs
     is_among[ids] = True
@@ -94,12 +94,12 @@ def _needed(files: LiveFiles, ids: Ids) -> Iterator[DeleteFile]:
 
 
 def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: int) -> tuple[DeleteFile, ...]:
-    """The deletes of the groups' inputs, and dangling ones, that nothing needs once the groups are committed there.
+    """The deletes of the groups' inputs, and dangling ones, that no file needs once the groups are committed on `scan`.
 
-    Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing
-    or wrong; but a position delete with equal ones names that one file, as readers and the matcher take it. A file
-    that a conversion of ours marked needs none that the conversion folded. A delete
-    above the plan's sequence number stays, as does one that is gone already. Ordered by path; none without groups.
+    Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing or
+    wrong; except that a position delete with equal bounds names exactly that file, as for readers and the matcher. A
+    file marked by one of our conversions needs no delete that was folded into it. A delete above the plan's sequence
+    number stays; one that is gone already is left out. Sorted by path; empty without groups.
     """
     groups = tuple(kept)
     if not groups:
@@ -127,21 +127,21 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
 
 
 def dangling_deletes(scan: TableScan) -> tuple[DeleteFile, ...]:
-    """The deletes that no live data file needs, told as in `removable_deletes`. Ordered by path."""
+    """The deletes that no live data file needs, by the rules of `removable_deletes`. Sorted by path."""
     return _unneeded(scan, scan.dangling, ())
 
 
 def deletes_without(scan: TableScan, removed: Iterable[str]) -> tuple[DeleteFile, ...]:
-    """The deletes of those data files that nothing needs once these are gone, told as in `removable_deletes`.
+    """The deletes that no file needs once the data files at the paths `removed` are gone.
 
-    `removed` are their paths. Ordered by path.
+    By the rules of `removable_deletes`. Sorted by path.
     """
     files, paths = LiveFiles.of(scan.files), tuple(removed)
     return _unneeded(scan, files.deletes_of(files.ids_of(paths)), paths)
 
 
 def needed_outside(files: LiveFiles, ids: Ids, deletes: Iterable[DeleteFile]) -> tuple[DeleteFile, ...]:
-    """Those of the deletes that one of the files at the indexes would need, told as in `removable_deletes`."""
+    """Those of the deletes that any of the files at the indexes would need, by the rules of `removable_deletes`."""
     every = tuple(deletes)
     outside = _outside(files, ids, every)
     return tuple(delete for delete in every if outside.needs(delete))
@@ -156,12 +156,12 @@ def _unneeded(scan: TableScan, candidates: Iterable[DeleteFile], removed: Iterab
 
 
 def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
-    """Whether a file with that number needs the delete no more; one that names it is never another's."""
+    """Whether the delete is folded into a mark that carries through that number; one that names a file never is."""
     return delete.named_file is None and delete.sequence_number <= carried_through
 
 
 def _idle_marks(scanned: ScannedFile, going: Mapping[Numbered, DeleteFile]) -> Iterator[DeleteFile]:
-    """The file's own position deletes without positions, once all goes that they tell of."""
+    """The file's own empty position deletes, once all deletes that they stand for are removed."""
     if any(_is_carried(delete, scanned.carried_through) and delete.numbered not in going for delete in scanned.deletes):
         return
     yield from (delete for delete in scanned.deletes if delete.is_converted and not delete.record_count)
@@ -172,7 +172,7 @@ def _candidates(
 ) -> dict[Numbered, DeleteFile]:
     planned = {delete.numbered for delete in _planned(groups) if delete.sequence_number <= sequence_number}
     live = (delete for delete in files.applied if delete.numbered in planned)
-    # A newer one that dangles begins to apply to the outputs, which carry the plan's sequence number.
+    # A newer dangling delete will apply to the outputs, which carry the plan's sequence number.
     older = (delete for delete in dangling if delete.sequence_number <= sequence_number)
     return {delete.numbered: delete for delete in (*live, *older)}
 
@@ -185,7 +185,7 @@ def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:
 
 @dataclass(slots=True)
 class _Converted:
-    """The converted files, which stay and go on needing each delete that was not folded into their new ones."""
+    """The converted files, which stay and still need each delete that was not folded into their new ones."""
 
     folded: Mapping[str, set[Numbered]]
     by_place: dict[Place, list[DataFile]] = field(default_factory=dict)
@@ -214,7 +214,7 @@ def _may_name(delete: DeleteFile, data: DataFile) -> bool:
 
 
 def _goes_on(path: str, bound: str) -> bool:
-    """Whether the bound is the path or its beginning: a writer may have cut both and not raised the upper one."""
+    """Whether the bound is the path or a prefix: writers may truncate both bounds without rounding up the upper."""
     return path.startswith(bound)
 
 

@@ -1,8 +1,8 @@
-"""May this rewrite be committed on that head? Each rule is one function; what is not certain is refused.
+"""May this rewrite be committed on that head? Each rule is one function; what is uncertain is refused.
 
-A rewrite is planned on one snapshot, of sequence number S, and its outputs carry S. It may replace its inputs
-exactly as long as every reader would still see the same rows: so each rule names one way in which a row could come
-back or get lost. Rules of the whole refuse everything, rules of a group drop one task's result.
+A rewrite is planned on one snapshot, with sequence number S, and its outputs carry S. It may replace its inputs as
+long as every reader still sees the same rows, so each rule excludes one way in which a row could come back or get
+lost. Rules of the whole refuse the entire process; rules of a group drop one task's result.
 """
 
 import json
@@ -17,7 +17,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
 from amoro_core.validating.removal import Numbered, removable_deletes
 
-#: Position delete files are added to a file and never replaced in this format only; later ones have vectors.
+#: Only in this format version position delete files accumulate; from version 3 on, deletion vectors replace them.
 _FORMAT_WITH_POSITION_DELETE_FILES = 2
 _NONE: frozenset[Numbered] = frozenset()
 #: What position deletes name that were read: their identity to the paths of data files.
@@ -29,20 +29,20 @@ GroupRule = Callable[[Group, "Sight"], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The head as the rules of a group look at it."""
+    """The head as seen by the rules of a group."""
 
     record: PlanRecord
     head: Head
     files: Mapping[str, tuple[ScannedFile, ...]]  # inputs by normalised path; more than one where a file is live twice
-    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, dangling ones too
+    newer_equality_deletes: tuple[DeleteFile, ...]  # all of the head above S, including dangling ones
     named: Named  # normalised paths
 
 
 def validate(record: PlanRecord, head: Head, named: Named | None = None) -> Validation:
-    """What of the process may be committed on that head, with the reasons for what may not.
+    """The part of the process that may be committed on that head, with the reasons for what may not.
 
-    `named` has what some of `ambiguous_deletes` name, by the delete's identity; the others count as if they named all
-    that their bounds admit.
+    `named` has the paths named by deletes of `ambiguous_deletes` that were read; others count as if they named every
+    file that their bounds admit.
     """
     for whole_rule in WHOLE_RULES:
         if reason := whole_rule(record, head):
@@ -67,9 +67,9 @@ def _reasons(group: Group, sight: Sight) -> Iterator[str]:
 
 
 def ambiguous_deletes(record: PlanRecord, head: Head) -> tuple[DeleteFile, ...]:
-    """Position deletes newer than the plan that may, by partition and bounds alone, name a file that is rewritten.
+    """Position deletes newer than the plan that may, by partition and bounds alone, name a rewritten file.
 
-    Only what they name can tell; ordered by path.
+    They must be read to decide. Sorted by path.
     """
     live = LiveFiles.of(head.scan.files)
     inputs = (given.data.path for group in record.groups for given in group.work.rewritten)
@@ -109,21 +109,21 @@ def _is_newer_equality(delete: DeleteFile, record: PlanRecord) -> bool:
 
 
 def table_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
-    """A table dropped and made anew under the same name has other rows."""
+    """A table that was dropped and recreated under the same name has other rows."""
     if head.table_uuid != record.table_uuid:
-        return f"the table is another one: UUID {head.table_uuid}, planned on {record.table_uuid}"
+        return f"the table was replaced: its UUID is {head.table_uuid}, planned on {record.table_uuid}"
     return None
 
 
 def format_version_is_the_planned_one(record: PlanRecord, head: Head) -> str | None:
-    """Another format has other rules for deletes and sequence numbers than those planned with."""
+    """Another format version has other rules for deletes and sequence numbers than the plan assumed."""
     if head.format_version != record.format_version:
         return f"the table's format version is {head.format_version}, planned on {record.format_version}"
     return None
 
 
 def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
-    """After a rollback or a replaced branch S says nothing about which deletes are newer."""
+    """After a rollback or a replaced branch, S does not tell which deletes are newer."""
     if head.descends is None:
         return f"it can no longer be told whether the head {head.snapshot_id} descends from {record.snapshot_id}"
     if not head.descends:
@@ -131,21 +131,15 @@ def plan_is_an_ancestor(record: PlanRecord, head: Head) -> str | None:
     return None
 
 
-def newer_equality_deletes_are_kept(record: PlanRecord, head: Head) -> str | None:
-    """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
-
-    Another optimizer may have turned it into position deletes for the inputs, which the outputs are not.
-    """
+def removed_equality_deletes_are_known(record: PlanRecord, head: Head) -> str | None:
+    """Without them the groups' rule about them can't be applied."""
     if head.removed_equality_deletes is None:
         return "it can no longer be told which equality deletes were removed since the plan"
-    for delete in head.removed_equality_deletes:
-        if delete.sequence_number > record.sequence_number:
-            return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
     return None
 
 
 def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
-    """A column that the plan did not write though it existed, dropped then and back now, would read as null."""
+    """A column missing from the plan, dropped then and restored now, would read as null in the outputs."""
     known = frozenset(field_id for field_id in head.field_ids if field_id <= record.last_column_id)
     for schema_json in sorted({group.work.table.schema_json for group in record.groups if group.work.rewritten}):
         if lacking := known - field_ids(schema_json):
@@ -154,7 +148,7 @@ def outputs_hold_all_columns(record: PlanRecord, head: Head) -> str | None:
 
 
 def inputs_are_planned_once(record: PlanRecord, head: Head) -> str | None:
-    """A file rewritten by two tasks would have its rows twice."""
+    """A file rewritten by two tasks would have duplicate rows."""
     seen: set[str] = set()
     for group in record.groups:
         for given in _inputs(group):
@@ -169,7 +163,7 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
     table_is_the_planned_one,
     format_version_is_the_planned_one,
     plan_is_an_ancestor,
-    newer_equality_deletes_are_kept,
+    removed_equality_deletes_are_known,
     outputs_hold_all_columns,
     inputs_are_planned_once,
 )
@@ -179,7 +173,7 @@ WHOLE_RULES: tuple[WholeRule, ...] = (
 
 
 def inputs_are_live(group: Group, sight: Sight) -> str | None:
-    """A file that is gone was rewritten or deleted by another, so that its rows must not be written again."""
+    """A file that is gone was rewritten or deleted by another writer: its rows must not be written again."""
     for given in _inputs(group):
         live = sight.files.get(normalise(given.data.path))
         if not live:
@@ -192,15 +186,29 @@ def inputs_are_live(group: Group, sight: Sight) -> str | None:
 
 
 def inputs_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
-    """Outputs carry S: an older equality delete would begin to apply to rows written after it."""
+    """Outputs carry S: an older equality delete would newly apply to rows written after it."""
     for given in _inputs(group):
         if given.data.sequence_number > sight.record.sequence_number:
             return f"{given.data.path} is newer than the plan"
     return None
 
 
+def newer_equality_deletes_are_kept(group: Group, sight: Sight) -> str | None:
+    """Outputs carry S and need every equality delete above it; whoever removed one had applied it to the inputs only.
+
+    Another optimizer may have converted it to position deletes for the inputs, which don't apply to the outputs. A
+    delete with a partition value applies in that partition of its spec alone (Iceberg specification, "Scan Planning").
+    """
+    places = {(given.data.spec_id, given.data.partition) for given in _inputs(group)}
+    for delete in sight.head.removed_equality_deletes or ():
+        elsewhere = _has_partition_value(delete) and (delete.spec_id, delete.partition) not in places
+        if delete.sequence_number > sight.record.sequence_number and not elsewhere:
+            return f"the equality delete {delete.path}, newer than the plan, was removed meanwhile"
+    return None
+
+
 def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
-    """A delete that is gone was taken back or replaced by another, which the rewrite has not seen."""
+    """A delete that is gone was revoked or replaced by another, which the rewrite has not applied."""
     for given in _inputs(group):
         gone = _stored(group, given).keys() - {delete.numbered for delete in _live(given, sight).deletes}
         if gone:
@@ -209,7 +217,7 @@ def planned_deletes_still_apply(group: Group, sight: Sight) -> str | None:
 
 
 def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> str | None:
-    """A delete above S can't have been known to a plan at S: the record is not to be trusted."""
+    """A plan at S can't contain a delete above S: the record is corrupt."""
     for delete in group.work.deletes:
         if delete.sequence_number > sight.record.sequence_number:
             return f"the planned delete {delete.path} is newer than the plan"
@@ -217,7 +225,7 @@ def planned_deletes_are_not_newer_than_the_plan(group: Group, sight: Sight) -> s
 
 
 def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> str | None:
-    """A position names a row of the old file and hits nothing in the new one: the deleted row would come back."""
+    """A position refers to a row of the old file and has no effect on the new one: the deleted row would come back."""
     for given in group.work.rewritten:
         for delete in _new_deletes(group, given, sight):
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, given, sight):
@@ -226,7 +234,7 @@ def no_new_position_deletes_on_rewritten_files(group: Group, sight: Sight) -> st
 
 
 def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
-    """Whether the delete was read and does not name the file. Nor does it name outputs, which nobody has seen yet."""
+    """Whether the delete was read and does not name the file. It can't name outputs, which are not visible yet."""
     return (
         _is_ambiguous(delete, sight.record)
         and delete.identity in sight.named
@@ -235,7 +243,7 @@ def _names_others(delete: DeleteFile, given: InputFile, sight: Sight) -> bool:
 
 
 def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | None:
-    """A converted file stays, so that added position deletes go on applying; anything else was not folded."""
+    """A converted file stays, so added position deletes still apply to it; any other delete was not folded in."""
     for given in group.work.converted:
         for delete in _new_deletes(group, given, sight):
             is_added = (
@@ -249,7 +257,7 @@ def no_unknown_deletes_on_converted_files(group: Group, sight: Sight) -> str | N
 
 
 def no_unplanned_old_equality_deletes(group: Group, sight: Sight) -> str | None:
-    """Equality deletes up to S don't apply to outputs, so one that the rewrite did not apply would be lost."""
+    """Equality deletes up to S don't apply to outputs: one that the rewrite did not apply would be lost."""
     for given in _inputs(group):
         for delete in _new_deletes(group, given, sight):
             if delete.kind is DeleteKind.EQUALITY and not _is_newer_equality(delete, sight.record):
@@ -272,7 +280,7 @@ def newer_equality_deletes_cover_all_or_none(group: Group, sight: Sight) -> str 
 
 
 def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str | None:
-    """A key column that the outputs lack reads as null there, and the delete would miss its rows."""
+    """A key column that the outputs lack reads as null, so the delete would miss its rows."""
     columns = field_ids(group.work.table.schema_json)
     to_inputs = {delete.numbered for given in _inputs(group) for delete in _live(given, sight).deletes}
     for delete in sight.newer_equality_deletes:
@@ -284,10 +292,11 @@ def newer_equality_deletes_know_the_outputs(group: Group, sight: Sight) -> str |
     return None
 
 
-#: In this order: the later ones rely on the inputs being live.
+#: The order matters: later rules rely on live inputs.
 GROUP_RULES: tuple[GroupRule, ...] = (
     inputs_are_live,
     inputs_are_not_newer_than_the_plan,
+    newer_equality_deletes_are_kept,
     planned_deletes_are_not_newer_than_the_plan,
     planned_deletes_still_apply,
     no_new_position_deletes_on_rewritten_files,
@@ -299,11 +308,16 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 
 
 def _covers(delete: DeleteFile, output: DataFile, reaches_inputs: bool) -> bool:
-    """Whether an equality delete will apply to an output, which lies where the inputs do."""
+    """Whether an equality delete will apply to an output, which is in the partition of the inputs."""
     if delete.sequence_number <= output.sequence_number:
         return False
     same_place = (delete.spec_id, delete.partition) == (output.spec_id, output.partition)
     return same_place or not delete.partition or reaches_inputs
+
+
+def _has_partition_value(delete: DeleteFile) -> bool:
+    """Nulls alone may stand for void transforms, whose spec has one partition that is the whole table."""
+    return any(value is not None for value in delete.partition)
 
 
 def _inputs(group: Group) -> tuple[InputFile, ...]:
@@ -342,7 +356,7 @@ def _is_empty(content: CommitContent) -> bool:
 
 
 def field_ids(schema_json: str) -> frozenset[int]:
-    """All field ids of a schema in Iceberg's JSON form, those of nested fields, elements, keys and values too."""
+    """All field ids of a schema in Iceberg's JSON form, including nested fields, elements, keys and values."""
     return frozenset(_ids(json.loads(schema_json)))
 
 

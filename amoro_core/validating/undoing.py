@@ -1,8 +1,8 @@
-"""May a commit be taken back on a later head? The rules of rewriting with the roles exchanged.
+"""May a commit be undone on a later head? The rules of rewriting with inputs and outputs exchanged.
 
-What a commit added goes, what it removed comes back with its own sequence numbers, and what others committed since
-stays. That is right exactly as long as every reader would see the same rows as without the commit: each rule names one
-way in which a row could come back, get lost or be there twice. A commit is taken back as a whole or not at all.
+Files that the commit added go, files that it removed come back with their own sequence numbers, and what others
+committed since stays. That is correct as long as every reader sees the same rows as without the commit: each rule
+excludes one way in which a row could come back, get lost or be duplicated. A commit is undone as a whole or not at all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ Named = Mapping[DeleteIdentity, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Revert:
-    """What takes a commit back on a head. `refusal` says why it can't be; `content` is None exactly then."""
+    """How to undo a commit on a head. `refusal` says why that is impossible; `content` is None exactly then."""
 
     refusal: str = ""
     content: CommitContent | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Undone:
-    """What a commit did, told by the snapshot that it was made on and by its own."""
+    """What a commit changed: the snapshot before it and its own."""
 
     before: TableScan
     after: TableScan
@@ -44,43 +44,81 @@ class Undone:
         if self.before.snapshot_id == self.after.snapshot_id:
             raise ValueError(f"snapshot {self.after.snapshot_id} changed nothing")
 
-
-@dataclass(frozen=True)
-class _Sight:
-    """What was done, and the head on which it is to be taken back."""
-
-    undone: Undone
-    head: Head
-    named: Named
+    @property
+    def number(self) -> int:
+        """The commit's sequence number."""
+        return self.after.sequence_number
 
     @cached_property
     def removed(self) -> list[ScannedFile]:
         """The data files that come back, each with the deletes that applied to it."""
-        before, after = _live(self.undone.before), _live(self.undone.after)
+        before, after = _live(self.before), _live(self.after)
         return list(before.rows(_absent(before, after)))
 
     @cached_property
     def added(self) -> list[DataFile]:
-        """The data files that the commit brought."""
-        before, after = _live(self.undone.before), _live(self.undone.after)
+        """The data files that the commit added."""
+        before, after = _live(self.before), _live(self.after)
         return [after.columns.row(at) for at in _absent(after, before).tolist()]
 
     @cached_property
     def added_deletes(self) -> dict[Numbered, DeleteFile]:
-        """The deletes that the commit brought."""
-        known = _deletes(self.undone.before)
-        return {key: one for key, one in _deletes(self.undone.after).items() if key not in known}
+        """The deletes that the commit added."""
+        known = _deletes(self.before)
+        return {key: one for key, one in _deletes(self.after).items() if key not in known}
 
     @cached_property
     def converted(self) -> list[ScannedFile]:
         """The data files that stayed while their deletes changed, as they were before the commit."""
-        before, after = _live(self.undone.before), _live(self.undone.after)
-        known = _deletes(self.undone.after)
-        gone = {key: one for key, one in _deletes(self.undone.before).items() if key not in known}
+        before, after = _live(self.before), _live(self.after)
+        known = _deletes(self.after)
+        gone = {key: one for key, one in _deletes(self.before).items() if key not in known}
         concerned = {one.data.path for one in _touched(before, gone)}
         concerned |= {one.data.path for one in _touched(after, self.added_deletes)}
         stayed = concerned - {one.data.path for one in self.removed} - {one.path for one in self.added}
         return [one for one in before.rows(before.ids_of(stayed)) if one.data.path in stayed]
+
+
+@dataclass(frozen=True)
+class _Sight:
+    """The commits, and the head on which they are to be undone, seen from each of them."""
+
+    commits: tuple[Undone, ...]
+    heads: tuple[Head, ...]
+    named: Named
+
+    @property
+    def head(self) -> Head:
+        return self.heads[0]
+
+    @cached_property
+    def removed(self) -> list[ScannedFile]:
+        """The data files that come back, each with the deletes that applied to it."""
+        return [one for commit in self.commits for one in commit.removed]
+
+    @cached_property
+    def added(self) -> list[DataFile]:
+        """The data files that the commits added."""
+        return [one for commit in self.commits for one in commit.added]
+
+    @cached_property
+    def added_deletes(self) -> dict[Numbered, DeleteFile]:
+        """The deletes that the commits added."""
+        return {key: one for commit in self.commits for key, one in commit.added_deletes.items()}
+
+    @cached_property
+    def converted(self) -> list[ScannedFile]:
+        """The data files that stayed while their deletes changed, as they were before."""
+        return [one for commit in self.commits for one in commit.converted]
+
+    @cached_property
+    def number_of(self) -> dict[str, int]:
+        """The sequence number of the commit that changed a file, by the file's normalised path."""
+        found: dict[str, int] = {}
+        for commit in self.commits:
+            changed = (*(one.data for one in (*commit.removed, *commit.converted)), *commit.added)
+            found.update((normalise(one.path), commit.number) for one in changed)
+        return found
 
     @cached_property
     def live(self) -> LiveFiles:
@@ -92,17 +130,17 @@ class _Sight:
 
     @cached_property
     def outputs(self) -> dict[str, tuple[ScannedFile, ...]]:
-        """What of the head has the path of an added file, with its deletes; more than one where it is live twice."""
+        """The head's entries for the paths of added files, with their deletes; several where a file is live twice."""
         return _by_path(self.live, (one.path for one in self.added))
 
     @cached_property
     def stayed(self) -> dict[str, tuple[ScannedFile, ...]]:
-        """What of the head has the path of a converted file."""
+        """The head's entries for the paths of converted files."""
         return _by_path(self.live, (one.data.path for one in self.converted))
 
     @cached_property
     def put_back(self) -> dict[Numbered, DeleteFile]:
-        """The deletes that applied to what comes back, or stayed, and that the head has no more."""
+        """The deletes that applied to files that come back, or stayed, and that the head no longer has."""
         needed = {delete.numbered: delete for one in (*self.removed, *self.converted) for delete in one.deletes}
         return {key: one for key, one in needed.items() if key not in self.live_deletes}
 
@@ -114,20 +152,15 @@ class _Sight:
         files = [one.data for one in (*self.removed, *self.converted)]
         return list(match(files, list(every.values()), self.head.scan.unpartitioned_specs)[0])
 
-    @property
-    def number(self) -> int:
-        """The commit's sequence number."""
-        return self.undone.after.sequence_number
 
+def revert(commits: Sequence[Undone], heads: Sequence[Head], named: Named | None = None) -> Revert:
+    """How to undo the commits of a process, oldest first, on one head, or why that is impossible.
 
-def revert(undone: Undone, head: Head, named: Named | None = None) -> Revert:
-    """What takes the commit back on that head, or why it can't be.
-
-    `head` is seen from the commit's own snapshot. `named` has what some of `ambiguous_since` name, by the delete's
-    identity; the others count as if they named all that their bounds admit.
+    `heads` are that head as seen from the snapshot of each commit. `named` has the paths named by deletes of
+    `ambiguous_since` that were read; others count as if they named every file that their bounds admit.
     """
     normal = {identity: frozenset(map(normalise, paths)) for identity, paths in (named or {}).items()}
-    sight = _Sight(undone, head, normal)
+    sight = _Sight(tuple(commits), tuple(heads), normal)
     for rule in RULES:
         if reason := next(iter(rule(sight)), ""):
             return Revert(refusal=reason)
@@ -144,14 +177,14 @@ def revert(undone: Undone, head: Head, named: Named | None = None) -> Revert:
     )
 
 
-def ambiguous_since(undone: Undone, head: Head) -> tuple[DeleteFile, ...]:
-    """Position deletes since the commit that may, by partition and bounds alone, name a file that goes or comes back.
+def ambiguous_since(commits: Sequence[Undone], heads: Sequence[Head]) -> tuple[DeleteFile, ...]:
+    """Position deletes since the commits that may, by partition and bounds alone, name a file that goes or comes back.
 
-    Only what they name can tell; ordered by path.
+    They must be read to decide. Sorted by path.
     """
-    sight = _Sight(undone, head, {})
+    sight = _Sight(tuple(commits), tuple(heads), {})
     files = (*(one for found in sight.outputs.values() for one in found), *sight.since)
-    known = _deletes(undone.before).keys() | sight.added_deletes.keys()
+    known = _deletes(commits[0].before).keys() | sight.added_deletes.keys()
     found = {
         delete.numbered: delete
         for one in files
@@ -165,16 +198,27 @@ def ambiguous_since(undone: Undone, head: Head) -> tuple[DeleteFile, ...]:
 
 
 def commit_is_in_the_history(sight: _Sight) -> Iterator[str]:
-    """After a rollback or a replaced branch there may be nothing left to be taken back."""
-    head, its = sight.head.snapshot_id, sight.undone.after.snapshot_id
-    if sight.head.descends is None:
-        yield f"it can no longer be told whether the head {head} descends from its snapshot {its}"
-    elif not sight.head.descends:
-        yield f"the head {head} does not descend from its snapshot {its}"
+    """After a rollback or a replaced branch there may be nothing left to undo."""
+    for commit, head in zip(sight.commits, sight.heads, strict=True):
+        its = commit.after.snapshot_id
+        if head.descends is None:
+            yield f"it can no longer be told whether the head {head.snapshot_id} descends from its snapshot {its}"
+        elif not head.descends:
+            yield f"the head {head.snapshot_id} does not descend from its snapshot {its}"
+
+
+def commits_changed_different_files(sight: _Sight) -> Iterator[str]:
+    """What came back would lack the deletes that an earlier commit of the process had put into another form."""
+    seen: set[str] = set()
+    for commit in sight.commits:
+        changed = {one.data.path for one in (*commit.removed, *commit.converted)} | {one.path for one in commit.added}
+        for path in sorted(seen & changed):
+            yield f"{path} was changed by two of its commits"
+        seen |= changed
 
 
 def outputs_are_live(sight: _Sight) -> Iterator[str]:
-    """Rows of an output that is gone are elsewhere by now, or deleted: they must not come back."""
+    """Rows of an output that is gone have been moved or deleted: they must not come back."""
     for file in sight.added:
         yield from _as_it_was(file, sight.outputs.get(normalise(file.path), ()))
     for file in (one.data for one in sight.converted):
@@ -194,25 +238,26 @@ def _as_it_was(file: DataFile, live: Sequence[ScannedFile]) -> Iterator[str]:
 
 
 def inputs_are_not_live(sight: _Sight) -> Iterator[str]:
-    """A file that is there already would have its rows twice."""
+    """The rows of a file that is live already would be duplicated."""
     for at in sight.live.ids_of(one.data.path for one in sight.removed).tolist():
         yield f"{sight.live.columns.row(at).path} is live again already"
 
 
 def newer_equality_deletes_are_kept(sight: _Sight) -> Iterator[str]:
-    """Whoever removed one since had applied it to the outputs only, and what comes back would lack it."""
-    if sight.head.removed_equality_deletes is None:
-        yield "it can no longer be told which equality deletes were removed since"
-        return
-    places = {_place(one.data) for one in sight.removed}
-    for delete in sight.head.removed_equality_deletes:
-        covers = (delete.spec_id, delete.partition) in places or not delete.partition
-        if delete.sequence_number > sight.number and places and covers:
-            yield f"the equality delete {delete.path}, newer than the commit, was removed since"
+    """Whoever removed one since had applied it to the outputs only: the files that come back would lack it."""
+    for commit, head in zip(sight.commits, sight.heads, strict=True):
+        if head.removed_equality_deletes is None:
+            yield "it can no longer be told which equality deletes were removed since"
+            return
+        places = {_place(one.data) for one in commit.removed}
+        for delete in head.removed_equality_deletes:
+            covers = (delete.spec_id, delete.partition) in places or not delete.partition
+            if delete.sequence_number > commit.number and places and covers:
+                yield f"the equality delete {delete.path}, newer than the commit, was removed since"
 
 
 def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
-    """A position names a row of the output and hits nothing in what comes back: the row would be there again."""
+    """A position refers to a row of the output and has no effect on what comes back: the row would reappear."""
     for found in sight.outputs.values():
         for delete in found[0].deletes:
             if delete.kind is DeleteKind.POSITION and not _names_others(delete, found[0].data, sight):
@@ -220,16 +265,17 @@ def no_position_deletes_on_outputs(sight: _Sight) -> Iterator[str]:
 
 
 def deletes_of_inputs_are_the_same(sight: _Sight) -> Iterator[str]:
-    """To what comes back apply its own deletes and equality deletes that came since, as these do to the outputs."""
+    """What comes back is subject to its own deletes, and to equality deletes committed since, as the outputs are."""
     own = {one.data.path: {delete.numbered for delete in one.deletes} for one in (*sight.removed, *sight.converted)}
     stayed = {one.data.path for one in sight.converted}
     for one in sight.since:
+        number = sight.number_of[normalise(one.data.path)]
         live = {delete.numbered: delete for delete in one.deletes}
         for key in sorted(own[one.data.path] - live.keys()):
             yield f"the delete {key[0].path} would no longer apply to {one.data.path}"
         for key in sorted(live.keys() - own[one.data.path]):
             delete = live[key]
-            if delete.sequence_number <= sight.number and sight.number:
+            if delete.sequence_number <= number and number:
                 yield f"the delete {delete.path} would begin to apply to {one.data.path}"
             is_new_position = delete.kind is DeleteKind.POSITION and one.data.path not in stayed
             if is_new_position and not _names_others(delete, one.data, sight):
@@ -238,19 +284,20 @@ def deletes_of_inputs_are_the_same(sight: _Sight) -> Iterator[str]:
 
 def newer_equality_deletes_cover_all_or_none(sight: _Sight) -> Iterator[str]:
     """Rows must not move between files that an equality delete covers and files that it does not."""
-    outputs = _newer_equality((found[0] for found in sight.outputs.values()), sight.number)
+    outputs = _newer_equality((found[0] for found in sight.outputs.values()), sight)
     back = {one.data.path for one in sight.removed}
-    inputs = _newer_equality((one for one in sight.since if one.data.path in back), sight.number)
+    inputs = _newer_equality((one for one in sight.since if one.data.path in back), sight)
     for place, covering in outputs.items():
         if place in inputs and inputs[place] != covering:
             (identity, _), *_ = sorted(inputs[place] ^ covering)
             yield f"the equality delete {identity.path} covers only a part of what goes and what comes back"
 
 
-def _newer_equality(files: Iterable[ScannedFile], number: int) -> dict[Place, frozenset[Numbered]]:
-    """For each place the equality deletes above the number that apply to any of its files."""
+def _newer_equality(files: Iterable[ScannedFile], sight: _Sight) -> dict[Place, frozenset[Numbered]]:
+    """For each place, the equality deletes newer than its commit that apply to any of its files."""
     found: dict[Place, frozenset[Numbered]] = {}
     for one in files:
+        number = sight.number_of[normalise(one.data.path)]
         newer = (delete for delete in one.deletes if delete.kind is DeleteKind.EQUALITY)
         some = frozenset(delete.numbered for delete in newer if delete.sequence_number > number)
         found[_place(one.data)] = found.get(_place(one.data), frozenset()) | some
@@ -258,7 +305,7 @@ def _newer_equality(files: Iterable[ScannedFile], number: int) -> dict[Place, fr
 
 
 def deletes_that_come_back_cover_no_other_file(sight: _Sight) -> Iterator[str]:
-    """By sequence number and partition alone, as when it was told that nothing needed them any more."""
+    """By sequence number and partition alone, as when they were found to be unneeded."""
     ours = {*sight.outputs, *sight.stayed}
     going = (file.data.path for found in (*sight.outputs.values(), *sight.stayed.values()) for file in found)
     stays = np.ones(len(sight.live), np.bool_)
@@ -268,9 +315,10 @@ def deletes_that_come_back_cover_no_other_file(sight: _Sight) -> Iterator[str]:
         yield f"the delete {delete.path}, put back, would cover other files"
 
 
-#: In this order: the later ones rely on the outputs being live.
+#: The order matters: later rules rely on live outputs.
 RULES = (
     commit_is_in_the_history,
+    commits_changed_different_files,
     outputs_are_live,
     inputs_are_not_live,
     newer_equality_deletes_are_kept,
@@ -309,7 +357,7 @@ def _touched(files: LiveFiles, deletes: Mapping[Numbered, DeleteFile]) -> Iterat
 
 
 def _absent(files: LiveFiles, others: LiveFiles) -> Ids:
-    """The indexes of the files whose path the others lack."""
+    """The indexes of the files whose paths are not among the others."""
     known = pc.is_in(files.columns.paths, value_set=others.columns.paths.combine_chunks())
     return np.flatnonzero(~np.asarray(pa.chunked_array(known).to_numpy(), np.bool_))
 

@@ -1,1 +1,1 @@
-"""Where the rewrite runs; everything else is the runner's."""
+"""Backends, which execute the work; everything else is done by the runner."""

@@ -1,20 +1,24 @@
-"""Work in the optimizer's own threads: no JVM."""
+"""Executing work in the optimizer's own threads, without a JVM."""
 
 from collections.abc import Sequence
 
 from amoro_core.model.work import Work, WorkResult
+from amoro_optimizer.cluster.ranges import free_disk
 from amoro_optimizer.kinds import Kinds, Run, installed_kinds
 from amoro_optimizer.rewrite.spilling import default_spill_root, sweep_spills
 
+#: How many times the size of a group's files its rows may take while they are sorted.
+_SPILL_FACTOR = 3
+
 
 class InProcess:
-    """A backend that works in the calling thread, within the memory that the run says.
+    """A backend that works in the calling thread, within the run's memory limit.
 
-    What a killed process has left of its spilled keys is removed first.
+    Spill files left by killed processes are removed first.
     """
 
     def __init__(self, kinds: Kinds | None = None) -> None:
-        """`kinds`: those of this installation unless others are given."""
+        """`kinds`: by default those of this installation."""
         sweep_spills(default_spill_root())
         self._kinds = installed_kinds() if kinds is None else kinds
 
@@ -22,6 +26,11 @@ class InProcess:
     def kinds(self) -> Sequence[str]:
         """The kinds of work that it can execute."""
         return self._kinds.names
+
+    @property
+    def max_cluster_bytes(self) -> int:
+        """A third of the disk that is free for spill: sorting takes more bytes than the files have."""
+        return free_disk(default_spill_root()) // _SPILL_FACTOR
 
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
         """Do the work. Raises UnknownWork, and what the kind raises."""

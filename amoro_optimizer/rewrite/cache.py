@@ -1,4 +1,4 @@
-"""Decoded delete files, kept for the tasks of a whole process within a number of bytes."""
+"""A cache of decoded delete files for the tasks of a process, limited in bytes."""
 
 import threading
 from collections import OrderedDict
@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-#: How long another's work is waited for until the next look at whether the attempt was cancelled.
+#: While waiting for another thread's work: the interval of checks whether the attempt was cancelled.
 _LOOK_S = 0.1
 
 
@@ -17,7 +17,7 @@ class _Entry:
 
 
 class BoundedCache:
-    """Values by key, the least recently used of which go first; shared by threads."""
+    """An LRU cache of values by key, shared by threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,11 +27,11 @@ class BoundedCache:
 
     @property
     def nbytes(self) -> int:
-        """What the cached values take."""
+        """The size of the cached values."""
         return self._nbytes
 
     def get(self, key: Hashable) -> Any | None:
-        """The value, if it is there."""
+        """The value, if it is cached."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -40,7 +40,7 @@ class BoundedCache:
             return entry.value
 
     def put(self, key: Hashable, value: Any, nbytes: int, capacity: int) -> None:
-        """Keep the value, as long as all values together have at most `capacity` bytes; a larger one is not kept."""
+        """Cache the value, evicting others beyond `capacity` bytes in all; a larger value is not cached."""
         with self._lock:
             known = self._entries.pop(key, None)
             if known is not None:
@@ -55,9 +55,9 @@ class BoundedCache:
     def get_or_make(
         self, key: Hashable, make: Callable[[], tuple[Any, int]], capacity: int, checkpoint: Callable[[], None]
     ) -> Any:
-        """The value; the first to ask makes it (value and bytes), while others that ask for it wait.
+        """The value; the first caller makes it (value and bytes), while other callers wait.
 
-        When making fails those who waited try themselves. `checkpoint` is called while waiting and may raise.
+        If making it fails, waiting callers try themselves. `checkpoint` is called while waiting and may raise.
         """
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
@@ -75,11 +75,11 @@ class BoundedCache:
                 self._making.pop(key, None)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove everything."""
         with self._lock:
             self._entries.clear()
             self._nbytes = 0
 
 
-#: The delete files that this process has decoded, whatever its tasks.
+#: The delete files decoded by this process, for all tasks.
 DECODED_DELETES = BoundedCache()

@@ -1,4 +1,4 @@
-"""Equality deletes of a task arranged so that one look-up serves files with different deletes."""
+"""Equality deletes of a task arranged so that one lookup serves files with different deletes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from amoro_core.model.rewrite import InputFile, RewriteInput
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Deletes by one set of ids, each with a level: a file of class c is subject to those of the levels up to c.
+    """Deletes with one set of ids, each with a level: a file of class c is subject to those with levels up to c.
 
-    What applies to a file is a suffix of the deletes by sequence number, so that the sets of two files hold each
-    other and one chain does for all; sets that do not are in further chains.
+    The deletes of a file are a suffix of all by sequence number, so the sets of two files are nested and one chain
+    suffices for all; sets that are not nested are in further chains.
     """
 
     ids: tuple[int, ...]
-    levels: tuple[tuple[int, int], ...]  # index of the delete and its level, in the order of the levels
+    levels: tuple[tuple[int, int], ...]  # index of the delete and its level, sorted by level
     classes: Mapping[str, int]  # of each file subject to any of them, by its path
 
 
@@ -38,7 +38,7 @@ def _equality_deletes(file: InputFile, deletes: tuple[DeleteFile, ...]) -> dict[
 
 
 def _nested(sets: Iterable[frozenset[int]]) -> list[list[frozenset[int]]]:
-    """The distinct sets in lists in which each holds the one before it."""
+    """The distinct sets, in lists in which each contains the one before it."""
     lists: list[list[frozenset[int]]] = []
     for one in sorted(set(sets), key=lambda found: (len(found), sorted(found))):
         fitting = next((other for other in lists if other[-1] <= one), None)

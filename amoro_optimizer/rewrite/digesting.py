@@ -1,4 +1,4 @@
-"""Checksums of rows: the same for the same multiset of live rows, whatever files they lie in."""
+"""Checksums of rows: equal for equal multisets of live rows, whatever their files."""
 
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
@@ -32,8 +32,8 @@ def digest_rows(
 ) -> RowsDigest:
     """The digest of the live rows of the rewritten files, read under the schema of the work.
 
-    Every value of every column is read, and counted here: neither statistics nor reports of a rewrite matter. Delete
-    keys beyond the memory limit wait in files under `spill_root`. Raises as `rewrite` does for what it reads.
+    Every value of every column is read and hashed; neither statistics nor reports of a rewrite are used. Delete keys
+    beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
     """
     digest = RowsDigest()
     for batch in live_batches(
@@ -50,7 +50,7 @@ def digest_of(batch: pa.RecordBatch) -> RowsDigest:
 
 
 def row_hashes(array: pa.Array) -> Hashes:
-    """One hash for each value, nested ones too: equal values have equal hashes; the order within maps is no matter."""
+    """One hash for each value, also nested ones: equal values have equal hashes, whatever the order within maps."""
     if isinstance(array.type, pa.BaseExtensionType):
         return row_hashes(array.storage)
     if pa.types.is_struct(array.type):

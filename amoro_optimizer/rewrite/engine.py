@@ -15,7 +15,7 @@ from pyiceberg.table.name_mapping import NameMapping
 from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, UnreadableFile
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.opening import RowSource, open_rows
-from amoro_core.files.options import require_parquet, writer_options
+from amoro_core.files.options import WriterOptions, require_parquet, writer_options
 from amoro_core.files.partitions import Constants, identity_constants
 from amoro_core.files.projection import Projection, bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
@@ -25,15 +25,15 @@ from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
-from amoro_optimizer.rewrite.outputs import Outputs
+from amoro_optimizer.rewrite.outputs import Labels, Outputs
 from amoro_optimizer.rewrite.reading import ReadAhead, WatchedAccess
 from amoro_optimizer.rewrite.spilling import default_spill_root
 
-#: The share of the memory limit in which rows are collected to a row group; encoding needs about as much again.
+#: The share of the memory limit for rows collected into a row group; encoding needs about as much again.
 _ROW_GROUP_SHARE = 4
 
 #: A mask of rows, eight to a byte.
-_Packed = npt.NDArray[np.uint8]
+Packed = npt.NDArray[np.uint8]
 
 
 def rewrite(
@@ -45,19 +45,22 @@ def rewrite(
     is_cancelled: Callable[[], bool],
     memory_limit_bytes: int,
     spill_root: str | None = None,
+    labels: Labels | None = None,
+    options: WriterOptions | None = None,
 ) -> RewriteOutput:
     """Write the live rows of the task's rewritten files anew, and the deletes of its converted files as positions.
 
-    `on_progress` is told rows done and rows in all. Delete keys beyond the memory limit wait in files under
+    `on_progress` receives rows done and rows in all. Delete keys beyond the memory limit are spilled to files under
     `spill_root` (by default a directory for temporary files), which are gone when this ends; those of processes that
-    were killed are deleted by `amoro_optimizer.rewrite.spilling.sweep_spills`.
+    were killed are deleted by `amoro_optimizer.rewrite.spilling.sweep_spills`. Data files are marked with `labels`, and
+    written by `options` (by default those that the table's properties say).
     Every file written is deleted again when this raises: AttemptAbandoned once `is_cancelled` says so (asked for
     each batch, while a file is fetched and with each page that is written), DataFileMissing, UnreadableFile (also for
     files whose rows are not those of the manifest), StorageFull, TableRefused for what is not handled, CheckFailed.
     """
     started = time.monotonic()
-    _refuse_unfit(work)
-    options = writer_options(work.table.properties)
+    refuse_unfit(work)
+    options = options or writer_options(work.table.properties)
     memory_bytes = budget(memory_limit_bytes)
     run = Run(work, access, attempt, on_progress, is_cancelled, memory_bytes)
     with cancelled_first(run), ExitStack() as spills:
@@ -70,8 +73,10 @@ def rewrite(
             spill_root=spill_root or default_spill_root(),
             spills=spills,
         )
-        masks = _masks_ahead(run, marks) if work.output_count > 1 else {}
-        live_rows = sum(_live(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
+        masks = masks_ahead(run, marks) if work.output_count > 1 else {}
+        live_rows = (
+            sum(live_count(file, masks.get(number)) for number, file in enumerate(work.rewritten)) if masks else None
+        )
         outputs = Outputs(
             work,
             access,
@@ -80,6 +85,7 @@ def rewrite(
             run.checkpoint,
             live_rows=live_rows,
             memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
+            labels=labels,
         )
         try:
             rows_deleted = sum(
@@ -113,7 +119,7 @@ def rewrite(
 
 @dataclass
 class Run:
-    """One attempt under way."""
+    """One running attempt."""
 
     work: RewriteInput
     access: FileAccess
@@ -132,13 +138,13 @@ class Run:
             raise AttemptAbandoned(f"attempt {self.attempt} was cancelled")
 
     def advance(self, rows: int) -> None:
-        """Report rows that are done, and see to it that work goes on."""
+        """Report rows that are done, and check whether to continue."""
         self.rows_done += rows
         self.on_progress(self.rows_done, self._rows_in_all)
         self.checkpoint()
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
-        """How the file's rows become rows of the outputs, or of another schema."""
+        """The projection of the file's rows onto the outputs' schema, or another one."""
         return bind(schema or self._schema, source.schema, self._mapping, self._constants, source.path)
 
     @cached_property
@@ -166,7 +172,7 @@ class Run:
 
     @contextmanager
     def open(self, file: InputFile) -> Iterator[RowSource]:
-        """The data file, after its number of rows was compared with the manifest's."""
+        """The data file, opened after checking its number of rows against the manifest's."""
         data = file.data
         self.checkpoint()
         self.bytes_read += data.size_bytes
@@ -178,9 +184,9 @@ class Run:
 
 @contextmanager
 def cancelled_first(run: Run) -> Iterator[None]:
-    """Whatever fails in the block once the attempt was cancelled, it fails as that.
+    """Raise AttemptAbandoned for any failure in the block once the attempt was cancelled.
 
-    A read that ends with its attempt is an unreadable file to Arrow's ORC reader, which hides the reason.
+    Arrow's ORC reader hides the reason: it reports a read that was abandoned as an unreadable file.
     """
     try:
         yield
@@ -189,14 +195,15 @@ def cancelled_first(run: Run) -> Iterator[None]:
         raise
 
 
-def _refuse_unfit(work: RewriteInput) -> None:
+def refuse_unfit(work: RewriteInput) -> None:
+    """Raise TableRefused("format") if another format than Parquet is required, CheckFailed for several partitions."""
     require_parquet(work.table.properties)
     partitions = {(file.data.spec_id, file.data.partition) for file in (*work.rewritten, *work.converted)}
     if len(partitions) > 1:
         raise CheckFailed(f"the files of one task lie in {len(partitions)} partitions")
 
 
-def _masks_ahead(run: Run, marks: Marks) -> dict[int, _Packed]:
+def masks_ahead(run: Run, marks: Marks) -> dict[int, Packed]:
     """The deleted rows of each rewritten file by its number, packed: even outputs need the live rows beforehand."""
     masks = {}
     for number, file in enumerate(run.work.rewritten):
@@ -209,13 +216,14 @@ def _masks_ahead(run: Run, marks: Marks) -> dict[int, _Packed]:
     return masks
 
 
-def _live(file: InputFile, packed: _Packed | None) -> int:
+def live_count(file: InputFile, packed: Packed | None) -> int:
+    """The rows of the file that its mask of deleted ones leaves."""
     deleted = 0 if packed is None else int(np.unpackbits(packed).sum())
     return file.data.record_count - deleted
 
 
-def _rewrite_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile, packed: _Packed | None) -> int:
-    """Write the live rows of one file; the number of deleted ones."""
+def _rewrite_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile, packed: Packed | None) -> int:
+    """Write the live rows of one file, and return the number of deleted ones."""
     with run.open(file) as source:
         if packed is None:
             mask = marks.of(file, source)
@@ -225,23 +233,24 @@ def _rewrite_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile, pac
         rows = 0
         for first, batch in source.batches(projection.columns):
             rows = first + batch.num_rows
-            outputs.write(_live_rows(batch, mask[first:rows], projection, source.path))
+            outputs.write(live_rows_of(batch, mask[first:rows], projection, source.path))
             run.advance(batch.num_rows)
         if rows != file.data.record_count:
             raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
     return int(mask.sum())
 
 
-def _live_rows(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:
+def live_rows_of(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:
+    """The rows of a file's batch that are not deleted, as the projection wants them."""
     with reading_parquet(path):
         kept = batch.filter(pa.array(~deleted)) if deleted.any() else batch
         return projection.apply(kept)
 
 
 def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
-    """Write one position delete file for all deletes of a file that stays; the number of positions.
+    """Write one position delete file for all deletes of a file that stays, and return the number of positions.
 
-    Without positions it is written as a mark only, where the task says so.
+    Without positions it is written only if the task requires a mark.
     """
     with run.open(file) as source:
         positions = np.flatnonzero(marks.of(file, source))

@@ -1,4 +1,4 @@
-"""The keys of a chain of equality deletes: in an index as long as memory allows, else in files by hash."""
+"""The keys of a chain of equality deletes: in an index if memory suffices, else in files partitioned by hash."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -14,7 +14,7 @@ from amoro_optimizer.rewrite.hashing import key_hashes
 from amoro_optimizer.rewrite.key_index import HashFilter, KeyColumns, KeyIndex, Levels, build_index
 from amoro_optimizer.rewrite.spilling import Partitions, spill_directory
 
-#: What an index and its making take for each key beside twice the key itself: hashes, order, levels, filter.
+#: Memory of an index and its construction for each key, beside twice the key itself: hashes, order, levels, filter.
 _BYTES_BY_KEY = 48
 _MOST_PARTITIONS = 256
 
@@ -23,7 +23,7 @@ KeyParts = Iterable[tuple[KeyColumns, int]]
 
 
 class _Keys:
-    """Keys that are collected, with what their index will take."""
+    """Collected keys, with the estimated size of their index."""
 
     def __init__(self) -> None:
         self.rows = self.nbytes = 0
@@ -47,14 +47,14 @@ class _Keys:
         return found
 
     def drain(self) -> Iterator[tuple[KeyColumns, Levels]]:
-        """The parts, each of them let go when the next is asked for."""
+        """The parts, each released when the next is requested."""
         while self._parts:
             yield self._parts.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledKeys:
-    """Keys that were too many for the memory, and a filter of all their hashes."""
+    """Keys that did not fit into memory, and a filter of all their hashes."""
 
     partitions: Partitions
     filter: HashFilter
@@ -67,9 +67,9 @@ class SpilledKeys:
         return Partitions(self.directory, "rows", pa.schema([*kinds, *more]), self.partitions.count)
 
     def index(self, partition: int) -> KeyIndex | None:
-        """The keys of one partition; None when it has none. Each partition can be had once.
+        """The keys of one partition; None when it has none. Each partition can be read once.
 
-        Keys that come again and again share a partition: it may have far more rows than keys.
+        Repeated keys share a partition, so it may have far more rows than distinct keys.
         """
         keys, most_bytes = _Keys(), self.memory_bytes
         for batch in self.partitions.batches(partition):
@@ -95,7 +95,7 @@ def gather(
         seen += len(columns[0])
         if held.nbytes > memory_bytes:
             before, held = held.rows, held.distinct()
-            if 2 * held.rows > before:  # else keys come again and again, and go on in memory
+            if 2 * held.rows > before:  # otherwise keys repeat, and are kept in memory
                 wanted = held.nbytes * max(1, -(-expected_rows // seen))
                 return _spilled(held, source, _partition_count(wanted, memory_bytes), memory_bytes, spill_root, spills)
     return held.index(memory_bytes) if held.rows else None

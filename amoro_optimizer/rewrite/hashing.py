@@ -75,7 +75,7 @@ def _variable(column: pa.Array) -> Hashes:
         return hashes
     used = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     padded = np.concatenate([used, np.zeros(_WORD, np.uint8)])
-    # A word from each byte on, whatever its alignment.
+    # The word that begins at each byte, whatever its alignment.
     words = np.ndarray((len(used) + 1,), "<u8", padded, strides=(1,))
     starts = offsets[:-1] - offsets[0]
     left, chosen = lengths, np.arange(rows)

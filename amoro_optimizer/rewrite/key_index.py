@@ -1,4 +1,4 @@
-"""Deleted keys, indexed once and asked many times: exact, vectorised, for any set of key columns."""
+"""An index of deleted keys for many lookups: exact, vectorised, for any set of key columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from amoro_optimizer.rewrite.hashing import Hashes, key_hashes
 Mask = npt.NDArray[np.bool_]
 Levels = npt.NDArray[np.int32]
 KeyColumns = Sequence[pa.Array]
-#: The least and the greatest number of each key column; None where it has nulls or other values than numbers.
+#: Minimum and maximum of each key column; None if it has nulls or is not numeric.
 Ranges = Sequence[tuple[int, int] | None]
 
 #: The level of a row whose key is not among the deleted ones.
 ABSENT = np.int32(np.iinfo(np.int32).max)
 
-#: From here on sorting the rows first is cheaper than jumping about among the keys.
+#: From this size on, sorting the rows first is cheaper than random access to the keys.
 _SORT_FROM = 4096
 
 
 class HashFilter:
-    """A set of hashes in a fixed number of bytes: an absent one may seem present, a present one never absent."""
+    """A Bloom filter of hashes with a fixed size: false positives are possible, false negatives are not."""
 
     def __init__(self, expected: int, most_bytes: int) -> None:
         wanted = 1 << max(10, int(expected).bit_length() + 1)  # bytes: 16 to 32 bits for each hash
@@ -38,12 +38,12 @@ class HashFilter:
         return int(self._bits.nbytes)
 
     def add(self, hashes: Hashes) -> None:
-        """Put hashes in."""
+        """Add hashes."""
         place, bit = self._places(hashes)
         np.bitwise_or.at(self._bits, place, bit)
 
     def may_hold(self, hashes: Hashes) -> Mask:
-        """For each hash whether it may have been put in."""
+        """For each hash, whether it may have been added."""
         place, bit = self._places(hashes)
         found: Mask = (self._bits[place] & bit) != 0
         return found
@@ -56,7 +56,7 @@ class HashFilter:
 
 @dataclass(frozen=True, slots=True)
 class KeyIndex:
-    """Keys in the order of their hashes; of equal keys the one with the lowest level comes first."""
+    """Keys sorted by hash; among equal keys the one with the lowest level comes first."""
 
     hashes: Hashes
     levels: Levels
@@ -89,7 +89,7 @@ class KeyIndex:
                 break
             equal = self._equal(rows, candidates, places)
             found[candidates[equal]] = self.levels[places[equal]]
-            # Different keys with one hash lie next to each other.
+            # Different keys with the same hash are adjacent.
             candidates, wanted, places = candidates[~equal], wanted[~equal], places[~equal] + 1
         return found
 

@@ -1,4 +1,4 @@
-"""The live rows of data files, read under a table's schema: what is left once all deletes are applied."""
+"""Reading the live rows of data files in a table's schema, with all deletes applied."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -26,9 +26,10 @@ def live_batches(
     columns: frozenset[int] | None = None,
     spill_root: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of the work's rewritten files, file by file, with the top-level columns of these ids, or with all.
+    """The live rows of the work's rewritten files, file by file; `columns` are ids of top-level columns, None: all.
 
-    Delete keys beyond the memory limit wait in files under `spill_root`. Raises as `rewrite` does for what it reads.
+    Delete keys beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it
+    reads.
     """
     attempt = Attempt(TaskId("reading", 1), 1)
     memory_bytes = budget(memory_limit_bytes)

@@ -43,20 +43,20 @@ OpenFile = Callable[[InputFile], AbstractContextManager[RowSource]]
 #: Shares of the memory limit: keys in an index, and decoded delete files kept for other tasks.
 _KEY_SHARE = 4
 _CACHE_SHARE = 8
-#: More keys than fit in this are looked up faster in parts from disk, and an index of them takes a second to make.
+#: Beyond this size, lookups are faster in partitions from disk, and building an index takes a second.
 _MOST_KEY_BYTES = 128 << 20
-#: A delete file is kept whole for other tasks when it has at most this share of the cache.
+#: A delete file is cached whole for other tasks if it takes at most this share of the cache.
 _CACHED_SHARE = 4
-#: What a key column of variable width is taken to have for each key, until the file was read.
+#: The assumed width of a key in a column of variable width, until the file is read.
 _GUESSED_WIDTH = 32
-#: What a position takes, when its paths are few.
+#: Memory of a position, when paths are few.
 _POSITION_BYTES = 8
 
 _FILE, _ROW = pa.field("file", pa.int32()), pa.field("row", pa.int64())
 
 
 class Marks:
-    """The deletes of one task. Keys that are too many for the memory wait in files until `spills` is closed."""
+    """The deletes of one task. Keys that don't fit into memory are in files until `spills` is closed."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class Marks:
 
     @property
     def bytes_read(self) -> int:
-        """The size of the delete files read so far; those that were in memory already are not counted."""
+        """The size of the delete files read so far, without those that were cached."""
         return sum(self._work.deletes[index].size_bytes for index in self._read)
 
     def of(self, file: InputFile, source: RowSource) -> Mask:
-        """For each row of the file whether it is deleted.
+        """For each row of the file, whether it is deleted.
 
         Raises UnreadableFile, DataFileMissing or TableRefused for what the files are, StorageFull.
         """
@@ -111,7 +111,7 @@ class Marks:
         return mask
 
     def by_position(self, file: InputFile) -> Mask:
-        """For each row of the file whether a position delete removes it; the file itself is not read."""
+        """For each row of the file, whether a position delete removes it; the file itself is not read."""
         rows = file.data.record_count
         mask = np.zeros(rows, np.bool_)
         place = normalise(file.data.path)
@@ -130,7 +130,7 @@ class Marks:
         return mask
 
     def _index_of(self, number: int) -> KeyIndex | None:
-        """The index of a chain; None when it has no keys, or so many that its marks were made all at once."""
+        """The index of a chain; None when it has no keys, or so many that all marks were made at once."""
         if number not in self._indexes:
             chain = self._chains[number]
             expected = sum(self._work.deletes[index].record_count for index, _ in chain.levels)
@@ -180,7 +180,7 @@ class Marks:
     ) -> Iterator[tuple[int, KeyColumns]]:
         """The keys of the file's rows batch by batch, each with the position of its first row.
 
-        Row groups whose statistics tell that they have no key within `ranges` are left out.
+        Row groups whose statistics exclude keys within `ranges` are skipped.
         """
         schema = key_schema(self._schema, chain.ids)
         constants = identity_constants(self._spec, file.data.partition, self._schema)
@@ -195,7 +195,7 @@ class Marks:
     def _marked(self, chain: Chain, keys: SpilledKeys) -> dict[str, Bits]:
         """The deleted rows of all files of the chain, packed.
 
-        Rows that may have a deleted key go to files, then each partition of the keys is asked for its rows alone.
+        Rows that may have a deleted key are spilled to files; then each partition of keys is matched with its own rows.
         """
         files = [file for file in (*self._work.rewritten, *self._work.converted) if file.data.path in chain.classes]
         rows = keys.row_partitions([_FILE, _ROW])
@@ -221,7 +221,7 @@ class Marks:
         return {file.data.path: marks for file, marks in zip(files, packed, strict=True)}
 
     def _position_bits_in(self, index: int) -> Mapping[str, Bits]:
-        """Those of a delete file that has too many positions to be kept for other tasks."""
+        """The positions of a delete file that has too many to be cached for other tasks."""
         if index not in self._position_bits:
             delete = self._work.deletes[index]
             self._access.require_readable(delete.path)

@@ -1,8 +1,9 @@
-"""The files a task writes: their names, their even sizes, and what becomes of them when the task fails."""
+"""The output files of a task: names, even sizes, and removal on failure."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -20,14 +21,23 @@ from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 
-#: How far a file may grow beyond the target before the next is begun, where rows differ much in width.
+#: The factor by which a file may exceed the target before the next is begun, if row widths vary much.
 _OVERSIZE = 1.5
 
 
-class Outputs:
-    """What one attempt has written. `live_rows` None: all rows go into one file.
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Labels of all data files of an attempt."""
 
-    `checkpoint` is called with each page that is written, and may raise.
+    suffix: str = ""  # of their names, before the extension
+    sort_order_id: int = 0  # 0: the order of sorted inputs is not kept
+    metadata: Mapping[str, str] | None = None  # in their footers
+
+
+class Outputs:
+    """The outputs of one attempt. `live_rows` None: all rows go into one file.
+
+    `checkpoint` is called for each page that is written, and may raise.
     """
 
     def __init__(
@@ -40,6 +50,7 @@ class Outputs:
         *,
         live_rows: int | None,
         memory_bytes: int,
+        labels: Labels | None = None,
     ) -> None:
         self.data_files: list[DataFile] = []
         self.delete_files: list[DeleteFile] = []
@@ -49,9 +60,10 @@ class Outputs:
         self._options = options
         self._checkpoint = checkpoint
         self._memory_bytes = memory_bytes
+        self._labels = labels or Labels()
         self._schema = parse_schema(work.table.schema_json)
         self._rows_left = live_rows
-        self._room: int | None = None  # rows that still go into the open file
+        self._room: int | None = None  # rows that still fit into the open file
         self._open: ParquetOutput | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -86,7 +98,7 @@ class Outputs:
         failpoint("task.after_file")
 
     def abandon(self) -> None:
-        """Delete everything written, as far as that is possible."""
+        """Delete everything written, as far as possible."""
         if self._open is not None:
             self._open.discard()
             self._open = None
@@ -98,7 +110,7 @@ class Outputs:
         if self._rows_left is not None:
             files_left = max(1, self._work.output_count - len(self.data_files))
             self._room = max(1, -(-self._rows_left // files_left))
-        path = self._new_path(self._work.rewritten[0].data.partition, "")
+        path = self._new_path(self._work.rewritten[0].data.partition, self._labels.suffix)
         self._open = ParquetOutput(
             self._access,
             path,
@@ -106,6 +118,7 @@ class Outputs:
             self._options,
             memory_bytes=self._memory_bytes,
             checkpoint=self._checkpoint,
+            metadata=self._labels.metadata,
         )
         return self._open
 
@@ -127,6 +140,6 @@ class Outputs:
             size_bytes=written.size_bytes,
             sequence_number=self._work.sequence_number,
             metrics=written.metrics,
-            sort_order_id=0,  # the order of sorted inputs is not kept
+            sort_order_id=self._labels.sort_order_id,
             split_offsets=written.split_offsets,
         )

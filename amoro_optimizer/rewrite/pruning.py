@@ -1,4 +1,4 @@
-"""Row groups that cannot hold a deleted key, told by their own statistics; what says nothing is always read."""
+"""Pruning of row groups that can't contain a deleted key, by their statistics; those without are always read."""
 
 from collections.abc import Mapping
 
@@ -22,9 +22,9 @@ def groups_within(
 ) -> tuple[int, ...] | None:
     """The row groups that may have a key within the ranges of all columns (by id); None for all of them.
 
-    Only top-level columns of whole numbers, dates and times are compared: their bounds are exact, whoever wrote them.
-    A group counts as without a key only when it says its bounds: keys with a null have no range. As no checksum guards
-    a footer, a column is compared only where its groups together have the bounds that are `listed` in the manifest.
+    Only top-level columns of integers, dates and times are compared: their bounds are exact, whatever the writer. A
+    group is pruned only if it has bounds; keys with a null have no range. Since footers have no checksum, a column is
+    compared only if the bounds of all its groups together are those `listed` in the manifest.
     """
     known = {field_id: bounds for field_id, bounds in ranges.items() if bounds is not None}
     if not known or not isinstance(source, ParquetInput):
@@ -58,7 +58,7 @@ def _agrees(metadata: pq.FileMetaData, at: int, listed: ColumnMetrics, field_id:
 
 
 def _number(bound: bytes) -> int:
-    """Whole numbers, dates and times are all stored so (Iceberg specification, appendix D)."""
+    """The serialized integer, date or time (Iceberg specification, appendix D)."""
     return int.from_bytes(bound, "little", signed=True)
 
 

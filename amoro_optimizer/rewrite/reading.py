@@ -1,4 +1,4 @@
-"""Reads that may last: small data files ahead of their turn, and others given up with their attempt."""
+"""Reads that may take long: small data files are read ahead, and reads are abandoned with their attempt."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
@@ -13,9 +13,9 @@ from amoro_core.files.io import FileAccess
 from amoro_core.files.opening import SMALL_FILE_BYTES, fetched
 from amoro_core.model.files import DataFile
 
-#: How long a read is waited for until the next look at whether the attempt was cancelled.
+#: While waiting for a read: the interval of checks whether the attempt was cancelled.
 _LOOK_S = 0.1
-#: Two files are held at once: the one that is decoded and the next.
+#: Two files are held at once: the one being decoded and the next.
 _FILE_SHARE = 16
 _LEAST_BYTES = 1 << 20
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def begun(call: Callable[[], Result]) -> "Future[Result]":
-    """The call's result, once a thread of its own has it; the thread sees the context variables of the caller."""
+    """Start the call in a thread of its own, with the caller's context variables, and return its future."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -39,14 +39,14 @@ def begun(call: Callable[[], Result]) -> "Future[Result]":
 
 
 def waited(future: "Future[Result]", checkpoint: Callable[[], None]) -> Result:
-    """The result when it is there. `checkpoint` is called meanwhile and may raise; the call is left to its own end."""
+    """Wait for the result. `checkpoint` is called meanwhile and may raise; the call then ends unobserved."""
     while not wait([future], _LOOK_S).done:
         checkpoint()
     return future.result()
 
 
 class WatchedAccess(FileAccess):
-    """Access whose reads end with the attempt: `checkpoint` is called while one lasts, and may raise."""
+    """Access whose reads end with the attempt: `checkpoint` is called during a read, and may raise."""
 
     def __init__(self, access: FileAccess, checkpoint: Callable[[], None]) -> None:
         self._access = access
@@ -92,12 +92,12 @@ class _Stream:
 
 
 class ReadAhead:
-    """Fetches data files one ahead, in the order in which they are expected; one that comes otherwise costs a read."""
+    """Fetches data files one ahead in the expected order; an unexpected one is read on demand."""
 
     def __init__(
         self, access: FileAccess, files: Sequence[DataFile], checkpoint: Callable[[], None], memory_bytes: int
     ) -> None:
-        """`checkpoint` is called while a read lasts and may raise: the read is left to its own end."""
+        """`checkpoint` is called during a read and may raise: the read then ends unobserved."""
         self._access = access
         self._checkpoint = checkpoint
         self._most_bytes = max(_LEAST_BYTES, min(SMALL_FILE_BYTES, memory_bytes // _FILE_SHARE))
@@ -105,7 +105,7 @@ class ReadAhead:
         self._ahead: tuple[str, Future[bytes | None]] | None = None
 
     def take(self, file: DataFile) -> bytes | None:
-        """The content of a small file; None for one that is to be read as a stream. Raises DataFileMissing."""
+        """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
         ahead, self._ahead = self._ahead, None
         future = ahead[1] if ahead is not None and ahead[0] == file.path else self._begin(file)
         content = waited(future, self._checkpoint)

@@ -1,4 +1,4 @@
-"""Counting the different values of columns, over the live rows of data files."""
+"""Sketching the distinct values of columns over the live rows of data files."""
 
 from collections.abc import Callable, Mapping
 
@@ -17,9 +17,9 @@ def sketch_rows(
     memory_limit_bytes: int,
     is_cancelled: Callable[[], bool],
 ) -> Mapping[int, ThetaSketch]:
-    """A sketch of each of the columns, which are top-level, primitive and of the work's schema.
+    """A sketch of each column; columns must be top-level, primitive and in the work's schema.
 
-    Only these columns are read, and those that deletes compare. Raises as `rewrite` does for what it reads.
+    Only these columns are read, and those that deletes compare. Raises like `rewrite` for what it reads.
     """
     sketches = dict.fromkeys(sorted(columns), ThetaSketch())
     batches = live_batches(

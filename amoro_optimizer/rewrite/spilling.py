@@ -1,4 +1,4 @@
-"""Files beside the memory: hash-partitioned batches in a directory that vanishes with the process that made it."""
+"""Spill files: hash-partitioned batches in a directory that is removed with the process that made it."""
 
 import fcntl
 import os
@@ -18,19 +18,19 @@ from amoro_optimizer.rewrite.hashing import Hashes
 
 _LOCK_SUFFIX = ".lock"
 _PREFIX = "rewrite-"
-#: Bytes that are collected before they are sorted into partitions.
+#: Bytes collected before they are partitioned.
 _COLLECTED_BYTES = 16 << 20
 
 
 def default_spill_root() -> str:
-    """Where keys wait when nobody says where: a directory of this user's among temporary files."""
+    """The default directory of spill files: one of this user's below the directory of temporary files."""
     return f"{tempfile.gettempdir()}/amoro-{os.getuid()}"
 
 
 def sweep_spills(root: str) -> int:
-    """Delete what processes that are gone left in the spill directory `root`; how many directories that were.
+    """Delete what dead processes left in the spill directory `root`; returns the number of directories.
 
-    Directories of living processes are locked and stay, whoever asks.
+    Directories of live processes are locked, and stay.
     """
     swept = 0
     for lock in Path(root).glob(f"{_PREFIX}*{_LOCK_SUFFIX}"):
@@ -48,9 +48,9 @@ def sweep_spills(root: str) -> int:
 
 @contextmanager
 def spill_directory(root: str) -> Iterator[Path]:
-    """A new directory in `root`, locked as long as this process lives, gone when the block ends. Raises StorageFull.
+    """A new directory in `root`, locked while this process lives, removed when the block ends. Raises StorageFull.
 
-    What killed processes have left there goes first: an executor of Spark has no start of its own to do that.
+    Leftovers of killed processes are removed first: an executor of Spark has no startup of its own to do that.
     """
     with translated(root):
         Path(root).mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -73,16 +73,16 @@ def _locked(root: Path) -> tuple[Path, int]:
         path = root / f"{_PREFIX}{uuid.uuid4()}{_LOCK_SUFFIX}"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists():  # else a sweep came between the two
+        if path.exists():  # otherwise a sweep removed it in between
             return path, descriptor
         os.close(descriptor)
 
 
 class Partitions:
-    """Batches with a column of hashes, spread over files by the hashes' lowest bits."""
+    """Batches with a column of hashes, partitioned into files by the hashes' lowest bits."""
 
     def __init__(self, directory: Path, name: str, schema: pa.Schema, count: int) -> None:
-        """`count` is a power of two. Files are made when their first rows come."""
+        """`count` is a power of two. Files are created with their first rows."""
         self.count = count
         self._directory = directory
         self._name = name
@@ -102,14 +102,14 @@ class Partitions:
             self._flush()
 
     def close(self) -> None:
-        """End the files; then they can be read."""
+        """Close the files for writing, after which they can be read."""
         self._flush()
         for writer in self._writers.values():
             with translated(str(self._directory)):
                 writer.close()
 
     def batches(self, partition: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition, which is deleted once it was read to its end."""
+        """The rows of one partition, which is deleted once read to its end."""
         if partition not in self._writers:
             return
         path = self._path(partition)

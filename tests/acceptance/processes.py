@@ -26,6 +26,8 @@ T = TypeVar("T")
 ROOT = Path(__file__).parents[2]
 #: Until a process is up, or a condition holds: a process takes seconds to start on a busy machine.
 PATIENCE_S = 90.0
+#: Several coordinators are on this machine.
+WITHOUT_PAGES = {"AMORO_HTTP_PORT": "0"}
 SETTINGS = "heartbeat-interval: 500ms\nheartbeat-timeout: 6s\n"
 
 
@@ -151,7 +153,7 @@ class Installation:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                env={**self.environment, "AMORO_FAILPOINTS": failpoints, **(environment or {})},
+                env={**self.environment, **WITHOUT_PAGES, "AMORO_FAILPOINTS": failpoints, **(environment or {})},
             )
         process = Process(" ".join(arguments), popen, log)
         self.processes.append(process)
@@ -183,7 +185,7 @@ class Installation:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             cwd=self.directory,
-            env={**self.environment, **(environment or {})},
+            env={**self.environment, **(WITHOUT_PAGES if "up" in arguments else {}), **(environment or {})},
             timeout=seconds,
             check=False,
             encoding="utf-8",

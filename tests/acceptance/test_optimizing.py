@@ -121,7 +121,7 @@ def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_wis
 
     verdict = wait_until(evaluated, "the observed table is evaluated")
     assert (verdict["status"], verdict["enabled"]) == ("idle", False)
-    assert verdict["status_reason"].endswith("; observed only: nobody enabled it")
+    assert verdict["status_reason"].endswith("; observed only: it was never enabled")
     assert verdict["files"]["fragment_files"] == 3
     before_observed = look(observed)
 

@@ -43,7 +43,7 @@ WRONG = {
     "option": Wrong("plan {table} --expain", 2, ("--expain", "--explain", "[AMORO-2001]")),
     "missing table": Wrong("optimize", 2, ("Missing argument 'TABLE'", "[AMORO-2001]")),
     "argument too many": Wrong("table show {table} more", 2, ("more", "[AMORO-2001]")),
-    "output format": Wrong("table list -o xml", 2, ("'xml'", "'table', 'json', 'yaml', 'name'")),
+    "output format": Wrong("table list -o xml", 2, ("'xml'", "'table', 'json', 'jsonl', 'yaml', 'name'")),
     # Names of tables and catalogs
     "name without namespace": Wrong("optimize orders", 2, ("'orders' is not the name of a table", "backticks")),
     "name that ends with a dot": Wrong("plan cat.db.", 2, ("'cat.db.'", "TABLE")),

@@ -15,12 +15,14 @@ from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.admin.services import Call
 from amoro_core.errors import GroupNotFound, NotAllowed, UnknownToken, WaitTimeout
+from amoro_core.model.principals import Principal, Way
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.wiring import Services
 from tests.admin.conftest import ADMIN_TOKEN
 
 Replace = Callable[..., None]
+ADMIN = Principal("admin", Role.ADMIN)
 
 
 @pytest.fixture
@@ -40,7 +42,11 @@ def change(monkeypatch: pytest.MonkeyPatch) -> Replace:
 
 
 def call(operations: Operations, method: str, request: object, token: str = ADMIN_TOKEN, user: str = "") -> Any:
-    return asyncio.run(operations.call(method, request, token, user))
+    async def ask() -> Any:
+        principal = await operations.admit(token, Way.GRPC, "10.0.0.7", user)
+        return await operations.call(method, request, principal)
+
+    return asyncio.run(ask())
 
 
 def test_operations_answer_without_a_server(operations: Operations, services: Services) -> None:
@@ -86,7 +92,7 @@ def test_who_asks_is_answered_at_the_deadline_and_the_work_is_told(
 
     change(method, work=lasting, deadline=timedelta(milliseconds=50))
     with pytest.raises(WaitTimeout, match=rf"^{method} did not end within 0.05 s$") as late:
-        call(operations, method, None)
+        call(operations, method, getattr(pb, f"{method}Request")())
     assert late.value.hint == hint
     assert was_told.wait(10)
 
@@ -96,7 +102,7 @@ def test_work_that_had_not_begun_at_the_deadline_never_begins(operations: Operat
     operations._pool.submit(go_on.wait)
     change("GetStatus", work=lambda *_: begun.set(), deadline=timedelta(milliseconds=50))
     with pytest.raises(WaitTimeout):
-        call(operations, "GetStatus", pb.GetStatusRequest())
+        asyncio.run(operations.call("GetStatus", pb.GetStatusRequest(), ADMIN))
     go_on.set()
     operations._pool.shutdown()
     assert not begun.is_set()
@@ -122,7 +128,7 @@ def test_who_waits_is_answered_when_there_is_news(operations: Operations, servic
 
     async def wait() -> Any:
         services.changes.bind(asyncio.get_running_loop())
-        return await operations.call("GetProcess", pb.GetProcessRequest(wait_ms=20_000), ADMIN_TOKEN)
+        return await operations.call("GetProcess", pb.GetProcessRequest(wait_ms=20_000), ADMIN)
 
     change("GetProcess", work=look)
     assert asyncio.run(wait()).waiting == "the catalog"

@@ -6,15 +6,18 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from amoro_cli.contract import stored
+from amoro_core.documents.contract import stored
 
 
 def check_document(text: str) -> None:
-    """Fail when the text is a JSON document of ours that its schema does not allow, or with a key that it lacks."""
+    """Fail when a JSON document of ours, or one of several lines, is not allowed by its schema, or has a key more."""
     if not text.startswith("{"):
         return
-    document = json.loads(text)
-    _validator(document["schema"]).validate(document)
+    for part in text.splitlines() if text.startswith('{"') else [text]:
+        document = json.loads(part)
+        # A line of a list is an item, which its schema holds as a part of the list.
+        if text is part or "schema" in document:
+            _validator(document["schema"]).validate(document)
 
 
 @cache

@@ -69,7 +69,7 @@ def plan(**changes: Any) -> pb.Plan:
         "files": pb.FileSummary(data_files=54),
         "health_score": 61,
         "enabled": False,
-        "enabled_origin": "observed only: nobody enabled it",
+        "enabled_origin": "observed only: it was never enabled",
     }
     return pb.Plan(**{**values, **changes})
 

@@ -39,9 +39,9 @@ def _tables(admin: FakeAdmin) -> None:
 @pytest.mark.parametrize(
     ("sort_by", "names"),
     [
-        ("files", ["new", "nine", "ten", "more"]),  # by their number, not by its digits
-        ("-files", ["more", "ten", "nine", "new"]),
-        ("health", ["new", "nine", "more", "ten"]),  # equal ones as they stand
+        ("files,status", ["new", "nine", "ten", "more"]),  # by their number, not by its digits
+        ("-files,status", ["more", "ten", "nine", "new"]),
+        ("health,status", ["new", "nine", "more", "ten"]),  # equal ones as they stand
         ("-health,table", ["ten", "more", "nine", "new"]),
         ("-Health, -TABLE", ["ten", "nine", "more", "new"]),
     ],
@@ -54,9 +54,28 @@ def test_a_list_is_sorted_by_what_its_columns_mean(cli: Cli, sort_by: str, names
     assert [one["table"] for one in body["tables"]] == listed
 
 
+@pytest.mark.parametrize(
+    ("sort_by", "asked"),
+    [
+        ("table", ("name", "asc")),
+        ("-Small", ("small-files", "desc")),
+        ("LAST OPTIMIZED", ("last-optimized", "asc")),
+        ("-health", ("health", "desc")),
+        ("optimized", ("", "")),  # no key of the coordinator: sorted here
+        ("health,table", ("", "")),
+    ],
+)
+@pytest.mark.usefixtures("_tables")
+def test_tables_are_sorted_by_one_column_where_they_are_kept(
+    cli: Cli, admin: FakeAdmin, sort_by: str, asked: tuple[str, str]
+) -> None:
+    assert cli("table", "list", "--sort-by", sort_by, "-o", "name").status == 0
+    assert [(request.sort, request.order) for request in admin.asked("ListTables")] == [asked]
+
+
 @pytest.mark.usefixtures("_tables")
 def test_a_list_has_the_columns_that_are_wanted_in_that_order(cli: Cli) -> None:
-    assert cli("table", "list", "--columns", "health,table,last-optimized", "--sort-by", "-files").out == (
+    assert cli("table", "list", "--columns", "health,table,last-optimized", "--sort-by", "-files,table").out == (
         "HEALTH  TABLE     LAST OPTIMIZED\n"
         "    50  a.b.more  never\n"
         "    90  a.b.ten   never\n"

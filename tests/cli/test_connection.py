@@ -203,6 +203,7 @@ LOOKING = {
     "ListBlockers": ["table", "blockers"],
     "PlanTable": ["plan", "a.b.c"],
     "VerifyTable": ["verify", "a.b.c"],
+    "SuggestColumns": ["cluster", "suggest", "a.b.c"],
     "ListProcesses": ["process", "list"],
     "GetProcess": ["process", "show", "01997a"],
     "ListTasks": ["task", "list", "01997a"],

@@ -7,12 +7,15 @@ import jsonschema
 import pytest
 
 import amoro_cli
-from amoro_cli.contract import file_name, schemas, stored
-from amoro_cli.encoding import encode
+import amoro_core.documents
+from amoro_core.dashboard.rest.routes import ROUTES
+from amoro_core.documents.contract import file_name, schemas, stored
+from amoro_core.documents.encoding import encode
 from tests.cli.contract import check_document
 from tests.cli.messages import table
 
 PACKAGE = Path(amoro_cli.__file__).parent
+SCHEMAS = Path(amoro_core.documents.__file__).parent / "schemas"
 
 
 @pytest.mark.parametrize("name", schemas())
@@ -21,14 +24,15 @@ def test_a_schema_is_stored_as_the_code_makes_it_and_is_a_schema(name: str) -> N
     jsonschema.Draft202012Validator.check_schema(stored(name))
 
 
-def test_every_document_that_is_printed_has_a_schema_and_every_schema_a_document() -> None:
+def test_every_document_that_is_printed_or_served_has_a_schema_and_every_schema_a_document() -> None:
     printed = {
         name
         for path in (PACKAGE / "views").glob("*.py")
         for name in re.findall(r'"(amoro\.\w+/v\d)"', path.read_text())
     }
-    assert printed == set(schemas())
-    assert {path.name for path in (PACKAGE / "schemas").glob("*.json")} == {file_name(name) for name in printed}
+    served = {route.schema for route in ROUTES}
+    assert printed | served == set(schemas())
+    assert {path.name for path in SCHEMAS.glob("*.json")} == {file_name(name) for name in schemas()}
 
 
 def test_a_document_with_another_type_a_missing_or_an_unknown_key_is_found() -> None:

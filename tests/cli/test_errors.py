@@ -224,7 +224,7 @@ def test_what_the_system_says_of_a_file_is_no_fault_of_ours(bare_cli: Cli, launc
     told = bare_cli("up")
     assert (told.status, told.err) == (
         1,
-        "Error: /data/x: Permission denied [AMORO-1001]\nHint: Look at the file's rights and its disk.\n",
+        "Error: /data/x: Permission denied [AMORO-1001]\nHint: Check the file's permissions and its disk.\n",
     )
     launcher.error = OSError(28, "No space left on device")
     assert bare_cli("up").err.startswith("Error: No space left on device [AMORO-1003]\nHint: Free some space")

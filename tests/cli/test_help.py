@@ -15,16 +15,20 @@ COMMANDS = [
     ("up",),
     ("demo",),
     ("doctor",),
+    ("status",),
+    ("mcp",),
     ("plan",),
     ("optimize",),
     ("verify",),
     ("undo",),
+    ("login",),
     ("table", "list"),
     ("table", "show"),
     ("table", "enable"),
     ("table", "disable"),
     ("table", "properties"),
     ("table", "health"),
+    ("table", "sizes"),
     ("table", "files"),
     ("table", "snapshots"),
     ("table", "block"),
@@ -33,11 +37,20 @@ COMMANDS = [
     ("table", "blockers"),
     ("table", "maintain"),
     ("table", "actions"),
+    ("table", "compare"),
+    ("table", "retention"),
     ("process", "list"),
     ("process", "show"),
+    ("process", "start"),
     ("process", "cancel"),
+    ("cluster", "show"),
+    ("cluster", "suggest"),
+    ("cluster", "learn"),
     ("task", "list"),
     ("task", "show"),
+    ("task", "attempts"),
+    ("event", "list"),
+    ("series", "show"),
     ("trash", "list"),
     ("trash", "show"),
     ("trash", "restore"),
@@ -57,6 +70,7 @@ COMMANDS = [
     ("group", "create"),
     ("group", "list"),
     ("group", "show"),
+    ("group", "queue"),
     ("group", "update"),
     ("group", "scale"),
     ("group", "remove"),
@@ -69,6 +83,13 @@ COMMANDS = [
     ("token", "create"),
     ("token", "list"),
     ("token", "revoke"),
+    ("user", "add"),
+    ("user", "list"),
+    ("user", "update"),
+    ("user", "password"),
+    ("user", "remove"),
+    ("audit", "list"),
+    ("monitoring", "export"),
     ("state", "backup"),
     ("state", "check"),
 ]
@@ -93,6 +114,8 @@ GROUPS = [
         "table",
         "process",
         "task",
+        "event",
+        "series",
         "trash",
         "lease",
         "optimizer",
@@ -120,7 +143,7 @@ LOCAL = (("up",), ("doctor",))
 def test_options_about_the_connection_stand_apart_at_the_end_of_a_help(bare_cli: Cli, path: tuple[str, ...]) -> None:
     own, _, connection = bare_cli(*path, "-h").out.partition("\n\nConnection options:\n")
     listed = {line.split()[0] for line in connection.splitlines() if line.startswith("  -")}
-    without = path in (("demo",), ("optimizer", "package"))
+    without = path in (("demo",), ("optimizer", "package"), ("monitoring", "export"))
     assert listed == ({"--home", "--config"} if path in LOCAL else set() if without else set(CONNECTION)) or (
         path == ("optimizer", "run") and listed == {*CONNECTION, "-a,"} - {"--address"}
     )
@@ -145,7 +168,7 @@ def test_help_and_wrong_usage_load_nothing_heavy() -> None:
 def test_what_a_coordinator_loads_is_not_searched_for_garbage_and_leaves_out_what_few_need() -> None:
     program = (
         "import gc, sys; from amoro_core.command import _local; before = gc.get_freeze_count(); _local();"
-        "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo'};"
+        "few = {'pyspark', 'datafusion', 'sqlalchemy', 'boto3', 'rich.progress', 'amoro_core.demo', 'mcp'};"
         "print(before, gc.get_freeze_count() > 100_000, gc.isenabled(), sorted(few & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
@@ -156,7 +179,7 @@ def test_values_have_words_and_no_types(cli: Cli) -> None:
     told = cli("optimize", "-h").out
     assert told.startswith("Usage: amoro optimize [OPTIONS] TABLE...\n")
     assert "\n  TABLE  catalog.namespace.table" in told
-    assert "\n  --type <minor|major|full>  " in told
+    assert "\n  --type <minor|major|full|cluster>\n" in told
     listed = cli("table", "list", "-h").out
     assert "\n  --limit N  " in listed
     assert "\n  --group TEXT  " in listed

@@ -131,6 +131,22 @@ def test_a_process_that_is_limited_to_partitions_says_so(cli: Cli, admin: FakeAd
 
 
 @pytest.mark.usefixtures("_planned")
+def test_a_receipt_shows_the_figures_of_its_own_action(cli: Cli, admin: FakeAdmin) -> None:
+    own = [
+        ("depth_of_a_before", 56, ""),
+        ("depth_of_a_after", 9, ""),
+        ("cpu_ms", 1600, "ms"),
+        ("spill_bytes", 0, "bytes"),
+    ]
+    figures = [pb.Figure(name=name, value=value, unit=unit) for name, value, unit in own]
+    admin.script("GetProcess", process(receipt=receipt(figures=figures)))
+    lines = [" ".join(line.split()) for line in cli("optimize", "sales.db.orders", "--wait").out.splitlines()]
+    assert "depth of a 56 → 9" in lines
+    assert "cpu 1.6 s" in lines
+    assert not [line for line in lines if "spill" in line]
+
+
+@pytest.mark.usefixtures("_planned")
 def test_a_receipt_says_that_readers_in_java_passed_over_deletes(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("GetProcess", process(receipt=receipt(disputed_deletes=2)))
     result = cli("optimize", "sales.db.orders", "--wait")

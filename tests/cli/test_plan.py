@@ -15,7 +15,7 @@ PLAN_TEXT = (
     TITLE + "  WHY                    FILES      DELETES    SIZE  → FILES  PARTITION\n"
     "  minor  12 small files     48  9 eq, 3 pos  310 MB        4  dt=2026-09-20\n"
     "  skipped 2 partitions: below triggers\n"
-    "Not optimized by itself: observed only: nobody enabled it\n"
+    "Not optimized by itself: observed only: it was never enabled\n"
     "Nothing was changed. Run: amoro optimize sales.db.orders\n"
 )
 
@@ -87,6 +87,7 @@ def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admi
         "input_bytes": 817889280,
         "expected_files": 0,
         "tasks": 0,
+        "columns": [],
     }
     assert len(body["partitions"]) == 3
 

@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from amoro_cli.quantities import (
+from amoro_core.documents.quantities import (
     format_bytes,
     format_duration,
     format_time,

@@ -69,7 +69,7 @@ def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin)
         "small files       21/40: 48 fragments, 6 undersized of 1,054 files\n"
         "equality deletes  30/40: 9 files\n"
         "position deletes  10/20: 3 files\n"
-        "weight            100%: so much of its faults a partition is charged; fully from 12 files and 96 MB on\n"
+        "weight            100%: share of its faults charged to a partition; in full from 12 files and 96 MB on\n"
         "evaluation        minor: 12 small files\n"
     )
     body = json.loads(cli("table", "health", "sales.db.orders", "-o", "json").out)
@@ -105,7 +105,7 @@ def test_a_high_score_of_a_table_of_fragments_is_explained(cli: Cli, admin: Fake
     assert lines[2] == "fragmentation     100% by count: 42 of 42 data files are fragments, 16 MB or less"
     assert lines[6].startswith("weight            below 1%: ")
     assert lines[-1] == (
-        "Most files are fragments, but there is so little data in them that it costs nearly nothing to read: that is "
+        "Most files are fragments, but they hold so little data that reading them costs almost nothing: that is "
         "why the score is high."
     )
 

@@ -172,13 +172,13 @@ def test_a_plan_without_a_table_ranks_those_of_all_catalogs_by_gain_for_cost(cli
     assert admin.asked("SelectTables") == [pb.SelectTablesRequest()]
     assert result.status == 1
     assert result.out == (
-        "TABLE      WHAT     BY ITSELF  FILES LESS   READS  WHY\n"
-        "a.b.self   minor    yes                 1  1.0 MB  two files\n"
-        "a.b.large  major    no                 56  310 MB  many files\n"
-        "a.b.small  minor    no                  1  1.0 GB  few files\n"
-        "a.b.idle   nothing  yes                 -       -  below all triggers; next minor by interval\n"
-        "a.b.off    refused  -                   -       -  [AMORO-6001] a.b.off is switched off\n"
-        "down       failed   -                   -       -  [AMORO-1010] no answer\n"
+        "TABLE      WHAT     AUTOMATIC  FILES SAVED   READS  WHY\n"
+        "a.b.self   minor    yes                  1  1.0 MB  two files\n"
+        "a.b.large  major    no                  56  310 MB  many files\n"
+        "a.b.small  minor    no                   1  1.0 GB  few files\n"
+        "a.b.idle   nothing  yes                  -       -  below all triggers; next minor by interval\n"
+        "a.b.off    refused  -                    -       -  [AMORO-6001] a.b.off is switched off\n"
+        "down       failed   -                    -       -  [AMORO-1010] no answer\n"
         "6 tables: 3 planned, 1 nothing to do, 1 refused, 1 failed. Nothing was changed.\n"
     )
     body = json.loads(cli("plan", "-o", "json").out)

@@ -1,8 +1,11 @@
 import json
+from collections.abc import Callable
+
+import pytest
 
 from amoro_core.protocol import admin_pb2 as pb
 from tests.cli.conftest import Cli
-from tests.cli.fakes import FakeAdmin
+from tests.cli.fakes import Failure, FakeAdmin
 from tests.cli.messages import table
 
 TABLE_JSON = {
@@ -38,6 +41,8 @@ TABLE_JSON = {
     "no_optimizer": "",
     "failure": "",
     "format": "iceberg",
+    "table_id": 0,
+    "next_due_at": None,
 }
 TABLE_TEXT = """\
 table           sales.db.orders
@@ -72,7 +77,7 @@ def test_tables_are_listed_in_aligned_columns_and_unknown_figures_are_dashes(cli
 
 
 def test_tables_are_listed_as_json_with_exact_numbers_and_iso_times(cli: Cli, admin: FakeAdmin) -> None:
-    admin.script("ListTables", pb.ListTablesResponse(tables=[table()]))
+    admin.script("ListTables", pb.ListTablesResponse(tables=[table()], total_is_exact=True))
     result = cli("table", "list", "--catalog", "sales", "--status", "PENDING", "-o", "json")
     assert (result.status, result.err) == (0, "")
     assert json.loads(result.out) == {**EMPTY, "tables": [TABLE_JSON]}
@@ -103,7 +108,9 @@ def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeA
         following = [name for name in names if name > request.after]
         shown = following[: min(request.limit or 3, 3)]
         rest = shown[-1] if len(shown) < len(following) else ""
-        return pb.ListTablesResponse(tables=[table(table=name) for name in shown], next=rest, total=7)
+        return pb.ListTablesResponse(
+            tables=[table(table=name) for name in shown], next=rest, total=7, total_is_exact=True
+        )
 
     admin.script("ListTables", answer)
     assert cli("table", "list", "-o", "name").out.split() == names
@@ -117,6 +124,79 @@ def test_a_list_is_asked_for_page_by_page_until_its_limit(cli: Cli, admin: FakeA
     assert cli("table", "list", "--limit", "5").out.endswith("\nand 2 more: see --limit\n")
     assert cli("table", "list", "--limit", "2", "--after", "a.b.t0").out.endswith("\nand more: see --limit\n")
     assert "more" not in cli("table", "list", "--limit", "2", "--after", "a.b.t4").out
+
+
+def _pages(
+    names: list[str], size: int, *, is_exact: bool = True
+) -> Callable[[pb.ListTablesRequest], pb.ListTablesResponse]:
+    """Answers with so many tables each."""
+
+    def answer(request: pb.ListTablesRequest) -> pb.ListTablesResponse:
+        start = names.index(request.after) + 1 if request.after else 0
+        shown = names[start : start + min(request.limit or size, size)]
+        rest = shown[-1] if shown and shown[-1] != names[-1] else ""
+        total = len(names) if is_exact else 3
+        tables = [table(table=name) for name in shown]
+        return pb.ListTablesResponse(tables=tables, next=rest, total=total, total_is_exact=is_exact)
+
+    return answer
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "yaml", "name", "table", "wide"])
+def test_pages_of_a_list_are_printed_as_one_page_would_be(cli: Cli, admin: FakeAdmin, form: str) -> None:
+    names = ["a.b.long_name", *(f"a.b.t{number}" for number in range(6))]
+    admin.script("ListTables", _pages(names, 100))
+    whole = cli("table", "list", "-o", form)
+    admin.script("ListTables", _pages(names, 2))
+    admin.requests.clear()
+    assert cli("table", "list", "-o", form) == whole
+    assert len(admin.asked("ListTables")) == 4
+    assert [name for name in names if name not in whole.out] == []
+
+
+def test_jsonl_has_a_line_for_each_item_of_a_list_and_one_for_anything_else(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", _pages(["a.b.c", "a.b.d"], 1))
+    lines = cli("table", "list", "-o", "jsonl").out.splitlines()
+    assert [json.loads(line)["table"] for line in lines] == ["a.b.c", "a.b.d"]
+    admin.script("GetTable", table())
+    assert json.loads(cli("table", "show", "sales.db.orders", "-o", "jsonl").out)["schema"] == "amoro.table/v1"
+
+
+def test_columns_grow_with_later_pages_of_a_piped_list(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", _pages(["a.b.c", "a.b.very_long_name", "a.b.e"], 1))
+    assert cli("table", "list", "--columns", "table,health").out == (
+        "TABLE  HEALTH\na.b.c      61\na.b.very_long_name      61\na.b.e                   61\n"
+    )
+
+
+def test_a_total_that_was_not_counted_to_its_end_says_so(cli: Cli, admin: FakeAdmin) -> None:
+    names = [f"a.b.t{number}" for number in range(9)]
+    admin.script("ListTables", _pages(names, 2, is_exact=False))
+    assert cli("table", "list", "--limit", "2").out.endswith("\nand more than 1 more: see --limit\n")
+    assert cli("table", "list", "--limit", "4").out.endswith("\nand more: see --limit\n")
+    assert "more" not in cli("table", "list").out
+    assert json.loads(cli("table", "list", "-o", "json").out)["total"] == 9
+
+
+def test_filters_are_sent_to_the_coordinator(cli: Cli, admin: FakeAdmin) -> None:
+    admin.script("ListTables", pb.ListTablesResponse(total_is_exact=True))
+    result = cli(
+        "table", "list", "--namespace", "db", "--text", "Ord", "--not-optimized", "--refusal", "format",
+        "--health-below", "40", "--group", "g",
+    )  # fmt: skip
+    assert result.out == "None of the known tables matches.\n"
+    (request,) = admin.asked("ListTables")
+    assert request == pb.ListTablesRequest(
+        namespace="db", text="Ord", enabled=False, refusal="format", health_below=40, group="g"
+    )
+
+
+def test_a_failure_between_pages_ends_the_command_with_what_was_listed_until_then(cli: Cli, admin: FakeAdmin) -> None:
+    first = pb.ListTablesResponse(tables=[table()], next="x", total=2, total_is_exact=True)
+    admin.script("ListTables", first, Failure("the store is gone", "AMORO-5001", 1))
+    result = cli("table", "list", "-o", "name")
+    assert (result.status, result.out) == (1, "sales.db.orders\n")
+    assert "the store is gone" in result.err
 
 
 def test_a_table_is_shown_with_its_health_and_who_decides(cli: Cli, admin: FakeAdmin) -> None:

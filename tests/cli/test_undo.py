@@ -43,7 +43,7 @@ def test_it_is_planned_and_followed_by_its_own_process(cli: Cli, admin: FakeAdmi
         f"  process_id {PROCESS}, type minor, operation replace, data_files_restored 54\n"
     )
     assert result.err.splitlines() == [
-        "Optimizing may do the same again by itself. Switch it off: amoro table disable sales.db.orders",
+        "Optimizing may do the same again. To prevent it: amoro table disable sales.db.orders",
         f"Follow it with: amoro process show {NEWER}",
     ]
 

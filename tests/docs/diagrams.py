@@ -52,6 +52,7 @@ MACHINES = (
         "process",
         processes.TRANSITIONS,
         {
+            ProcessStatus.REQUESTED: (0, 0),
             ProcessStatus.RUNNING: (0, 1),
             ProcessStatus.COMMITTING: (1, 1),
             ProcessStatus.COMMIT_UNKNOWN: (1, 2.7),

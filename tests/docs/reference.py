@@ -9,9 +9,14 @@ import typer
 
 from amoro_cli.helping import record_of
 from amoro_cli.main import build
+from amoro_core.admin.operations import OPERATIONS
 from amoro_core.command import LazyLauncher
+from amoro_core.dashboard.rest.openapi import description
+from amoro_core.dashboard.rest.routes import PREFIX, ROUTES
+from amoro_core.documents.monitoring import lasting
 from amoro_core.formats.configurations import CONFIGURATIONS
 from amoro_core.model.config import CATALOG_PREFIX
+from amoro_core.model.known_conditions import CONDITIONS
 from amoro_core.model.metrics import METRICS
 from amoro_core.model.refusals import REFUSALS
 from amoro_core.settings import Settings
@@ -32,8 +37,10 @@ def pages() -> dict[str, str]:
         "settings.md": settings(),
         "properties.md": properties(),
         "metrics.md": metrics(),
+        "conditions.md": conditions(),
         "states.md": states(),
         "refusals.md": refusals(),
+        "rest.md": rest(),
         **pictures,
     }
 
@@ -152,10 +159,29 @@ def metrics() -> str:
         "with 0 where nothing stands there, so that `== 0` and `increase` see it.\n"
         "[How to have them scraped](../howto/service.md#have-it-watched).\n\n"
         + _table(("Metric", "Kind", "Labels", "Meaning"), rows)
-        + "\n## Alerts\n\nA file of rules for Prometheus. Each is tried on what a coordinator says in the state that it is about, and in\n"
-        'those in which it is to be silent.\n\n```yaml\n--8<-- "examples/alerts.yml"\n```\n\n## Questions\n\n'
+        + "\n[What is worth an alert](conditions.md) is made of them.\n\n## Questions\n\n"
         + _table(("Expression", "Answer"), ((f"`{code}`", meaning) for code, meaning in QUERIES.items()))
     )
+
+
+# Conditions
+
+
+def conditions() -> str:
+    """Every condition, in the order in which they are shown."""
+    text = [
+        f"{_MADE}# Conditions\n\n"
+        "What is wrong, as `amoro status` and the alerts of Prometheus say it: both are made from one list and tried on the same\n"
+        "states. A condition holds where its expression has a value, and is raised once it has held for its duration. `page`:\n"
+        "somebody is to be woken; `look`: somebody is to look in the morning. [How to be told](../howto/alerts.md).\n"
+    ]
+    for condition in CONDITIONS:
+        lasts = f"for {lasting(condition.lasts)}" if condition.lasts else "at once"
+        text.append(
+            f"## {condition.name}\n\n{condition.meaning}\n\nWhat to do: {condition.remedy}\n\n"
+            f"`{condition.alert}`, {condition.severity}, {lasts}:\n\n    {condition.when.promql()}\n"
+        )
+    return "\n".join(text)
 
 
 # Refusals
@@ -195,6 +221,31 @@ def states() -> str:
             + _table(("From", "Event", "To"), edges)
         )
     return "\n".join(text)
+
+
+# REST
+
+
+def rest() -> str:
+    """Every route of the REST API."""
+    described = description()["paths"]
+    text = [
+        _MADE,
+        "# REST\n\nBelow `/api/v1`, at `http-host` and `http-port` of the [settings](settings.md). "
+        "[With curl](../howto/rest.md) shows how to use it. The whole description in OpenAPI 3.1 is served as "
+        "`/api/v1/openapi.json`, to everybody; it is also [here](../openapi.json) and in the package, as "
+        "`amoro_core/documents/openapi.json`. Within v1 fields are only added.\n",
+    ]
+    rows = (
+        (
+            f"`{route.method} {route.path}`",
+            described[f"{PREFIX}{route.path}"][route.method.lower()]["summary"],
+            str(OPERATIONS[route.operation].role),
+            f"items of `{route.schema}`" if route.items else f"`{route.schema}`",
+        )
+        for route in ROUTES
+    )
+    return "".join((*text, "\n", _table(("Request", "What it does", "Role", "Answer"), rows)))
 
 
 def write() -> None:

@@ -47,6 +47,7 @@ WITH_SERVICE = (
     ("process-show", "amoro process show {process}"),
     ("task-list", "amoro task list {process}"),
     ("optimizer-list", "amoro optimizer list"),
+    ("status", "amoro status"),
     ("catalog-list", "amoro catalog list"),
     ("group-create", "amoro group create nightly"),
     ("group-list", "amoro group list"),
@@ -123,6 +124,7 @@ def _run(name: str, command: str, installation: Installation) -> Output:
         encoding="utf-8",
     )
     shown = ended.stdout.replace(str(installation.home), f"{HOME}/.amoro").replace(str(directory), HOME)
+    shown = re.sub(r"(?m)^(http-port +)0    ( +)environment AMORO_HTTP_PORT$", r"\g<1>1630 \g<2>default", shown)
     return Output(name, f"$ {command}\n{shown}", ended.returncode)
 
 

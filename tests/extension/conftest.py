@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -52,11 +53,13 @@ def plugged_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """A coordinator's services with what is installed, no threads, and a journal that others write to."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, more: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`more`: properties of the lake, beside and above those of a catalog of journals."""
         self.heartbeat = SETTINGS.heartbeat_timeout / 6
         self.home, self.place = home, home / "lake" / "db" / "log"
         make_journal(self.place)
-        self.lake = CatalogConfig("lake", (("table-formats", "journal"), ("warehouse", str(home / "lake"))))
+        properties = {"table-formats": "journal", "warehouse": str(home / "lake"), **more}
+        self.lake = CatalogConfig("lake", tuple(properties.items()))
         self._open()
 
     def _open(self) -> None:

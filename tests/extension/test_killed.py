@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.processes import SETTINGS, wait_until
+from tests.acceptance.processes import SETTINGS, WITHOUT_PAGES, wait_until
 from tests.extension.conftest import LARGE, SMALL, install, make_journal
 from tests.extension.journal import JournalTable
 from tests.kills.nursery import Child, Nursery
@@ -61,7 +61,7 @@ class Place:
     def start(self, armed: str = "") -> Child:
         """A coordinator with an optimizer in its process."""
         own = {"HOME": str(self._directory), "PYICEBERG_HOME": str(self._directory)}
-        environment = {**own, "AMORO_HOME": str(self._directory / "home"), "PATH": os.environ["PATH"]}
+        environment = {**own, **WITHOUT_PAGES, "AMORO_HOME": str(self._directory / "home"), "PATH": os.environ["PATH"]}
         log = self._directory / f"{uuid.uuid4()}.log"
         return self._nursery.start(("up", "--port", "0"), environment, armed, log)
 

@@ -23,8 +23,10 @@ from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.model.tables import OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
+from amoro_core.services.ack_guarding import AckGuardService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.gathering import GatheringService
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Failure, OptimizingService, ScheduledTask, Signals
 from amoro_core.services.planning import PlanningService
@@ -51,7 +53,13 @@ class System:
         self.commits_due: list[str] = []
         self.tables = TableService(self.store, tables_of, now)
         self.planning = PlanningService(
-            self.store, tables_of, Actions().optimizing, now, work_planned=nothing, changed=nothing
+            self.store,
+            tables_of,
+            Actions().optimizing,
+            Actions().by_own_name.__getitem__,
+            now,
+            work_planned=nothing,
+            changed=nothing,
         )
         signals = Signals(
             work_planned=nothing,
@@ -59,12 +67,14 @@ class System:
             left_over=lambda process_id, _: self._clean_up(process_id),
             changed=nothing,
         )
-        self.optimizing = OptimizingService(self.store, tables_of, now, signals, Actions().of)
+        guarding = AckGuardService(self.store, tables_of, Actions().of, now, lambda effects: None)
+        self.optimizing = OptimizingService(self.store, tables_of, now, signals, Actions().of, guarding)
         optimizers = OptimizerService(self.store, now, time.monotonic, self.optimizing.adopt, timedelta(seconds=60))
         self.clearing = ClearingService(
-            self.store, tables_of, Actions().of, now, nothing, SweepingService(self.store, tables_of, now)
+            self.store, tables_of, Actions().of, now, nothing, SweepingService(self.store, tables_of, Actions().of, now)
         )
-        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, self.clearing)
+        gathering = GatheringService(self.store, tables_of, Actions().of, now, timedelta(hours=2))
+        self.committing = CommittingService(self.store, tables_of, Actions().of, now, nothing, self.clearing, gathering)
         self._optimizer_id = optimizers.register(
             group="default", threads=1, memory_bytes=_MEMORY_BYTES, labels={}, heartbeat_interval=timedelta(seconds=10)
         ).optimizer.optimizer_id

@@ -9,7 +9,7 @@ import pytest
 
 from amoro_core.errors import AmoroError, CommitConflict, CommitUnknown, DataFileMissing, TableNotFound
 from amoro_core.formats.port import Committable, Maintainable, Readable, Rewritable, Role
-from amoro_core.formats.upkeep import Analyzable, Clusterable, Dated, Expirable, Searchable, Sweepable
+from amoro_core.formats.upkeep import Analyzable, Clusterable, Dated, Expirable, Searchable, Sortable, Sweepable
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import CommitContent, Trace
 from tests.formats.subjects import SUBJECTS, TABLE, Subject, having, opened, stage_tag
@@ -23,6 +23,7 @@ OF_ROLE = {
     Role.SWEEP: Sweepable,
     Role.ANALYZE: Analyzable,
     Role.CLUSTER: Clusterable,
+    Role.SORT: Sortable,
     Role.DATE: Dated,
     Role.EXPIRE: Expirable,
 }

@@ -36,7 +36,8 @@ from tests.engine.writer import create_branch, create_tag, expire_snapshots, mak
 
 SCHEMA = Schema(NestedField(1, "_p", StringType(), required=False), NestedField(2, "x", LongType(), required=False))
 SPEC = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="_p"))
-NOW = datetime.now(UTC)
+#: Half a day ahead: what a test writes hours after this module was imported is older than now, and still young.
+NOW = datetime.now(UTC) + timedelta(hours=12)
 OLD, YOUNG = NOW - timedelta(days=5), NOW - timedelta(hours=30)
 #: How writers spell one place.
 SPELLINGS: tuple[Callable[[str], str], ...] = (

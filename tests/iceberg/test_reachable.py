@@ -160,6 +160,24 @@ def test_a_list_that_names_no_manifest_of_a_snapshot_with_files_releases_nothing
         list(would_release(table, frozenset({first.snapshot_id})))
 
 
+def test_what_an_earlier_expiry_released_is_not_released_again(table: Table) -> None:
+    """Its removal is still named by an entry of a later snapshot."""
+    writer.append(table, [row(7)])
+    first, removing, _ = (one.snapshot_id for one in table.metadata.snapshots)
+    had, has = ({one.path for one in oracle.live_files(table, at)} for at in (first, removing))
+    (path,) = had - has
+    for gone in (first, removing):
+        found = {one.path for one in would_release(table, {gone})}
+        assert (path in found) == (gone == first)
+        payload, _ = stage_expiry(table, {gone}, (), clean=False, own_metadata=True)
+        commit.send(table.catalog, table, payload)
+        table.refresh()
+
+
+def test_the_metadata_file_itself_is_named(table: Table) -> None:
+    assert are_named(table, {table.metadata_location}) == [True]
+
+
 def test_a_state_that_still_has_the_snapshot_releases_nothing(table: Table) -> None:
     with pytest.raises(CatalogUnavailable, match="still has snapshot"):
         list(released(table.metadata, {table.metadata.snapshots[0].snapshot_id}, table))

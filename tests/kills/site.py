@@ -18,7 +18,7 @@ from amoro_cli.launcher import Endpoint
 from amoro_core.errors import AmoroError, CommitConflict, WorkFailed
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.secrets import Secret
-from tests.acceptance.processes import free_port, install
+from tests.acceptance.processes import WITHOUT_PAGES, free_port, install
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
 from tests.kills.nursery import Child, Nursery
@@ -65,7 +65,7 @@ class Site:
     def _start(self, arguments: tuple[str, ...], armed: str) -> Child:
         self._started += 1
         log = self._installation.directory / f"{self._started}-{arguments[0]}.log"
-        return self._nursery.start(arguments, self._installation.environment, armed, log)
+        return self._nursery.start(arguments, {**self._installation.environment, **WITHOUT_PAGES}, armed, log)
 
     def close(self) -> None:
         for child in (self.coordinator, self.optimizer):

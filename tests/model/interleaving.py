@@ -78,7 +78,7 @@ TABLES = (
 
 
 def is_possible(operation: Operation, table: TableCase) -> bool:
-    return table.version == 2 or not operation.deletes
+    return (table.version == 2 or not operation.deletes) and (table.partitioned or not operation.partitions)
 
 
 #: What other operations can't follow, since they name that column.

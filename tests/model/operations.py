@@ -15,6 +15,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType
+from tests.engine import oracle
+from tests.engine.files import stored_partition
 from tests.model.lake import Lake, ids_are, row
 from tests.services.world import World
 
@@ -73,6 +75,12 @@ class Operation:
     run: Callable[[Scene], object]
     fate: Fate = Fate.UNHARMED
     deletes: bool = False  # it needs delete files, so format 2
+    partitions: bool = False  # it needs a table that is partitioned by `part`
+
+    @property
+    def is_own(self) -> bool:
+        """Whether another coordinator does it, of which there is one."""
+        return self.name.startswith("own ")
 
 
 def expected_status(fate: Fate, kind: Kind, *, partitioned: bool) -> ProcessStatus:
@@ -198,10 +206,20 @@ def _expire_after_appends(scene: Scene) -> None:
     scene.lake.expire()
 
 
-def _optimize(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False) -> None:
+def _upsert_and_optimize_a(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False) -> None:
+    """Equality deletes come to both partitions, and are removed from one by who has applied or converted them there."""
+    _upsert_inputs(scene)
+    _optimize(scene, kind, asked, force, only="part = 'a'")
+    metadata = scene.lake.table.refresh().metadata
+    deletes = [one for one in oracle.live_files(scene.lake.table) if one.content == oracle.EQUALITY_DELETES]
+    newest = {stored_partition(metadata, one.spec_id, one.partition) for one in deletes}
+    assert (("a",) in newest, ("b",) in newest) == (False, True), newest
+
+
+def _optimize(scene: Scene, kind: Kind, asked: OptimizingType, force: bool = False, only: str = "") -> None:
     """Let a coordinator of another state directory optimize the table, if it finds something to do."""
     with scene.lake.table.refresh().transaction() as change:
-        change.set_properties(PROPERTIES[kind])
+        change.set_properties({**PROPERTIES[kind], **({"self-optimizing.filter": only} if only else {})})
     scene.other_home.mkdir()
     other = World(scene.other_home, scene.lake.catalog)
     try:
@@ -251,6 +269,25 @@ OPERATIONS = (
     Operation("own rewrite", lambda scene: _optimize(scene, Kind.REWRITE, OptimizingType.FULL, force=True), Fate.FAILS),
     Operation(
         "own conversion", lambda scene: _optimize(scene, Kind.CONVERT, OptimizingType.MINOR), Fate.FAILS, deletes=True
+    ),
+)
+
+
+#: Deletes that come and are removed again in one partition, while what is planned in the other stays as it is.
+OPERATIONS += (
+    Operation(
+        "own rewrite of a after an upsert",
+        lambda scene: _upsert_and_optimize_a(scene, Kind.REWRITE, OptimizingType.FULL, force=True),
+        Fate.LOSES_A,
+        deletes=True,
+        partitions=True,
+    ),
+    Operation(
+        "own conversion of a after an upsert",
+        lambda scene: _upsert_and_optimize_a(scene, Kind.CONVERT, OptimizingType.MINOR),
+        Fate.LOSES_A,
+        deletes=True,
+        partitions=True,
     ),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable, Iterable, Set
 from typing import Any
 
 from pyiceberg.table import Table
@@ -21,6 +22,17 @@ SIZES = ({}, {"self-optimizing.target-size": "4000", "self-optimizing.major.trig
 ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
 
 Item = tuple[int, str, str]
+Key = tuple[int] | tuple[int, str]  # the second within its partition
+
+
+def item_of(row: oracle.LiveRow) -> Item:
+    """What a row is in the list."""
+    return row.record["id"], row.record["part"], row.record["value"]
+
+
+def without(rows: Iterable[Item], gone: Set[Key]) -> list[Item]:
+    """The rows that have none of the keys."""
+    return [one for one in rows if one[:2] not in gone and one[:1] not in gone]
 
 
 class Story:
@@ -43,25 +55,29 @@ class Story:
     def run(self, steps: int) -> None:
         """Go on for so many steps; after each the rows are as they should be."""
         self.append()
+        self.check()
         for _ in range(steps):
-            every = [
-                self.append,
-                self.optimize,
-                self.optimize,
-                self.undo,
-                self.undo,
-                self.undo,
-                self.rewrite_files,
-                self.maintain,
-            ]
-            if self.version == 2:
-                every += [self.upsert, self.upsert, self.delete]
-            self.chance.choice(every)()
-            found = Counter(
-                (one.record["id"], one.record["part"], one.record["value"])
-                for one in oracle.live_rows_with_positions(self.table.refresh())
-            )
-            assert found == Counter(self.rows), f"seed {self.seed}: {self.told}"
+            self.chance.choice(self.choices())()
+            self.check()
+
+    def choices(self) -> list[Callable[[], None]]:
+        """What may come next, the likelier the more often."""
+        every = [
+            self.append,
+            self.optimize,
+            self.optimize,
+            self.undo,
+            self.undo,
+            self.undo,
+            self.rewrite_files,
+            self.maintain,
+        ]
+        return [*every, self.upsert, self.upsert, self.delete] if self.version == 2 else every
+
+    def check(self) -> None:
+        """The head has the rows that it should have."""
+        found = Counter(map(item_of, oracle.live_rows_with_positions(self.table.refresh())))
+        assert found == Counter(self.rows), f"seed {self.seed}: {self.told}"
 
     def append(self) -> None:
         items = [self._item() for _ in range(self.chance.randint(1, 4))]
@@ -76,7 +92,11 @@ class Story:
         writer.upsert(self.table, [row(*item) for item in items], ["id"])
         self._note("upsert", items)
         gone = {item[:2] if self.spec is BY_PART else item[:1] for item in items}
-        self.rows = [one for one in self.rows if one[:2] not in gone and one[:1] not in gone] + items
+        self.rows = without(self.rows, gone) + items
+        self.deleted_by_key(gone)
+
+    def deleted_by_key(self, gone: Set[Key]) -> None:
+        """Equality deletes of the keys came to the table."""
 
     def delete(self) -> None:
         gone = self._some_ids()
@@ -126,6 +146,10 @@ class Story:
         assert status is ProcessStatus.SUCCESS, f"seed {self.seed}: {self.told}"
         self.undone += 1
         self.done.remove(process_id)
+        self.was_undone(process_id)
+
+    def was_undone(self, process_id: str) -> None:
+        """The process was taken back."""
 
     def _item(self) -> Item:
         return self.chance.choice(IDS), self.chance.choice(PARTS), f"v{self.chance.randrange(1000)}"

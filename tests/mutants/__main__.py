@@ -1,8 +1,8 @@
-"""Mutation testing of matching, validation and commit: `python -m tests.mutants [--sample 300] [--seed 1]`.
+"""Mutation testing of one part of the code: `python -m tests.mutants [--part commit] [--sample 300] [--seed 1]`.
 
-Draws a sample from all mutants of the modules that `[tool.mutmut]` in pyproject.toml names, runs two at a time the
-tests that reach them, and writes docs/mutants.md. What was not tried when the time is up counts neither way. Ends with
-1 when less than --least percent were killed.
+Draws a sample from all mutants of the part's modules (`tests.mutants.parts`), runs two at a time the tests that reach
+them, and writes the part's page. What was not tried when the time is up counts neither way. Ends with 1 when less than
+--least percent were killed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mutmut import __main__ as mutmut
+from mutmut import configuration
 from mutmut.mutation.data import SourceFileMutationData
 from mutmut.mutation.diff_apply import get_diff_for_mutant
 from mutmut.runners.harness import PytestRunner
@@ -31,6 +32,7 @@ from mutmut.workers.isolation import ForkServerRunner
 
 from tests.mutants import operators
 from tests.mutants.page import KILLED, MEANINGS, Mutant, Run, change_of, read_meanings, render, sample, share_killed
+from tests.mutants.parts import PARTS
 
 WORK = Path("mutants")  # mutmut's own name for it
 AT_A_TIME = 2
@@ -41,20 +43,24 @@ _SUBMIT, _RUN_TESTS = ForkServerRunner.submit, PytestRunner.run_tests
 def main() -> None:
     """Parse the command line, run, write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", choices=list(PARTS), default="commit")
     parser.add_argument("--sample", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=50.0, help="what is not tried by then is left out")
     parser.add_argument("--least", type=float, default=85.0, help="percent that must be killed")
     parser.add_argument("--module", default="", help="only modules whose name ends so; writes no page")
     parser.add_argument("--again", action="store_true", help="keep the kills of the last run, try the others")
-    parser.add_argument("--page", type=Path, default=Path("docs/mutants.md"))
     given = parser.parse_args()
+    part = PARTS[given.part]
+    if part.only_mutate:
+        configuration.config().only_mutate = list(part.only_mutate)
+        configuration.config().pytest_add_cli_args_test_selection = list(part.tests)
     run = _run(given)
-    text = render(run, read_meanings(MEANINGS.read_text()), "make mutants")
+    text = render(run, read_meanings(MEANINGS.read_text()), "make mutants", part)
     if given.module:
         print(text)
     else:
-        given.page.write_text(text)
+        part.page.write_text(text)
     share = share_killed(run.mutants)
     print(f"{len(run.tried)} of {len(run.mutants)} tried, {share:.1f} % killed, {len(run.survivors)} survived")
     sys.exit(share < given.least)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.mutants.parts import Part
+
 KILLED = frozenset({"killed", "timeout", "segfault"})
 NOT_TRIED = frozenset({"not checked", "check was interrupted by user"})
 
@@ -102,13 +104,13 @@ def read_meanings(text: str) -> dict[Change, str]:
     return found
 
 
-def render(run: Run, meanings: Mapping[Change, str], command: str) -> str:
+def render(run: Run, meanings: Mapping[Change, str], command: str, part: Part) -> str:
     """The page in Markdown."""
     unexplained = sum(one.change not in meanings for one in run.survivors)
     killed = sum(one.is_killed for one in run.tried)
     again = " This is after several runs: the later ones tried again only what had survived." if run.is_again else ""
     lines = [
-        _HEAD,
+        _HEAD.format(title=part.title, modules=part.modules),
         f"Written by `{command}`: {len(run.mutants)} of {sum(run.made.values())} mutants drawn with seed {run.seed}, "
         f"{len(run.tried)} tried ({run.minutes:.0f} min), **{killed} killed "
         f"({share_killed(run.mutants):.1f} %)**, {len(run.survivors)} survived, {unexplained} of them not explained."
@@ -131,17 +133,14 @@ def render(run: Run, meanings: Mapping[Change, str], command: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-_HEAD = """# Mutants of matching, validation and commit
+_HEAD = """# Mutants of {title}
 
 A mutant is the code with one small change: a comparison turned round, a call left out, a number one higher, a rule
 that no longer refuses. It is killed when a test fails. mutmut makes and runs them; `tests/mutants/operators.py` adds
 negated conditions, dropped statements, lost return values, `any`/`all` and `min`/`max` exchanged, and leaves log lines
 and the words of messages alone. mutmut does not touch properties, defaults of dataclasses and constants of modules.
 
-The modules: `live`; `validating`; of `iceberg` those that a commit is made of (`commit`, `staging`, `manifests`,
-`merging`, `heads`, `entries`, `tracing`; not `guards`, which keeps foreign classes out and decides nothing about rows);
-`services.committing` with `transactions.cases`. The tests: those of them that need neither a JVM nor processes, as
-`[tool.mutmut]` in `pyproject.toml` names them.
+{modules}
 
 What a survivor means is written by hand in `tests/mutants/meanings.toml`, keyed by the text of the change.
 """

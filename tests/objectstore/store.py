@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from moto.backends import get_backend
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -79,7 +80,10 @@ class _Silent(WSGIRequestHandler):
 
 @contextmanager
 def served(application: Any) -> Iterator[str]:
-    """The address of the application while the block lasts."""
+    """The address of the application while the block lasts; moto knows nothing of the one before."""
+    for account in get_backend("s3").values():
+        for backend in account.values():
+            backend.reset()
     server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Silent)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)

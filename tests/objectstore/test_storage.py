@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
+import obstore
 import pytest
 
 from amoro_core.errors import CatalogUnavailable
+from amoro_core.files import objects
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.objects import ObjectStorage
-from amoro_core.model.stored import ABSENT, DELETED, Ended
+from amoro_core.model.paths import key_in_place
+from amoro_core.model.stored import ABSENT, DELETED, Ended, KeyRange
 from tests.objectstore.store import BUCKET, ENVIRONMENT, REGION, Store, properties, served, warehouse
 
 
@@ -107,3 +112,46 @@ def test_a_bucket_that_is_not_there_is_unavailable(opened: tuple[Store, FileAcce
     with pytest.raises(CatalogUnavailable, match="can't be listed"):
         list(storage.pages("s3://elsewhere/t"))
     assert storage.delete_many(["s3://elsewhere/t/f"])["s3://elsewhere/t/f"].ended is not Ended.DELETED
+
+
+def test_ranges_of_keys_hold_each_object_once_and_ask_for_no_earlier_one(
+    opened: tuple[Store, FileAccess, boto3.client], keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As listing tasks divide a table: a cut is any path, also one with characters that URLs encode."""
+    _, access, _ = opened
+    every = sorted((one for page in access.pages(uri("wh/t")) for one in page), key=lambda one: one.path)
+    key_of = {one.path: key_in_place(one.path) for one in every}
+    cuts = sorted([*key_of.values(), "/wh/t/data/0005x", "/wh/t/data/a b%20", "/wh/a", "/wh/t/data/ä#?x=1/", "/wh/u"])
+    for chosen in (cuts, cuts[::3], cuts[:1], cuts[-1:], cuts[5:9]):
+        ranges = [KeyRange(after, until) for after, until in itertools.pairwise(["", *chosen, ""])]
+        found = [[one for page in access.pages(uri("wh/t"), within) for one in page] for within in ranges]
+        assert sorted(itertools.chain(*found), key=lambda one: one.path) == every
+        assert all(within.holds(key_of[one.path]) for within, some in zip(ranges, found, strict=True) for one in some)
+    asked: list[str | None] = []
+    list_objects = obstore.list
+
+    def listing(*given: Any, offset: str | None = None, **more: Any) -> Any:
+        asked.append(offset)
+        return list_objects(*given, offset=offset, **more)
+
+    monkeypatch.setattr(obstore, "list", listing)
+    for after in ("", "/wh/t/data/0009", "/wh/a"):
+        assert len(listed_pages(access, KeyRange(after))) == 1
+    assert asked == [None, "wh/t/data/0009", None]
+
+
+def test_a_range_of_many_pages_ends_where_its_last_key_is(
+    opened: tuple[Store, FileAccess, boto3.client], keys: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, access, _ = opened
+    monkeypatch.setattr(objects, "PAGE", 3)
+    within = KeyRange("/wh/t/data/0002", "/wh/t/data/0005")
+    names = [one.path.rpartition("/")[2] for page in access.pages(uri("wh/t"), within) for one in page]
+    assert names == ["0003", "0004", "0005"]
+    assert listed_pages(access, KeyRange("", "/wh/t/data/0002")) == [3, 0], (
+        "the page after the last key is the last one"
+    )
+
+
+def listed_pages(access: FileAccess, within: KeyRange) -> list[int]:
+    return [len(page) for page in access.pages(uri("wh/t"), within)]

@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALERTS = ROOT / "docs" / "examples" / "alerts.yml"
+ALERTS = ROOT / "deploy" / "monitoring" / "amoro.rules.yml"
 #: Where `make test` unpacks it.
-_UNPACKED = ROOT / "build" / "prometheus" / "usr" / "bin" / "promtool"
+_UNPACKED = ROOT / "build" / "prometheus" / "usr" / "bin"
 
 #: A minute's values by series, as Prometheus writes a series; None: nobody answered.
 Scrape = Mapping[str, float] | None
 
 
-def found() -> Path:
-    """Where promtool is; skips the test without it, and fails it in CI."""
-    known = shutil.which("promtool")
+def found(program: str = "promtool") -> Path:
+    """Where the program is; skips the test without it, and fails it in CI."""
+    known = shutil.which(program)
     if known:
         return Path(known)
-    if _UNPACKED.exists():
-        return _UNPACKED
-    reason = "the tests of alerts need promtool: run make test"
+    if (_UNPACKED / program).exists():
+        return _UNPACKED / program
+    reason = f"this test needs {program}: run make test"
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)

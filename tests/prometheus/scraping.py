@@ -9,11 +9,14 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from amoro_core.actions.known import Actions
+from amoro_core.model import metrics
+from amoro_core.model.conditions import Held
 from amoro_core.rpc.scraping import MetricsServer
+from amoro_core.services.conditions import ConditionService
 from amoro_core.services.metering import MeteringService
 from tests.acceptance.processes import free_port
 from tests.prometheus.promtool import Scrape
-from tests.services.world import World
+from tests.services.world import START, World
 
 TARGET = {"instance": "127.0.0.1:1630", "job": "amoro"}
 
@@ -24,6 +27,7 @@ class Prometheus:
     def __init__(self, world: World) -> None:
         self.world = world
         self.scrapes: list[Scrape] = []
+        self.raised: list[Held] = []  # what the coordinator itself raises after the last scrape
         self._start()
 
     def __enter__(self) -> Self:
@@ -35,10 +39,16 @@ class Prometheus:
     def _start(self) -> None:
         self._port = free_port()
         metering = MeteringService(
-            self.world.store, lambda: self.world.now, "7", Actions().names, lambda: self.world.sweeping.guard_hits
+            self.world.store,
+            lambda: self.world.now,
+            "7",
+            Actions().names,
+            lambda: self.world.sweeping.guard_hits,
+            self.world.meters,
         )
         self._server = MetricsServer(self._port, metering.read, lambda token: token == "amo_prometheus")
         self._server.start()
+        self._conditions = ConditionService(metering.read, lambda: self.world.now)
         self._runs = True
 
     def stop(self) -> None:
@@ -57,6 +67,8 @@ class Prometheus:
         """Scrape now, and let a minute pass: so often."""
         for _ in range(minutes):
             self.scrapes.append({**_named("up", 1.0 if self._runs else 0.0), **(self._scrape() if self._runs else {})})
+            held, now = self._conditions.look() if self._runs else ((), self.world.now)
+            self.raised = [one for one in held if one.is_raised(now)]
             self.world.later(60)
 
     def _scrape(self) -> dict[str, float]:
@@ -68,7 +80,9 @@ class Prometheus:
         told: dict[str, float] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                told |= _named(sample.name, sample.value, **sample.labels)
+                # promtool's clock begins at 0.
+                shift = START.timestamp() if sample.name == metrics.CERTIFICATE_END.name else 0
+                told |= _named(sample.name, sample.value - shift, **sample.labels)
         return told
 
 

@@ -6,6 +6,7 @@ The series are what a coordinator says over HTTP, minute by minute.
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,24 @@ import yaml
 
 from amoro_core.errors import CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
+from amoro_core.model.combining import Outside
+from amoro_core.model.containers import Scaling
+from amoro_core.model.known_conditions import CONDITIONS
+from amoro_core.model.metrics import Sample
 from amoro_core.model.processes import Figure, ProcessStatus, Receipt, ResourceGroup
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.tables import ActionRecord, OptimizingType
+from amoro_core.rpc.scraping import exposed
 from amoro_core.services.optimizing import Failure
-from amoro_core.store import processes
+from amoro_core.store import actions, processes, resources
 from tests.docs.meanings import QUERIES
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
 from tests.prometheus import promtool
 from tests.prometheus.promtool import ALERTS, ROOT
 from tests.prometheus.scraping import Prometheus
-from tests.services.world import World
+from tests.services.world import START, World
 from tests.unit.test_process_machine import RUNNING
 
 FULL = OptimizingType.FULL
@@ -152,6 +160,16 @@ def a_held_process(seen: Prometheus) -> None:
     seen.watch(62)
 
 
+def a_paused_action(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    make_table(seen.world)
+    paused = ActionRecord(
+        seen.world.table().table_id, "expire-snapshots", paused_at=seen.world.now, paused_for="3 failures in a row"
+    )
+    seen.world.store.write(lambda db: actions.save(db, paused))
+    seen.watch(2)
+
+
 def _store(world: World, status: ProcessStatus, **more: object) -> None:
     """A process of expiry, as an earlier coordinator has left it."""
     process = replace(
@@ -173,25 +191,105 @@ def nobody_answers(seen: Prometheus) -> None:
     seen.watch(7)
 
 
+def a_lost_optimizer(seen: Prometheus) -> None:
+    seen.world.optimizer()
+    lost = seen.world.optimizer()
+    seen.watch(3)
+    seen.world.optimizing.dismiss(lost, "silent", lost=True)
+    seen.watch(3)
+
+
+def told(metric: metrics.Metric, value: float, *labels: str, minutes: int = 12) -> Callable[[Prometheus], None]:
+    """A coordinator that counts or measures this from its third minute on."""
+
+    def happen(seen: Prometheus) -> None:
+        seen.world.optimizer()
+        seen.watch(3)
+        if metric.kind is metrics.MetricKind.COUNTER:
+            seen.world.meters.count(metric, *labels, by=value)
+        else:
+            seen.world.meters.ask(metric, lambda: {labels: value})
+        seen.watch(minutes)
+
+    happen.__name__ = f"{metric.name}_{value:g}_for_{minutes}"
+    return happen
+
+
+def conflicts(lost: int, done: int) -> Callable[[Prometheus], None]:
+    """Commits of which some lost to other writers."""
+
+    def happen(seen: Prometheus) -> None:
+        seen.world.optimizer()
+        seen.watch(3)
+        seen.world.meters.count(metrics.COMMIT_ATTEMPTS, "conflict", by=lost)
+        seen.world.meters.count(metrics.COMMIT_ATTEMPTS, "done", by=done)
+        seen.watch(3)
+
+    happen.__name__ = f"{lost}_conflicts_beside_{done}"
+    return happen
+
+
+def failing_starts(times: int) -> Callable[[Prometheus], None]:
+    """Starts of optimizers of a group that failed in a row."""
+
+    def happen(seen: Prometheus) -> None:
+        seen.world.optimizer()
+        scaling = Scaling(1, times, None, "no such file")
+        seen.world.store.write(lambda db: resources.save_scaling(db, "default", scaling))
+        seen.watch(2)
+
+    happen.__name__ = f"{times}_failing_starts"
+    return happen
+
+
+def an_hour_after_a_failed_check(seen: Prometheus) -> None:
+    """What happened more than an hour ago is not raised any more."""
+    told(metrics.FAILED_CHECKS, 1, "full", minutes=64)(seen)
+
+
+DAY_S = 86400.0
 GROUP = {"group": "default"}
 #: What happens, and which alerts are raised at the end of it, with their labels.
 STATES: dict[Callable[[Prometheus], None], dict[str, dict[str, str]]] = {
     rest: {},
     work: {},
     no_optimizer: {"AmoroNoOptimizer": {}},
-    no_optimizer_for_tasks: {"AmoroNoOptimizer": {}, "AmoroGroupWithoutOptimizer": GROUP},
-    no_optimizer_for_tasks_of_one_group: {"AmoroGroupWithoutOptimizer": {"group": "nightly"}},
+    no_optimizer_for_tasks: {"AmoroNoOptimizer": {}, "AmoroTasksWait": GROUP},
+    no_optimizer_for_tasks_of_one_group: {"AmoroTasksWait": {"group": "nightly"}},
     an_optimizer_that_takes_nothing: {"AmoroTasksNotTaken": GROUP},
     an_unknown_commit: {"AmoroCommitUnknown": {}},
-    a_backlog: {"AmoroBacklog": {**GROUP, "instance": "127.0.0.1:1630", "job": "amoro"}},
+    a_backlog: {"AmoroBacklog": GROUP},
     failures: {"AmoroProcessesFail": {}},
-    refusals: {"AmoroTablesRefused": {"reason": "configuration", "instance": "127.0.0.1:1630", "job": "amoro"}},
-    restarts: {"AmoroRestarts": {"instance": "127.0.0.1:1630", "job": "amoro"}},
-    a_guard_that_spoke: {"AmoroGuardSpoke": {"instance": "127.0.0.1:1630", "job": "amoro"}},
-    a_lost_ref: {"AmoroLostRefs": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    refusals: {"AmoroTablesRefused": {"reason": "configuration"}},
+    restarts: {"AmoroRestarts": {}},
+    a_guard_that_spoke: {"AmoroGuardSpoke": {}},
+    a_lost_ref: {"AmoroLostRefs": {}},
     a_held_process: {"AmoroMaintenanceHeld": {"action": "expire-snapshots"}},
-    nobody_answers: {"AmoroDown": {"instance": "127.0.0.1:1630", "job": "amoro"}},
+    a_paused_action: {"AmoroMaintenancePaused": {"action": "expire-snapshots"}},
+    a_lost_optimizer: {"AmoroOptimizersLost": {}},
+    told(metrics.FAILED_CHECKS, 1, "full"): {"AmoroCheckFailed": {"type": "full"}},
+    an_hour_after_a_failed_check: {},
+    told(metrics.STORE_UP, 0): {"AmoroStoreFailed": {}},
+    told(metrics.LEADER, 0): {"AmoroNoLeader": {}},
+    told(metrics.LEADER, 1): {},
+    told(metrics.DISK_FREE, 0.09): {"AmoroDiskLow": {}},
+    told(metrics.DISK_FREE, 0.09, minutes=4): {},
+    told(metrics.DISK_FREE, 0.1): {},
+    told(metrics.CATALOG_UP, 0, "cat"): {"AmoroCatalogUnreachable": {"catalog": "cat"}},
+    told(metrics.CATALOG_UP, 0, "cat", minutes=9): {},
+    told(metrics.CERTIFICATE_END, START.timestamp() + 14 * DAY_S): {"AmoroCertificateEnds": {}},
+    told(metrics.CERTIFICATE_END, START.timestamp() + 15 * DAY_S): {},
+    told(metrics.LOGIN_FAILURES, 20): {"AmoroLoginFailures": {}},
+    told(metrics.LOGIN_FAILURES, 19): {},
+    conflicts(11, 9): {"AmoroCommitsConflict": {}},
+    conflicts(11, 11): {},
+    conflicts(9, 1): {},
+    failing_starts(3): {"AmoroInstancesCannotStart": GROUP},
+    failing_starts(2): {},
+    nobody_answers: {"AmoroCoordinatorAbsent": {"instance": "127.0.0.1:1630", "job": "amoro"}},
 }
+#: What a coordinator can't see of itself.
+OUTSIDE = {condition.alert for condition in CONDITIONS if isinstance(condition.when, Outside)}
 
 
 def rules() -> dict[str, dict[str, str]]:
@@ -218,11 +316,25 @@ def test_each_state_raises_its_alerts_and_no_others(
         for name, labels in STATES[state].items()
     }
     promtool.check(tmp_path, prometheus.scrapes, {'ALERTS{alertstate="firing"}': raised})
+    itself = {held.condition.alert: held.named for held in prometheus.raised}
+    assert itself == {name: labels for name, labels in STATES[state].items() if name not in OUTSIDE}
 
 
 def test_every_alert_is_raised_in_a_state() -> None:
     promtool.run("check", "rules", ALERTS)
+    assert set(rules()) == {condition.alert for condition in CONDITIONS}
     assert {name for raised in STATES.values() for name in raised} == set(rules())
+
+
+def test_every_metric_is_named_as_prometheus_wants_it() -> None:
+    meters = Meters()
+    plain = [metric for metric in metrics.METRICS if metric.kind is not metrics.MetricKind.HISTOGRAM]
+    for metric in set(metrics.METRICS) - set(plain):
+        meters.observe(metric, 0.1, *("a" for _ in metric.labels))
+    samples = [Sample(metric.name, 1.0, tuple("a" for _ in metric.labels)) for metric in plain]
+    text = exposed([*samples, *meters.histograms()])
+    done = subprocess.run([promtool.found(), "check", "metrics"], input=text, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_each_query_of_the_reference_has_the_value_that_it_is_said_to_have(

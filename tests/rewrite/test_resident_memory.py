@@ -16,8 +16,11 @@ from pathlib import Path
 from threading import Thread
 from amoro_core.files.io import open_access
 from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.clustering import ClusterInput
+from amoro_optimizer.cluster.engine import cluster
 from amoro_optimizer.rewrite.engine import rewrite
 from amoro_optimizer.rewrite.memory import resident_bytes
+from tests.bench.clustering import LAYOUTS
 from tests.bench.data import task, write_files
 
 def run(number, part):
@@ -25,15 +28,21 @@ def run(number, part):
     work = replace(work, table=replace(work.table, properties={}))
     access = open_access({}, str(root), read_locations=[str(root)], write_locations=[str(root)])
     attempt = Attempt(TaskId("0197c0de-0000-7000-8000-000000000001", number), 1)
-    told.append(rewrite(
-        work, access, attempt, on_progress=lambda done, all: None, is_cancelled=lambda: False, memory_limit_bytes=limit
-    ).peak_memory_bytes)
+    options = dict(on_progress=lambda done, all: None, is_cancelled=lambda: False, memory_limit_bytes=limit)
+    if layout is None:
+        told.append(rewrite(work, access, attempt, **options).peak_memory_bytes)
+    else:
+        group = ClusterInput(replace(work, output_count=3), layout, "0123456789ab", 7)
+        output = cluster(group, access, attempt, spill_root=str(root / "spill"), **options)
+        assert output.spill_bytes > 0
+        told.append(output.rewrite.peak_memory_bytes)
 
 def peak():
     (line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
     return int(line.split()[1]) * 1024
 
 root, threads, limit = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+layout = LAYOUTS.get(sys.argv[4])
 files, told = write_files("mixed", root, 40), []
 if threads:
     base = resident_bytes()
@@ -47,12 +56,15 @@ LIMIT = 128 << 20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak is read where Linux tells it")
-def test_resident_memory_stays_below_its_base_plus_the_limit_of_each_thread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["rewrite", "sort", "hilbert"])
+def test_resident_memory_stays_below_its_base_plus_the_limit_of_each_thread(tmp_path: Path, what: str) -> None:
     (tmp_path / "out").mkdir()
     command = [sys.executable, "-c", _SCRIPT, str(tmp_path)]
-    subprocess.run([*command, "0", "0"], check=True)  # makes the files: the next process has not touched their making
+    subprocess.run(
+        [*command, "0", "0", what], check=True
+    )  # makes the files: the next process has not touched their making
     for threads in (1, 2):
-        done = subprocess.run([*command, str(threads), str(LIMIT)], check=True, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run([*command, str(threads), str(LIMIT), what], check=True, stdout=subprocess.PIPE, text=True)
         base, peak, told, tasks = json.loads(done.stdout)
         print(f"{threads} threads: base {base >> 20} MB, peak {peak >> 20} MB")
         assert tasks == threads

@@ -97,7 +97,10 @@ def test_a_result_that_the_coordinator_does_not_know_is_no_failure(
 
 
 def test_an_installation_names_the_kind_that_it_does_not_know() -> None:
-    with pytest.raises(UnknownWork, match="the kind 'polish' is not known to this optimizer, which knows rewrite"):
+    with pytest.raises(
+        UnknownWork,
+        match="the kind 'polish' is not known to this optimizer, which knows cluster, delete, list, rewrite, sketch",
+    ):
         Kinds().of("polish")
 
 

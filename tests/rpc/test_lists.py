@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timedelta
 
 import pytest
 
@@ -9,13 +10,16 @@ from amoro_cli.client import AdminClient
 from amoro_cli.launcher import Endpoint
 from amoro_core.app import Coordinator
 from amoro_core.errors import InvalidArgument, ProcessNotFound
+from amoro_core.model import paging
 from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig, ResourceGroup
+from amoro_core.model.tables import FileSummary
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.services import overview
+from amoro_core.store import tables
 from amoro_core.store.connection import Connection
+from tests.store import builders
 from tests.store.filling import fill
 
 SIZE = 90  # bytes of the input of each task
@@ -98,15 +102,15 @@ def test_a_list_that_is_longer_than_a_page_comes_whole(
     coordinator: Coordinator, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(coordinator._store, known=25)
-    monkeypatch.setattr(overview, "PAGE", 10)
-    monkeypatch.setattr(overview.page_limit, "__defaults__", (10,))
+    monkeypatch.setattr(paging.page_limit, "__defaults__", (10,))
     names = [f"cat.db.t{number:06}" for number in range(25)]
     whole = admin.list_tables()
     assert ([item.table for item in whole.items], whole.total, whole.next) == (names, 25, "")
     part = admin.list_tables(window=Window(12, names[4]))
-    assert ([item.table for item in part.items], part.total, part.next) == (names[5:17], 25, names[16])
+    assert ([item.table for item in part.items], part.total) == (names[5:17], 25)
+    assert [item.table for item in admin.list_tables(window=Window(0, part.next)).items] == names[17:]
     assert admin.list_tables(window=Window(0, "cat.db.u")).items == []
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(InvalidArgument, match="'no table' is no cursor"):
         admin.list_tables(window=Window(0, "no table"))
     with pytest.raises(InvalidArgument, match="-1 is no limit"):
         admin.list_tables(window=Window(-1))
@@ -118,6 +122,39 @@ def test_tables_are_listed_by_catalog_group_and_status(coordinator: Coordinator,
     assert [admin.list_tables(group="other").total, admin.list_tables(status="pending").total] == [0, 0]
     coordinator.catalogs.add(CatalogConfig("dog", (("type", "sql"), ("uri", "sqlite://"), ("warehouse", "/w"))))
     assert admin.list_tables("dog").total == 0
+
+
+def test_tables_are_sorted_and_filtered_where_they_are_kept(coordinator: Coordinator, admin: AdminClient) -> None:
+    for number, (small, enabled) in enumerate([(3, True), (1, False), (2, True)]):
+        summary = FileSummary(fragment_files=small, health_score=90 + number)
+        one = builders.runtime(f"Orders_{number}", summary=summary, enabled=enabled, next_due_at=builders.NOW)
+        coordinator._store.write(lambda db, one=one: tables.add(db, one))
+
+    def asked(**fields: object) -> list[str]:
+        answer = stub.ListTables(pb.ListTablesRequest(**fields), metadata=admin._metadata, timeout=60)
+        assert answer.total == len(answer.tables)
+        assert answer.total_is_exact
+        assert {table.next_due_ms for table in answer.tables} <= {1767323045678}
+        return [table.table.removeprefix("cat.db.Orders_") for table in answer.tables]
+
+    stub = AdminServiceStub(admin._channel)
+    assert asked(sort="small-files") == ["1", "2", "0"]
+    assert asked(sort="HEALTH", order="desc") == ["2", "1", "0"]
+    assert asked(enabled=True) == ["0", "2"]
+    assert asked(enabled=False) == ["1"]
+    assert asked(text="ORDERS_2") == ["2"]
+    assert asked(namespace="db", health_below=92) == ["0", "1"]
+    assert asked(namespace="other") == asked(refusal="format") == []
+    for fields, said, hint in (
+        ({"sort": "healt"}, "'healt' is not a sort key", "Did you mean health?"),
+        ({"order": "down"}, "'down' is not a direction", "One of: asc, desc."),
+        ({"status": "pendin"}, "'pendin' is not a status", "Did you mean pending?"),
+        ({"namespace": "a..b"}, "'a..b' is not a namespace", "Separate its parts by dots"),
+        ({"health_below": -1}, "-1 is no health score", "Give 1 to 100."),
+    ):
+        with pytest.raises(InvalidArgument, match=said) as refused:
+            admin._call(stub.ListTables, pb.ListTablesRequest(**fields), timedelta(seconds=60))
+        assert hint in refused.value.hint
 
 
 def test_tasks_are_listed_by_number_and_status(coordinator: Coordinator, admin: AdminClient) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import grpc
 import pytest
+from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.app import Coordinator
@@ -22,7 +23,7 @@ Call = Callable[[str, str], grpc.RpcError | None]
 def call(coordinator: Coordinator) -> Callable[[str, str], tuple[grpc.StatusCode, str, dict[str, object]]]:
     def made(method: str, token: str) -> tuple[grpc.StatusCode, str, dict[str, object]]:
         request = next(item for item in METHODS if item.name == method).input_type
-        message = getattr(admin_pb2, request.name)()
+        message = GetMessageClass(request)()
         try:
             with grpc.insecure_channel(coordinator.address) as channel:
                 getattr(AdminServiceStub(channel), method)(

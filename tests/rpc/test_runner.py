@@ -30,6 +30,7 @@ class Held:
         self.abandoned = threading.Event()
         self._backend = InProcess()
         self.kinds = self._backend.kinds
+        self.max_cluster_bytes = self._backend.max_cluster_bytes
 
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
         self.begun.set()

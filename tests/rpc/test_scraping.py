@@ -6,13 +6,18 @@ from contextlib import closing
 from http.client import HTTPConnection
 from pathlib import Path
 
+import grpc
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from amoro_core.app import Coordinator, running
 from amoro_core.errors import AddressInUse
-from amoro_core.model.metrics import METRICS, Sample
+from amoro_core.meters import Meters
+from amoro_core.model import metrics
+from amoro_core.model.metrics import METRICS, MetricKind, Sample
 from amoro_core.model.tokens import Role
+from amoro_core.protocol import admin_pb2
+from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
 from amoro_core.rpc.scraping import MetricsServer, exposed
 from amoro_core.settings import Settings
 from tests.acceptance.processes import free_port
@@ -31,6 +36,7 @@ def values(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
         (sample.name, tuple(sample.labels[label] for label in labels[sample.name])): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
+        if family.type != "histogram"
     }
 
 
@@ -95,6 +101,38 @@ def test_a_failing_read_is_an_error_of_the_server() -> None:
 
 
 def test_every_metric_is_told_by_its_name_and_labels() -> None:
-    samples = [Sample(metric.name, 7.0, tuple(f"a {label}" for label in metric.labels)) for metric in METRICS]
+    plain = [metric for metric in METRICS if metric.kind is not MetricKind.HISTOGRAM]
+    samples = [Sample(metric.name, 7.0, tuple(f"a {label}" for label in metric.labels)) for metric in plain]
     told = values(exposed(samples).decode())
     assert told == {(sample.name, sample.labels): 7.0 for sample in samples}
+
+
+def test_a_histogram_is_told_by_its_buckets_sum_and_number() -> None:
+    meters = Meters()
+    for seconds in (0.001, 0.3, 7200.0):
+        meters.observe(metrics.RPC_TIME, seconds, "Poll")
+    (family,) = [
+        family for family in text_string_to_metric_families(exposed(meters.histograms()).decode()) if family.samples
+    ]
+    assert (family.name, family.type) == ("amoro_rpc_seconds", "histogram")
+    told = {(sample.name, sample.labels.get("le")): sample.value for sample in family.samples}
+    assert {sample.labels["method"] for sample in family.samples} == {"Poll"}
+    assert told["amoro_rpc_seconds_bucket", "0.001"] == 1
+    assert told["amoro_rpc_seconds_bucket", "0.1"] == 1
+    assert told["amoro_rpc_seconds_bucket", "0.5"] == 2
+    assert told["amoro_rpc_seconds_bucket", "3600"] == 2
+    assert told["amoro_rpc_seconds_bucket", "+Inf"] == told["amoro_rpc_seconds_count", None] == 3
+    assert told["amoro_rpc_seconds_sum", None] == 7200.301
+
+
+def test_calls_and_the_disk_of_a_coordinator_are_measured(served: tuple[Coordinator, int]) -> None:
+    coordinator, port = served
+    with grpc.insecure_channel(coordinator.address) as channel:
+        metadata = [("authorization", f"Bearer {coordinator.admin_token.reveal()}")]
+        AdminServiceStub(channel).GetStatus(admin_pb2.GetStatusRequest(), metadata=metadata, timeout=60)
+    text = ask(port, "/metrics", coordinator.admin_token.reveal())[1]
+    assert 'amoro_rpc_seconds_count{method="GetStatus"} 1.0' in text
+    told = values(text)
+    assert told["amoro_leader", ()] == told["amoro_store_up", ()] == 1
+    assert told["amoro_coordinator_epoch", ()] == 1
+    assert 0 < told["amoro_state_disk_free_ratio", ()] < 1

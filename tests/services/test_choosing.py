@@ -72,7 +72,7 @@ def test_a_limited_process_stays_limited_over_a_restart(world: World, table: Tab
 
 def test_a_condition_that_no_partition_fulfils_leaves_nothing_to_do(world: World, table: Table) -> None:
     begun = world.planning.begin(world.table().table_id, trigger="request", where="part = 'c'")
-    assert (begun.process_id, begun.evaluation.reason) == (None, "nothing to do: no partition fulfils the condition")
+    assert (begun.process_id, begun.evaluation.reason) == (None, "nothing to do: no partition satisfies the condition")
     assert begun.evaluation.summary.data_files == 8
 
 

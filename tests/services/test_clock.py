@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.errors import Held, TableBlocked, TableRefused
 from amoro_core.model.blockers import BlockedOperation
 from amoro_core.model.lanes import STORAGE
-from amoro_core.model.maintenance import FileKind, Options
+from amoro_core.model.maintenance import FileKind, Options, turn
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.tables import ActionRecord
 from amoro_core.store import actions, condemned, processes
@@ -163,6 +163,31 @@ def test_a_window_holds_it_back_until_it_opens(place: Place) -> None:
     assert place.begin(EVALUATION) != ""
 
 
+def test_what_was_due_in_a_window_that_has_closed_waits_for_the_next(place: Place) -> None:
+    """The world begins at noon, UTC."""
+    place.enable()
+    place.set(**{"maintenance.window": "11:00-13:00"})
+    place.refresh()
+    assert place.is_due
+    place.world.later(2 * HOUR_S)
+    assert place.begin(EVALUATION) == ""
+    assert place.record.next_at == place.world.now + timedelta(hours=21)
+    place.world.later(21 * HOUR_S)
+    assert place.begin(EVALUATION) != ""
+
+
+def test_files_that_are_due_outside_of_the_window_wait_for_it(place: Place) -> None:
+    place.enable()
+    place.world.committing.commit(place.begin())
+    place.set(**{"maintenance.window": "11:00-11:30"})
+    place.refresh()
+    facts = place.world.store.read(lambda db: condemned.list_facts(db))
+    known = place.world.store.read(lambda db: actions.get(db, place.world.table().table_id, "empty-trash"))
+    assert facts[0].purge_at < place.world.now + timedelta(days=2)
+    assert known.next_at is not None
+    assert (known.next_at > facts[0].purge_at, known.next_at.hour, known.next_at.minute) == (True, 11, 0)
+
+
 def test_a_command_is_not_held_back_by_a_window(place: Place) -> None:
     place.set(**{"maintenance.window": "22:00-06:00"})
     assert place.begin() != ""
@@ -266,3 +291,58 @@ def test_it_is_held_after_a_restart(place: Place, held: str) -> None:
     place.world.restart()
     assert place.of(held).status is ProcessStatus.HELD
     assert place.world.confirm(NAME) is ProcessStatus.SUCCESS
+
+
+# Several at once
+
+
+@pytest.fixture
+def several(place: Place) -> Place:
+    """On a table of one old snapshot three actions are due, each in a lane of its own or in another's way."""
+    place.enable()
+    place.set(**{"maintenance.compute-statistics.enabled": "true"})
+    place.refresh()
+    return place
+
+
+def started(place: Place) -> list[str]:
+    """The actions whose processes have not ended, the first begun first."""
+    table_id = place.world.table().table_id
+    return [one.action for one in place.world.store.read(lambda db: processes.list_active_of(db, table_id))]
+
+
+def test_what_is_in_each_other_s_way_follows_at_once_and_waits_no_minute(several: Place) -> None:
+    world, table_id = several.world, several.world.table().table_id
+    writer.append(several.table, [row(2, "a")])
+    named = Options(snapshot_ids=(several.table.refresh().metadata.snapshots[0].snapshot_id,))
+    expiry = world.maintaining.begin(table_id, "expire-snapshots", trigger="request", options=named).process_id
+    assert expiry
+    world.maintaining.begin_due(table_id)  # the lanes of snapshots and of storage exclude each other
+    assert NAME not in started(several)
+    assert (several.is_due, several.record.reason) == (True, "")
+    world.committing.commit(expiry)
+    world.maintaining.begin_due(table_id)
+    assert NAME in started(several)
+
+
+def test_what_is_due_together_begins_in_the_order_of_maintenance(
+    several: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, table_id = several.world, several.world.table().table_id
+    begun: list[str] = []
+    monkeypatch.setattr(world.maintaining, "begin", lambda table_id, name, *, trigger: begun.append(name))
+    world.maintaining.begin_due(table_id)
+    due = [name for one, name, _ in world.maintaining.list_due() if one == table_id]
+    assert len(begun) > 3
+    assert sorted(begun) == sorted(due)
+    assert begun == sorted(begun, key=turn)
+    assert begun[-1] == NAME  # of another package
+
+
+def test_what_is_due_on_another_table_is_not_begun_with_it(several: Place) -> None:
+    world = several.world
+    other = writer.make_table(world.catalog, "db.other", SCHEMA, properties={"self-optimizing.enabled": "true"})
+    writer.append(other, [row(1)])
+    world.tables.refresh(world.table("cat.db.other").table_id)
+    world.maintaining.begin_due(world.table().table_id)
+    assert world.store.read(lambda db: processes.list_active_of(db, world.table("cat.db.other").table_id)) == []

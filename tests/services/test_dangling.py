@@ -7,9 +7,8 @@ from datetime import timedelta
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.actions.contract import Periodic, Request
+from amoro_core.actions.contract import Periodic
 from amoro_core.actions.dangling import NAME, CleanDanglingDeletes
-from amoro_core.actions.untasked import refuse_options
 from amoro_core.errors import CommitUnknown, InvalidArgument
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
@@ -159,6 +158,7 @@ def test_a_table_under_review_by_a_branch_is_left_alone(world: World, table: Tab
     assert "audit" in begun.reason
 
 
-def test_options_that_mean_nothing_to_it_are_refused_by_name() -> None:
+def test_options_that_mean_nothing_to_it_are_refused_by_name(world: World, table: Table) -> None:
+    options = Options(older_than=timedelta(days=3), retain_last=2)
     with pytest.raises(InvalidArgument, match=f"{NAME} takes no --older-than, --retain-last"):
-        refuse_options(NAME, Request(options=Options(older_than=timedelta(days=3), retain_last=2)))
+        world.maintaining.preview(world.table().identifier, NAME, options)

@@ -17,9 +17,9 @@ from amoro_core.actions import expiring
 from amoro_core.actions.contract import Periodic
 from amoro_core.actions.expiring import NAME, ExpireSnapshots
 from amoro_core.errors import CommitUnknown, InvalidArgument, TableBusy, TableRefused
+from amoro_core.files.path_keys import NO_KEYS
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg import reachable
-from amoro_core.iceberg.keys import NO_KEYS
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import Options, Surroundings
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ProcessStatus
@@ -294,6 +294,20 @@ def test_the_base_of_a_running_process_stays_with_its_chain(world: World, table:
     assert ids(table) == [base, newer, head]
     world.run_all(rewrite)
     assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+
+
+def test_what_an_undo_brings_files_back_from_stays_with_its_chain(world: World, table: Table) -> None:
+    rewrite = world.begin(OptimizingType.FULL)
+    world.run_all(rewrite)
+    assert world.committing.commit(rewrite) is ProcessStatus.SUCCESS
+    writer.append(table, [row(50)])
+    *_, before, after, head = ids(aged(table, 30))
+    rows = oracle.live_rows(table)
+    undo = world.maintaining.undo(rewrite).process_id
+    expire(world)
+    assert ids(table) == [before, after, head]
+    assert world.committing.commit(undo) is ProcessStatus.SUCCESS
+    assert oracle.live_rows(table) == rows
 
 
 def test_a_lease_keeps_its_snapshot(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

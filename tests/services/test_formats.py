@@ -82,7 +82,7 @@ def test_another_table_of_the_name_has_its_own_format_also_after_a_death_in_betw
     world.catalog.drop_table("db.t")
     made = writer.make_table(world.catalog, "db.t", SCHEMA)
     as_format(monkeypatch, "paimon")
-    world.store.write(lambda db: begin_anew(db, table_id, str(made.metadata.table_uuid)))
+    world.store.write(lambda db: begin_anew(db, table_id, str(made.metadata.table_uuid), world.now))
     world.restart()
     found = world.tables.refresh(table_id)
     assert found is not None

@@ -6,9 +6,11 @@ import pytest
 
 from amoro_core.errors import ProcessNotFound
 from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.scans import ScanUse
 from amoro_core.model.tables import OptimizingType
 from amoro_core.services import history
 from amoro_core.services.history import HistoryService
+from amoro_core.store import table_scans
 from amoro_core.store.database import Connection
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -67,3 +69,13 @@ def test_a_long_history_goes_in_chunks(world: World, monkeypatch: pytest.MonkeyP
     world.later(30 * 86400 - 15)
     assert service(world).trim() == 4
     assert counts(world)[0] == 1
+
+
+def test_scans_are_known_for_thirty_days(world: World) -> None:
+    table = writer.make_table(world.catalog, "db.t", SCHEMA)
+    writer.append(table, [row(1)])
+    table_id = world.table().table_id
+    days = [(world.now - timedelta(days=age)).date() for age in (31, 30, 0)]
+    world.store.write(lambda db: table_scans.add(db, table_id, [ScanUse(day, (), 1) for day in days]))
+    service(world).trim()
+    assert [one.day for one in world.store.read(lambda db: table_scans.list_of(db, table_id))] == days[1:]

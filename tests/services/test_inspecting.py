@@ -35,7 +35,7 @@ def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspect
     assert known["self-optimizing.quota"] == EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE)
     assert known["self-optimizing.target-size"].origin is Origin.CATALOG
     assert known["self-optimizing.group"] == EffectiveProperty("self-optimizing.group", "default", Origin.DEFAULT)
-    assert enabled == Enabled(False, "observed only: nobody enabled it")
+    assert enabled == Enabled(False, "observed only: it was never enabled")
     world.tables.set_enabled(TABLE, True)
     assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
 
@@ -132,3 +132,28 @@ def test_health_is_told_where_nothing_can_be_committed(world: World, catalog: Sq
 
 def inspection_of(world: World) -> InspectionService:
     return InspectionService(world.store, world.tables_of, lambda: world.now)
+
+
+def test_what_is_known_is_told_without_the_catalog(
+    world: World, catalog: SqlCatalog, inspection: InspectionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.make_table(catalog, "db.t", SCHEMA, properties={"self-optimizing.quota": "0.9"})
+    known = world.tables.refresh(world.table().table_id)
+    assert known is not None
+
+    def ask(*asked: object) -> None:
+        raise AssertionError("the catalog is asked")
+
+    monkeypatch.setattr(Tables, "open", ask)
+    assert world.catalogs.resolve(str(known.table_id)) == TABLE
+    assert world.tables.find_known(TABLE) == known
+    properties, _ = inspection.properties(TABLE, known_only=True)
+    assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE) in properties
+    other = parse_table("cat.db.other")
+    with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
+        world.tables.find_known(other)
+    with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
+        inspection.properties(other, known_only=True)
+    for number in (known.table_id + 1, 2**64):
+        with pytest.raises(TableNotFound, match=f"no table has the number {number}"):
+            world.catalogs.resolve(str(number))

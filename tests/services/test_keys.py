@@ -14,9 +14,7 @@ from amoro_core.model.paging import Window
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.services.inspecting import InspectionService
-from amoro_core.services.verifying import VerifyingService
 from amoro_core.store.database import Connection
-from amoro_core.wiring import _digest
 from tests.engine import oracle, writer
 from tests.services.world import World
 
@@ -44,7 +42,7 @@ def test_every_entry_refuses_a_delete_by_a_double_and_looking_stays(world: World
     inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.equality_delete_files == 1
     assert inspection.files(TABLE, Window(10)).files.total == 4
-    verified = VerifyingService(world.tables_of, _digest).verify(TABLE, None, None, lambda: False)
+    verified = world.verifying.verify(TABLE, None, None, lambda: False)
     assert (verified.files, verified.problems) == (4, ())
 
 
@@ -104,7 +102,7 @@ def test_a_delete_by_uuid_that_java_passes_over_is_applied_and_told_by_plan_rece
     receipt = world.optimizing.find_process(process).process.receipt
     assert receipt is not None
     assert receipt.disputed_deletes == disputed
-    verified = VerifyingService(world.tables_of, _digest).verify(TABLE, None, None, lambda: False)
+    verified = world.verifying.verify(TABLE, None, None, lambda: False)
     assert verified.is_sound
     assert [one.disputed_deletes for one in verified.comparisons] == [disputed]
 

@@ -84,7 +84,7 @@ def test_a_missing_tag_is_due_at_the_next_look_and_made_by_the_coordinator_alone
     kept = record(world)
     assert (kept.last_at, kept.failures) == (world.now, 0)
     again = world.maintaining.begin(world.table().table_id, TAGS, trigger=EVALUATION)
-    assert (again.process_id, again.reason) == ("", f"tag {name_of(world)} is there")
+    assert (again.process_id, again.reason) == ("", f"tag {name_of(world)} exists")
     assert record(world).next_at == (world.now + timedelta(days=1)).replace(hour=0, minute=0, second=0)
     assert world.maintaining.list_due() == []
 

@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from amoro_core.errors import CatalogUnavailable, CheckFailed, CommitConflict, Fenced, InvalidArgument
+from amoro_core.formats.iceberg import IcebergFormat, IcebergTable
+from amoro_core.model import metrics
 from amoro_core.model.maintenance import FileKind
 from amoro_core.model.metrics import METRICS
 from amoro_core.model.processes import ProcessStatus, ResourceGroup
 from amoro_core.model.refusals import REFUSALS
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.services.groups import GroupChange
 from amoro_core.services.metering import MeteringService
 from amoro_core.store import processes
 from tests.condemning import Condemn
@@ -22,18 +26,37 @@ from tests.services.world import World
 FULL = OptimizingType.FULL
 
 
+ALWAYS = (
+    "amoro_build_info",
+    "amoro_start_time_seconds",
+    "amoro_coordinator_epoch",
+    "amoro_store_up",
+    "amoro_catalog_up",
+)
+
+
+#: What the program around the services tells, and what is measured.
+OTHERS = {
+    metrics.LEADER,
+    metrics.DISK_FREE,
+    metrics.CERTIFICATE_END,
+    metrics.STREAMS,
+    *(metric for metric in METRICS if metric.kind is metrics.MetricKind.HISTOGRAM),
+}
+
+
 def told(metering: MeteringService) -> dict[str, float]:
     """What is above zero, but for what every start has."""
     return {
         ".".join((sample.name.removeprefix("amoro_"), *sample.labels)): sample.value
         for sample in metering.read()
-        if sample.value and sample.name not in ("amoro_build_info", "amoro_start_time_seconds")
+        if sample.value and not sample.buckets and sample.name not in ALWAYS
     }
 
 
 @pytest.fixture
 def metering(world: World) -> MeteringService:
-    return MeteringService(world.store, lambda: world.now, "7")
+    return MeteringService(world.store, lambda: world.now, "7", meters=world.meters)
 
 
 def small_files(world: World) -> None:
@@ -49,7 +72,7 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
     world.groups.create(ResourceGroup("nightly"))
     writer.make_table(world.catalog, "db.lost", SCHEMA, properties={"self-optimizing.group": "gone"})
     world.tables.refresh(world.table("cat.db.lost").table_id)
-    samples = metering.read()
+    samples = [sample for sample in metering.read() if not sample.buckets]
     found: dict[str, set[tuple[str, ...]]] = {}
     for sample in samples:
         found.setdefault(sample.name.removeprefix("amoro_"), set()).add(sample.labels)
@@ -57,18 +80,28 @@ def test_every_group_status_and_result_is_told_from_the_start(world: World, mete
     types = ("minor", "major", "full")
     statuses = ("idle", "pending", "planning", "minor_optimizing", "major_optimizing", "full_optimizing", "committing")
     assert found == {
-        **{metric.name.removeprefix("amoro_"): {()} for metric in METRICS if not metric.labels},
+        **{
+            metric.name.removeprefix("amoro_"): {()} for metric in METRICS if not metric.labels and metric not in OTHERS
+        },
         "build_info": {("7",)},
         "tables": set(product(groups, (*statuses, "refused"))),
         "refused_tables": {(word,) for word in REFUSALS},
         "oldest_pending_table_seconds": set(product(groups)),
-        "active_processes": set(product(types, ("running", "committing", "commit_unknown", "clearing", "held"))),
+        "active_processes": set(
+            product(types, ("requested", "running", "committing", "commit_unknown", "clearing", "held"))
+        ),
         "open_tasks": set(product(groups, ("planned", "scheduled", "acked"))),
         "optimizers": set(product(groups, ("active", "draining"))),
         "optimizer_threads": set(product(groups)),
         "processes_total": set(product(types, ("success", "partial", "failed", "closed"))),
         "files_condemned_total": {(kind.value,) for kind in FileKind},
         "files_deleted_total": {(kind.value,) for kind in FileKind},
+        "catalog_up": {("cat",)},
+        "catalog_errors_total": {("cat",)},
+        "failed_starts": {("default",), ("nightly",)},
+        "task_attempts_total": {("success",), ("failed",), ("lost",), ("given_back",)},
+        "commit_attempts_total": {("done",), ("conflict",), ("refused",), ("unknown",), ("refuted",)},
+        "failed_checks_total": set(product(types)),
     }
     assert len(samples) == sum(len(labels) for labels in found.values())
 
@@ -87,7 +120,12 @@ def test_each_step_of_a_process_is_seen(world: World, metering: MeteringService)
         "open_tasks.default.planned": 1.0,
     }
     world.run_all(process_id, optimizer)
-    assert told(metering) == {**hands, "tables.default.committing": 1.0, "active_processes.full.committing": 1.0}
+    assert told(metering) == {
+        **hands,
+        "tables.default.committing": 1.0,
+        "active_processes.full.committing": 1.0,
+        "task_attempts_total.success": 1.0,
+    }
 
     assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
     world.optimizers.drain(optimizer)
@@ -102,6 +140,8 @@ def test_each_step_of_a_process_is_seen(world: World, metering: MeteringService)
         "data_files_added_total": 1.0,
         "delete_files_removed_total": 1.0,
         "verified_rows_total": 5.0,
+        "task_attempts_total.success": 1.0,
+        "commit_attempts_total.done": 1.0,
     }
 
 
@@ -179,3 +219,111 @@ def test_waiting_and_refused_tables_are_told(world: World, metering: MeteringSer
         "refused_tables.configuration": 1.0,
         "oldest_pending_table_seconds.default": 90.0,
     }
+
+
+def test_what_ends_is_counted_by_outcome_and_measured(world: World, metering: MeteringService) -> None:
+    small_files(world)
+    optimizer = world.optimizer()
+    process_id = world.begin(FULL)
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    world.optimizing.dismiss(optimizer, "silent", lost=True)
+    world.later(3600)
+    optimizer = world.optimizer()
+    (handed,) = world.poll(optimizer)
+    world.optimizing.ack(optimizer, [handed.attempt])
+    world.later(42)
+    world.complete(optimizer, handed.attempt, world.execute(handed))
+    world.committing.commit(process_id)
+    found = told(metering)
+    assert {name: value for name, value in found.items() if "attempts" in name or "lost" in name} == {
+        "optimizers_lost_total": 1,
+        "task_attempts_total.lost": 1,
+        "task_attempts_total.success": 1,
+        "commit_attempts_total.done": 1,
+    }
+    durations = {(sample.name, *sample.labels): sample for sample in metering.read() if sample.buckets}
+    rewritten = durations["amoro_task_seconds", "rewrite"]
+    assert (rewritten.value, rewritten.buckets) == (42, (0,) * 10 + (1,) * 5)
+    assert durations["amoro_commit_seconds", "full"].buckets[-1] == 1
+    assert durations["amoro_transaction_seconds",].buckets[-1] >= 5
+
+
+def test_losing_to_another_writer_and_a_failed_check_are_counted(
+    world: World, metering: MeteringService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(world)
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    writer.append(world.catalog.load_table("db.t"), [row(77)])
+    sent = iter([CommitConflict("another writer was first")])
+
+    def lose_once(table: IcebergTable, payload: bytes) -> None:
+        for error in sent:
+            raise error
+        real(table, payload)
+
+    real = IcebergTable.send
+    monkeypatch.setattr(IcebergTable, "send", lose_once)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS
+    found = told(metering)
+    assert (found["commit_attempts_total.conflict"], found["commit_attempts_total.done"]) == (1, 1)
+
+    def wrong(table: IcebergTable, *_: object) -> None:
+        raise CheckFailed("rows are missing")
+
+    monkeypatch.setattr(IcebergTable, "stage", wrong)
+    small_files(world)
+    process_id = world.begin(FULL)
+    world.run_all(process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.FAILED
+    assert told(metering)["failed_checks_total.full"] == 1
+
+
+def test_a_catalog_that_does_not_answer_is_down_until_it_does(
+    world: World, metering: MeteringService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_files(world)
+
+    def silent(format_: IcebergFormat, *_: object) -> None:
+        raise CatalogUnavailable("no route to host")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergFormat, "list_tables", silent)
+        with pytest.raises(CatalogUnavailable):
+            world.discovery.explore("cat")
+        assert values(metering, metrics.CATALOG_UP) == {("cat",): 0}
+    assert values(metering, metrics.CATALOG_ERRORS) == {("cat",): 1}
+    world.discovery.explore("cat")
+    assert values(metering, metrics.CATALOG_UP) == {("cat",): 1}
+    with monkeypatch.context() as patched:
+        patched.setattr(IcebergFormat, "load", silent)
+        with pytest.raises(CatalogUnavailable):
+            world.tables_of.open(parse_table("cat.db.t"))
+    assert (values(metering, metrics.CATALOG_UP), values(metering, metrics.CATALOG_ERRORS)) == (
+        {("cat",): 0},
+        {("cat",): 2},
+    )
+
+
+def test_tables_have_series_of_their_own_where_their_group_says_so(world: World, metering: MeteringService) -> None:
+    small_files(world)
+    world.tables.refresh(world.table().table_id)
+    assert values(metering, metrics.TABLE_FILES) == {}
+    world.groups.update("default", GroupChange(properties={"table-metrics": "true"}))
+    assert values(metering, metrics.TABLE_FILES) == {("cat.db.t",): 3}
+    assert values(metering, metrics.TABLE_SMALL) == {("cat.db.t",): 3}
+    assert values(metering, metrics.TABLE_HEALTH) == {("cat.db.t",): 100}
+    with pytest.raises(InvalidArgument, match="table-metrics has the malformed value 'yes': it is true or false"):
+        world.groups.update("default", GroupChange(properties={"table-metrics": "yes"}))
+
+
+def test_a_state_database_that_fails_is_told_as_such(world: World, metering: MeteringService) -> None:
+    assert values(metering, metrics.STORE_UP) == {(): 1}
+    world.store.fence(Fenced("another coordinator"))
+    assert values(metering, metrics.STORE_UP) == {(): 0}
+    assert values(metering, metrics.TABLES) == {}
+
+
+def values(metering: MeteringService, metric: metrics.Metric) -> dict[tuple[str, ...], float]:
+    return {sample.labels: sample.value for sample in metering.read() if sample.name == metric.name}

@@ -24,6 +24,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.stored import Ended, Removal, StoredFile
 from amoro_core.services.maintaining import Maintained
+from amoro_core.services.sweeping import TRIES
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -224,7 +225,7 @@ def test_an_inventory_without_times_is_refused(place: Place) -> None:
     with pytest.raises(InvalidArgument, match="has no column mtime"):
         place.run(file_list=path)
     blank = inventory(place, "list.csv", [replace(one, modified_at=None) for one in stored(place)])
-    with pytest.raises(CatalogUnavailable, match="have no time"):
+    with pytest.raises(CatalogUnavailable, match="have no modification time"):
         place.run(file_list=blank)
 
 
@@ -316,7 +317,7 @@ def test_a_manifest_of_flink_that_vanishes_meanwhile_stops_the_search(
     [
         (lambda files: [], "lacks"),
         (lambda files: [one for one in files if not one.path.endswith(".metadata.json")], "lacks"),
-        (lambda files: [replace(one, modified_at=None) for one in files], "have no time"),
+        (lambda files: [replace(one, modified_at=None) for one in files], "have no modification time"),
         (lambda files: [replace(one, modified_at=datetime.max.replace(tzinfo=UTC)) for one in files], "later than now"),
     ],
     ids=["empty", "cut", "no times", "a time to come"],
@@ -360,6 +361,24 @@ def test_what_a_bulk_delete_leaves_is_deleted_by_the_next_sweep(place: Place, mo
     assert [os.path.exists(path) for path in (place.orphan, other)] == [False, True]
     place.run("empty-trash")
     assert not os.path.exists(other)
+
+
+def test_what_could_not_be_deleted_in_five_tries_is_an_orphan_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        return {path: Removal(Ended.FAILED, "503") for path in paths}
+
+    place.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergTable, "delete_many", delete)
+        for _ in range(TRIES):
+            assert place.found() == []
+            place.run("empty-trash")
+    assert place.found() == [place.orphan]
+    place.run()
+    place.run("empty-trash")
+    assert not os.path.exists(place.orphan)
 
 
 def test_a_manifest_that_vanishes_before_the_sweep_keeps_everything(place: Place) -> None:

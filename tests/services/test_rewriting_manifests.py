@@ -162,12 +162,12 @@ def test_by_the_clock_overlapping_manifests_are_clustered_and_stay_so(world: Wor
     assert len(manifests(table)) > 2
     assert of_partition(table, "c") <= 2
     again = by_the_clock(world)
-    assert (again.process_id, again.reason) == ("", "no manifest is worth writing anew")
+    assert (again.process_id, again.reason) == ("", "no manifest is worth rewriting")
 
 
 def test_few_manifests_are_left_as_they_are_by_the_clock_and_written_anew_for_whoever_asks(world: World) -> None:
     table = filled(world, 7, **{RewriteManifests.switch: "true"})
-    assert by_the_clock(world).reason == "no manifest is worth writing anew"
+    assert by_the_clock(world).reason == "no manifest is worth rewriting"
     rewrite(world)
     assert len(manifests(table)) == 1
     assert world.maintaining.begin(world.table().table_id, NAME, trigger="request").process_id == ""
@@ -182,7 +182,7 @@ def test_so_many_small_manifests_are_due_by_the_tables_property(world: World) ->
     )
     for number in range(4):
         writer.append(table, [row(number)])
-    assert by_the_clock(world).reason == "no manifest is worth writing anew"
+    assert by_the_clock(world).reason == "no manifest is worth rewriting"
     writer.append(table, [row(4)])
     assert by_the_clock(world).reason == "5 of 5 data manifests of spec 0 are small"
 
@@ -308,7 +308,7 @@ def test_entries_that_do_not_read_back_as_they_were_end_it(
     before = entries(table)
     monkeypatch.setattr(clustering_manifests, "existing_entry", spoil)
     assert world.committing.commit(process_id) is ProcessStatus.FAILED
-    assert "do not have the 60 entries of before" in world.optimizing.find_process(process_id).process.failure
+    assert "do not have the 60 entries of the old ones" in world.optimizing.find_process(process_id).process.failure
     assert entries(table) == before
     assert len(manifests(table)) == 10
 

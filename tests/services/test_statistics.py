@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,21 +17,22 @@ from pyiceberg.table.puffin import PuffinFile
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import IntegerType, StringType
 
-from amoro_core.actions.contract import Request, Situation
 from amoro_core.actions.known import Actions
+from amoro_core.actions.statistics import _sketch
 from amoro_core.errors import (
     AttemptAbandoned,
     CommitConflict,
     CommitUnknown,
-    InvalidArgument,
     StorageFull,
     TableRefused,
 )
+from amoro_core.files.io import FileAccess
+from amoro_core.files.sketches import ThetaSketch
 from amoro_core.formats.iceberg import IcebergTable
-from amoro_core.model.config import parse_config
-from amoro_core.model.groups import Capacity
-from amoro_core.model.maintenance import FileKind, Options
+from amoro_core.iceberg.statistics import distinct_values
+from amoro_core.model.maintenance import FileKind
 from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.rewrite import RewriteInput
 from amoro_core.transactions.cases import read_case
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -82,6 +84,7 @@ def stored_files(table: Table) -> list[str]:
 def test_live_rows_alone_are_counted_and_the_file_is_read_by_others(world: World, table: Table) -> None:
     compute(world)
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
+    assert distinct_values(table.metadata) == ndv(table)
     (entry,) = table.metadata.statistics
     content = Path(local_path(entry.statistics_path)).read_bytes()
     assert len(content) == entry.file_size_in_bytes
@@ -232,6 +235,7 @@ def test_columns_that_came_later_or_by_partition_alone_are_counted(world: World,
     writer.append(table, [{**row(50, "c"), "late": "x", "later": 7}, {**row(51, "c"), "late": "y", "later": 7}])
     compute(world)
     assert ndv(table) == {1: 11, 2: 3, 3: 5, 4: 2, 5: 1}
+    assert distinct_values(table.metadata) == ndv(table)  # of the newest, not of the snapshot before
 
 
 def test_a_table_without_rows_partitions_or_snapshots(world: World) -> None:
@@ -345,6 +349,26 @@ def test_a_coordinator_that_stops_does_not_wait_for_what_is_read(world: World, t
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
 
 
+def test_what_is_cancelled_stops_reading_at_the_next_file_and_its_thread_is_free(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id = begin(world)
+    read: list[RewriteInput] = []
+
+    def sketch(
+        work: RewriteInput, access: FileAccess, columns: frozenset[int], is_cancelled: Callable[[], bool]
+    ) -> Mapping[int, ThetaSketch]:
+        assert not is_cancelled()
+        read.append(work)
+        world.optimizing.cancel(process_id, "by hand")
+        return _sketch(work, access, columns, is_cancelled)
+
+    monkeypatch.setattr(world.optimizing._find_action(NAME), "_sketch", sketch)
+    assert world.committing.commit(process_id) is ProcessStatus.CLOSED
+    assert len(read) == 1
+    assert stored_files(table) == []
+
+
 def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table) -> None:
     plan = world.maintaining.preview(world.table().identifier, NAME).plan
     assert plan is not None
@@ -364,10 +388,3 @@ def test_the_plan_tells_what_is_computed_and_replaced(world: World, table: Table
     assert figures["bytes_written"] == sum(
         one.file_size_in_bytes for one in (*table.refresh().metadata.statistics, *table.metadata.partition_statistics)
     )
-
-
-def test_options_of_other_actions_are_refused(world: World, table: Table) -> None:
-    situation = Situation(parse_config({}), {}, {}, Capacity(1, 1), world.now)
-    request = Request(NAME, options=Options(older_than=timedelta(days=1)))
-    with pytest.raises(InvalidArgument, match="compute-statistics takes no --older-than"):
-        Actions().of(NAME).plan(world.tables_of.open(world.table().identifier), situation, request)

@@ -10,6 +10,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CatalogUnavailable
+from amoro_core.files.pace import Pace
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.guarding import Guard
 from amoro_core.model.maintenance import FileKind, Waiting
@@ -187,13 +188,13 @@ def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(
     assert place.world.store.read(lambda db: condemned.due(db, place.table_id, place.world.now)) == Waiting()
 
 
-def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again(place: Place) -> None:
-    service, waits = place.world.sweeping, list[float]()
-    service._wait = waits.append
+def test_the_rate_is_halved_when_the_storage_asks_for_less_and_grows_again() -> None:
+    waits = list[float]()
+    pace = Pace(1000, lambda: 5.0, waits.append)
     slow = {f"f{one}": Removal(Ended.FAILED, "503 SlowDown") for one in range(100)}
     fine = {f"f{one}": Removal(Ended.DELETED) for one in range(100)}
     for removals in (fine, slow, fine, fine):
-        service._pause("cat", removals, 0.0)
+        pace.keep(removals, pace.begin())
     assert waits == pytest.approx([0.1, 0.1, 0.2, 100 / 550])
 
 

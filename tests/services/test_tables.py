@@ -86,7 +86,7 @@ def test_a_catalog_is_first_only_observed(world: World) -> None:
     assert runtime.status is OptimizingStatus.IDLE
     assert not runtime.enabled
     assert runtime.pending_type is OptimizingType.MINOR
-    assert runtime.status_reason.endswith("observed only: nobody enabled it")
+    assert runtime.status_reason.endswith("observed only: it was never enabled")
     assert runtime.summary.data_files == 3
 
 

@@ -1,9 +1,12 @@
 """Tokens that somebody created: shown once, good for what their role allows, gone when revoked."""
 
+from datetime import timedelta
+
 import pytest
 
-from amoro_core.errors import AlreadyExists, InvalidArgument, TokenNotFound
+from amoro_core.errors import AlreadyExists, InvalidArgument, TokenNotFound, UnknownToken
 from amoro_core.model.paging import Page
+from amoro_core.model.principals import Principal
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import Role
 from amoro_core.services.tokens import TokenService
@@ -27,6 +30,16 @@ def test_a_token_counts_for_its_role_until_it_is_revoked(tokens: TokenService, w
     assert not tokens.holds(Role.ADMIN, token)
     with pytest.raises(TokenNotFound, match="token 'airflow' is not known"):
         tokens.revoke("airflow")
+
+
+def test_a_token_counts_no_more_once_it_has_expired(tokens: TokenService, world: World) -> None:
+    made, token = tokens.create("a", Role.OPERATOR, "shop.**", timedelta(hours=1))
+    world.now = made.created_at + timedelta(hours=1) - timedelta(milliseconds=1)
+    assert tokens.holds(Role.VIEWER, token)
+    world.now += timedelta(milliseconds=1)
+    assert not tokens.holds(Role.VIEWER, token)
+    with pytest.raises(UnknownToken, match="the token a expired at"):
+        tokens.admit(token)
 
 
 def test_the_tokens_of_the_state_directory_count_for_their_role_alone(tokens: TokenService) -> None:
@@ -57,5 +70,5 @@ def test_a_role_allows_what_lower_ones_do_and_enrolment_stands_apart(tokens: Tok
     }
     for role in Role:
         _, token = tokens.create(f"a-{role}", role)
-        assert tokens.find(token) == (f"a-{role}", role)
+        assert tokens.admit(token) == Principal(f"a-{role}", role)
         assert [needed.value for needed in Role if tokens.holds(needed, token)] == allowed[role]

@@ -66,9 +66,9 @@ def place(tmp_path: Path, catalog: SqlCatalog) -> Place:
 
 
 def test_what_waits_is_listed_by_process_with_each_file_and_its_reason(place: Place) -> None:
-    assert place.world.trash.list_trash() == []
+    assert list(place.world.trash.page().items) == []
     process_id = place.condemn()
-    (trash,) = place.world.trash.list_trash(place.table_id)
+    (trash,) = place.world.trash.page(place.table_id).items
     assert (trash.process.process_id, str(trash.table), trash.files, trash.bytes, trash.deleting_files) == (
         process_id,
         "cat.db.t",
@@ -78,7 +78,7 @@ def test_what_waits_is_listed_by_process_with_each_file_and_its_reason(place: Pl
     )
     assert trash.purge_at == place.world.now + timedelta(days=1)
     shown = place.world.trash.show(process_id[:30], 100)
-    assert {(file.path, file.kind, file.reason) for file, _ in shown.files} == {
+    assert {(file.path, file.kind, file.reason) for file, _, _ in shown.files} == {
         (path.as_uri(), kind, "told so")
         for path, kind in zip(place.strays, (FileKind.DATA, FileKind.DATA, FileKind.MANIFEST), strict=True)
     }
@@ -108,7 +108,7 @@ def test_what_is_being_deleted_can_not_be_restored(place: Place) -> None:
         place.world.store.write(lambda db, begun=begun: condemned.save(db, begun))
     with pytest.raises(IllegalState, match="are being deleted"):
         place.world.trash.restore(process_id)
-    assert place.world.trash.list_trash()[0].deleting_files == 3
+    assert place.world.trash.page().items[0].deleting_files == 3
 
 
 def test_what_is_hurried_is_due_at_once(place: Place) -> None:
@@ -140,11 +140,11 @@ def test_a_lease_keeps_its_snapshot_until_it_ends(place: Place) -> None:
     around = place.around
     assert around.pinned[first] == f"lease {lease_id[:8]} of bob"
     assert set(around.since) == {second}
-    assert [one.lease.snapshot_id for one in place.world.leasing.list_leases(place.table_id)] == [first, second]
+    assert [one.lease.snapshot_id for one in place.world.leasing.page(place.table_id).items] == [first, second]
     place.world.later(DAY_S)
     assert (set(place.around.pinned), set(place.around.since)) == ({second}, {second})
     place.world.later(DAY_S)
-    assert (place.around.pinned, place.world.leasing.list_leases()) == ({}, [])
+    assert (place.around.pinned, list(place.world.leasing.page().items)) == ({}, [])
 
 
 def test_a_lease_is_renewed_from_now_on_and_released(place: Place) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from amoro_core.errors import CannotUndo, CommitUnknown
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus, Receipt
+from amoro_core.model.stored import Ended, Removal
 from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
+from tests.engine.values import rows_of
 from tests.services.world import World
 
 SEND = IcebergTable.send
@@ -161,6 +164,8 @@ def test_expired_snapshots_come_back_under_tags_and_nothing_of_them_is_deleted(w
     assert not set(found.values()) & gone.keys()
     for snapshot_id, rows in gone.items():
         assert oracle.live_rows(table, found[f"restored-{snapshot_id}"]) == rows
+        read = table.refresh().scan(snapshot_id=found[f"restored-{snapshot_id}"]).to_arrow().to_pylist()
+        assert rows_of(table.schema(), read) == rows
     assert table.metadata.current_snapshot_id != head
     world.later(DAYS_S)
     emptied = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
@@ -178,6 +183,20 @@ def test_an_expiry_can_t_be_undone_once_its_files_are_deleted(world: World, tabl
     assert refs(table) == {}
 
 
+def test_nor_while_they_are_in_the_trash_but_when_they_were_restored(world: World, table: Table) -> None:
+    with table.transaction() as change:
+        change.set_properties({"table-trash.enabled": "true"})
+    process_id, gone = expired(world, table)
+    world.later(DAYS_S)
+    run(world, "empty-trash")
+    with pytest.raises(CannotUndo, match="moved to a trash, from which `amoro trash restore` brings them back"):
+        world.maintaining.undo(process_id)
+    world.trash.restore(process_id)
+    undo(world, process_id)
+    found = refs(table)
+    assert {one: oracle.live_rows(table, found[f"restored-{one}"]) for one in gone} == gone
+
+
 def test_nor_when_somebody_else_has_deleted_one(world: World, table: Table) -> None:
     process_id, _ = expired(world, table)
     begun = world.maintaining.undo(process_id)
@@ -189,6 +208,54 @@ def test_nor_when_somebody_else_has_deleted_one(world: World, table: Table) -> N
     assert world.committing.commit(begun.process_id) is ProcessStatus.FAILED
     assert refs(table) == {}
     assert statuses(world, process_id) == {BatchStatus.WAITING}, "what did not come back is condemned still"
+
+
+def two_expiries(world: World, table: Table) -> tuple[str, str, int]:
+    """The first snapshot expired alone, then the others, with which went the file that the last one replaced."""
+    first = table.metadata.snapshots[0].snapshot_id
+    processes = run(world, "expire-snapshots", retain_last=3), run(world, "expire-snapshots")
+    own = [world.store.read(lambda db, of=one: condemned.paths_of_others(db, 1, of)) for one in processes]
+    assert not any(path.endswith(".parquet") for path in own[1])
+    assert any(path.endswith(".parquet") for path in own[0])
+    return *processes, first
+
+
+def test_what_another_expiry_has_condemned_since_comes_back_too(world: World, table: Table) -> None:
+    rows = oracle.live_rows(table, table.metadata.snapshots[0].snapshot_id)
+    process_id, later, first = two_expiries(world, table)
+    undo(world, process_id)
+    assert statuses(world, later) == {BatchStatus.WAITING, BatchStatus.RESTORED}
+    world.later(DAYS_S)
+    run(world, "empty-trash")
+    assert world.sweeping.guard_hits == 0
+    assert oracle.live_rows(table, refs(table)[f"restored-{first}"]) == rows
+
+
+def test_a_later_expiry_can_be_undone_as_well(world: World, table: Table) -> None:
+    rows = {one.snapshot_id: oracle.live_rows(table, one.snapshot_id) for one in table.metadata.snapshots}
+    process_id, later, _ = two_expiries(world, table)
+    undo(world, process_id)
+    undo(world, later)
+    assert {name: oracle.live_rows(table, at) for name, at in refs(table).items()} == {
+        f"restored-{snapshot_id}": rows[snapshot_id] for snapshot_id in list(rows)[:-1]
+    }
+
+
+def test_an_expiry_can_t_be_undone_once_another_s_files_are_being_deleted(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_id, later, _ = two_expiries(world, table)
+    world.store.write(lambda db: condemned.make_due(db, 1, world.now, later))
+
+    def fail(self: IcebergTable, paths: Iterable[str]) -> Mapping[str, Removal]:
+        return {path: Removal(Ended.FAILED, "503") for path in paths}
+
+    monkeypatch.setattr(IcebergTable, "delete_many", fail)
+    run(world, "empty-trash")
+    assert (statuses(world, process_id), statuses(world, later)) == ({BatchStatus.WAITING}, {BatchStatus.DELETING})
+    with pytest.raises(CannotUndo, match="files of its snapshots are being deleted"):
+        world.maintaining.undo(process_id)
+    assert refs(table) == {}
 
 
 @pytest.mark.parametrize("arrives", [True, False])

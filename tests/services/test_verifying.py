@@ -12,7 +12,6 @@ from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
 from amoro_core.services.verifying import VerifyingService
-from amoro_core.wiring import _digest
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.commits import Change, commit
@@ -25,7 +24,7 @@ TABLE = parse_table("cat.db.t")
 
 @pytest.fixture
 def verifying(world: World) -> VerifyingService:
-    return VerifyingService(world.tables_of, _digest)
+    return world.verifying
 
 
 def verify(service: VerifyingService, before: int | None = None, after: int | None = None) -> Verification:

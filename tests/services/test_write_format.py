@@ -67,7 +67,7 @@ def test_without_that_word_it_is_refused_with_the_way_out_and_can_be_looked_at(
         "format",
         "the table property write.format.default is 'avro', and only Parquet is written",
         "Set the table's property self-optimizing.write-format to parquet: its files are then rewritten as Parquet,"
-        " while its writers go on as write.format.default says.",
+        " while its writers continue to follow write.format.default.",
     )
     inspection = InspectionService(world.store, world.tables_of, lambda: world.now)
     assert inspection.health(TABLE).summary.data_files == 3

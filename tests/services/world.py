@@ -101,7 +101,9 @@ class World:
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
         self.clearing, self.discovery = made.clearing, made.discovery
         self.sweeping, self.history, self.leasing = made.sweeping, made.history, made.leasing
-        self.trash = made.trash
+        self.ack_guarding, self.queue = made.ack_guarding, made.queue
+        self.verifying, self.meters = made.verifying, made.meters
+        self.trash, self.known_actions, self.starting = made.trash, made.known_actions, made.starting
 
     def close(self) -> None:
         self.store.close()

@@ -16,6 +16,7 @@ from amoro_core.loops.coordinator import CoordinatorLoops, Limits
 from amoro_core.model.containers import EXTERNAL
 from amoro_core.model.processes import Attempt, CatalogConfig, ResourceGroup
 from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.work import WorkResult
 from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.optimizers import Registered
 from amoro_core.services.optimizing import Failure, ScheduledTask
@@ -43,6 +44,8 @@ class Died(BaseException):
 
 class MortalStore:
     """The store of a coordinator; around each write others may act, or it dies. The dead neither write nor read."""
+
+    only_reads = False
 
     def __init__(self, store: Store, at: Callable[[str], None]) -> None:
         self._store = store
@@ -118,6 +121,7 @@ class Coordinator:
         self.tables, self.planning, self.optimizing = made.tables, made.planning, made.optimizing
         self.optimizers, self.committing, self.blockers = made.optimizers, made.committing, made.blockers
         self.catalogs, self.groups, self.maintaining = made.catalogs, made.groups, made.maintaining
+        self.starting = made.starting
         self.loops = CoordinatorLoops(
             made,
             Limits(ACK, CLOSE, timedelta(minutes=3), explore_threads=2, explore_queue=100),
@@ -150,6 +154,8 @@ class Coordinator:
             heartbeat_interval=timedelta(seconds=10),
             running=running,
             previous_id=previous_id,
+            kinds=("rewrite", "cluster"),
+            max_cluster_bytes=1 << 40,
         )
 
     def heartbeat(self, token: str, threads: int, running: tuple[Attempt, ...]) -> tuple[list[Attempt], bool]:
@@ -166,7 +172,7 @@ class Coordinator:
     def ack(self, token: str, attempt: Attempt) -> bool:
         return self.optimizing.ack(self.optimizers.authenticate(token).optimizer_id, [attempt]) != [None]
 
-    def complete(self, token: str, attempt: Attempt, result: RewriteOutput | Failure) -> bool:
+    def complete(self, token: str, attempt: Attempt, result: RewriteOutput | WorkResult | Failure) -> bool:
         return self.optimizing.complete(self.optimizers.authenticate(token).optimizer_id, attempt, as_result(result))
 
     def deregister(self, token: str) -> None:

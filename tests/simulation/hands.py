@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from amoro_core.errors import GroupNotFound, UnknownToken
+from amoro_core.model.clustered_files import group_suffix
+from amoro_core.model.clustering import CLUSTER, ClusterOutput
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_core.model.work import WorkResult
+from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
 from amoro_core.services.optimizing import Failure, ScheduledTask
 from tests.simulation.lake import Lake, Rows, data_file, delete_file
 from tests.work import rewrite_input
@@ -28,7 +32,7 @@ class Work:
 
     handed: ScheduledTask
     acked: bool = False
-    result: RewriteOutput | Failure | None = None
+    result: RewriteOutput | WorkResult | Failure | None = None
 
     @property
     def attempt(self) -> Attempt:
@@ -117,7 +121,7 @@ class Hand:
             if world.faulty and world.chance.random() < 0.08:
                 work.result = Failure("AMORO-1001", "out of luck")
             else:
-                work.result = rewrite(work.handed, world.lake)
+                work.result = execute(work.handed, world.lake)
             return "executed"
         accepted = world.call(lambda: world.completed(token, work))
         self._let_go(thread, work)
@@ -135,17 +139,24 @@ class Hand:
         return "left"
 
 
-def rewrite(handed: ScheduledTask, lake: Lake) -> RewriteOutput:
+def execute(handed: ScheduledTask, lake: Lake) -> RewriteOutput | WorkResult:
     """The task's result, its files written to the lake."""
-    work = rewrite_input(handed.work)
-    attempt = handed.attempt
+    if handed.work.kind != CLUSTER:
+        return rewrite(rewrite_input(handed.work), handed.attempt, lake)
+    given = decode_cluster_input(handed.work.payload)
+    made = rewrite(given.rewrite, handed.attempt, lake, group_suffix(given.group_id))
+    return WorkResult(CLUSTER, encode_cluster_output(ClusterOutput(made, b"", ())))
+
+
+def rewrite(work: RewriteInput, attempt: Attempt, lake: Lake, suffix: str = "") -> RewriteOutput:
+    """What rewriting makes, its files written to the lake under names with that end."""
     start = f"{work.table.data_location}/{attempt.task_id.process_id}-{attempt.task_id.number}-{attempt.number}"
     read = sum(given.data.record_count for given in work.rewritten)
     rows = sorted(row for given in work.rewritten for row in _live(work, given, lake))
     data: list[DataFile] = []
     deletes: list[DeleteFile] = []
     for part in range(min(work.output_count, len(rows))):
-        path = f"{start}-{part}.parquet"
+        path = f"{start}-{part}{suffix}.parquet"
         lake.files[path] = frozenset(rows[part :: work.output_count])
         kept = len(rows[part :: work.output_count])
         data.append(data_file(path, work.rewritten[0].data.partition, kept, work.sequence_number))

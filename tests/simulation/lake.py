@@ -74,7 +74,9 @@ class Lake:
         self.tables: dict[TableIdentifier, LakeTable] = {}
         self.files: dict[str, Content] = {}
         self.under_way: list[bytes] = []  # commits whose sender knows nothing, and which may be applied later
-        self.landed: dict[str, tuple[LakeTable, int]] = {}  # table and snapshot, by process
+        self.landed: dict[str, tuple[LakeTable, int]] = {}  # table and last snapshot, by process
+        self.snapshots_landed: set[int] = set()
+        self.commits_by_groups: Callable[[str], bool] = lambda process_id: False
         self.faulty = True
         self.clock: Callable[[], datetime] = lambda: LONG_AGO
         self.tagged: list[tuple[str, str]] = []  # uuid of the table and name, as tags were made
@@ -172,7 +174,10 @@ class Lake:
         if asked["sequence_number"] <= table.last_sequence_number:
             raise CommitConflict("the sequence number is not the next one")
         process_id = asked["process"]
-        assert not self.shows(process_id), f"process {process_id} landed twice"
+        is_single = not self.commits_by_groups(process_id)
+        assert not (is_single and self.shows(process_id)), f"process {process_id} landed twice"
+        assert asked["snapshot"] not in self.snapshots_landed, f"a snapshot of process {process_id} landed twice"
+        self.snapshots_landed.add(asked["snapshot"])
         self.landed[process_id] = (table, asked["snapshot"])
         landed = Snapshot(
             asked["snapshot"],

@@ -8,11 +8,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from amoro_core.errors import CatalogUnavailable, CommitConflict, DataFileMissing, TableNotFound
 from amoro_core.files.io import FileAccess
 from amoro_core.formats.port import Role
-from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, RefAt, SnapshotAdded, StagedCommit, Trace
+from amoro_core.model.clustering import Layout, LayoutKey
+from amoro_core.model.commits import (
+    CommitContent,
+    Evidence,
+    FileFacts,
+    Head,
+    RefAt,
+    SnapshotAdded,
+    SortOrderAdded,
+    StagedCommit,
+    Trace,
+)
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile, TableScan
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
+from amoro_core.model.sorting import Sorting
 from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload, tag_payload
 
@@ -57,7 +69,7 @@ class LakeFormat:
 class LakeTableAtOnce:
     """One table as loaded at one moment; `head` and `trace` look anew."""
 
-    roles = frozenset({Role.READ, Role.REWRITE, Role.COMMIT, Role.MAINTAIN})
+    roles = frozenset({Role.READ, Role.REWRITE, Role.COMMIT, Role.MAINTAIN, Role.SORT})
 
     def __init__(self, lake: Lake, at: At, table: LakeTable) -> None:
         self._lake = lake
@@ -214,7 +226,25 @@ class LakeTableAtOnce:
             metadata_files=(path,),
         )
 
-    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None) -> bytes:
+    def sorting(self) -> Sorting:
+        return Sorting(())
+
+    def filtered_columns(self, condition: str) -> frozenset[str]:
+        return frozenset()
+
+    def distinct_values(self) -> Mapping[int, int]:
+        return {}
+
+    def layout_of(self, file: DataFile) -> Layout | None:
+        return None
+
+    def order_id_of(self, keys: Sequence[LayoutKey]) -> int:
+        return 0
+
+    def stage_sort_order(self, keys: Sequence[LayoutKey]) -> tuple[bytes, SortOrderAdded]:
+        raise NotImplementedError("layouts here are curves")
+
+    def stage_tag(self, name: str, snapshot_id: int, max_age_ms: int | None, *, again: bool = False) -> bytes:
         self._at("stage")
         table = self._now()
         if name in table.tags or snapshot_id not in table.snapshots:

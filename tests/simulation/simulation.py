@@ -18,14 +18,17 @@ from typing import TypeVar
 
 import pytest
 
+from amoro_core.actions import clustering
 from amoro_core.errors import AmoroError
 from amoro_core.events import ROOT
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, TaskId
+from amoro_core.model.clustering import CLUSTER, ClusterOptions, Layout, LayoutKey, Strategy
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, ProcessStatus, TaskId
 from amoro_core.model.tables import OptimizingType, TableIdentifier
 from amoro_core.services.groups import GroupChange
 from amoro_core.services.optimizing import Failure, ScheduledTask
 from tests.model.conftest import quick_directory
+from tests.services.clustered import Grouping
 from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
 from tests.simulation.hands import Hand, Unanswered, Work
 from tests.simulation.invariants import Watch
@@ -41,7 +44,10 @@ STEPS = 100  # events in which anything may go wrong
 #: table, twice, with the look at an unknown commit between.
 REST = 2 * CLOSE + timedelta(minutes=30)
 TICK_S = 30.0
-ACTIVE = tuple(status.value for status in ACTIVE_PROCESS_STATUSES)
+#: A plan that waits for its start is at rest: it may wait for a day.
+ACTIVE = tuple(status.value for status in ACTIVE_PROCESS_STATUSES if status is not ProcessStatus.REQUESTED)
+#: A curve, for which no sort order is added.
+CURVE = Layout(Strategy.HILBERT, (LayoutKey(1),))
 MAINTENANCE = ("auto-create-tags", "sweep")
 
 
@@ -78,6 +84,7 @@ class Simulation:
         self._path = home / "amoro.db"
         self._format = LakeFormat(self.lake, self._at)
         self.watch = Watch(self._path, self.lake)
+        self.lake.commits_by_groups = lambda process_id: self.watch.lanes.get(process_id) == "layout"
         self.dying_rate = self.chance.choice((0.0, 0.01, 0.03))
         self.slip_rate = self.chance.choice((0.0, 0.05, 0.2))
         self.loss_rate = self.chance.choice((0.0, 0.1, 0.3))
@@ -183,6 +190,8 @@ class Simulation:
             "group": (self._group, 1),
             "stray": (self._stray, 2),
             "maintain": (self._maintain, 2),
+            "cluster": (self._cluster, 3),
+            "start": (self._start, 2),
         }
 
     # What the coordinator meets
@@ -244,10 +253,16 @@ class Simulation:
         if self.counts["slipped in"] == counted and self.effects > before and len(handed) < len(threads):
             self.watch.look()
             waiting = [
-                key for key, row in self.watch.tasks.items() if row.status == "planned" and self._group_of(key) == group
+                key
+                for key, row in self.watch.tasks.items()
+                if row.status == "planned" and self._is_offered(key) and self._group_of(key) == group
             ]
             assert not waiting, f"{len(threads) - len(handed)} threads stay idle, and {waiting} wait"
         return handed
+
+    def _is_offered(self, key: tuple[str, int]) -> bool:
+        """Whether its process has begun, and it is known what became of its commits."""
+        return self.watch.processes[key[0]][1] in ("running", "committing")
 
     def _group_of(self, key: tuple[str, int]) -> str:
         return next(
@@ -384,6 +399,11 @@ class Simulation:
             "self-optimizing.execute.num-retries": self.chance.choice(("0", "1", "5")),
             "self-optimizing.allow-partial-commit": self.chance.choice(("true", "false")),
             "read.split.open-file-cost": "10",
+            "self-optimizing.cluster.enabled": self.chance.choice(("true", "false")),
+            "self-optimizing.cluster.mode": self.chance.choice(("async", "async", "scheduled")),
+            "self-optimizing.cluster.partial-progress": self.chance.choice(("true", "true", "false")),
+            "self-optimizing.cluster.partial-progress.max-commits": self.chance.choice(("1", "2", "10")),
+            "self-optimizing.cluster.plan-ttl": "10min",
             "tag.auto-create.enabled": self.chance.choice(("true", "false")),
             "tag.auto-create.trigger.period": "hourly",
             "tag.auto-create.trigger.max-delay.minutes": "0",
@@ -446,6 +466,26 @@ class Simulation:
             self.coordinator.maintaining.begin(table_id, action, trigger="request")
 
         return self._asked(ask)
+
+    def _cluster(self) -> object:
+        options = ClusterOptions(schedule_only=self.chance.random() < 0.5)
+
+        def ask(identifier: TableIdentifier) -> None:
+            table_id = self.coordinator.tables.require_maintainable(identifier).table_id
+            self.coordinator.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=options)
+
+        return self._asked(ask)
+
+    def _start(self) -> object:
+        """Somebody starts a plan that waits, or tries to."""
+        processes = [key for key, (_, status) in self.watch.processes.items() if status == "requested"]
+        if not processes:
+            return "none"
+        try:
+            self.coordinator.starting.start(self.chance.choice(sorted(processes)))
+        except AmoroError as error:
+            return error.code
+        return "started"
 
     def _enable(self) -> object:
         enabled = self.chance.random() < 0.7
@@ -608,6 +648,9 @@ class Simulation:
         match self.watch.lanes[process_id]:
             case "files":
                 assert process_id in self.lake.landed
+            case "layout":
+                assert process_id in self.lake.landed
+                self.counts["clustered"] += 1
             case "metadata":
                 assert json.loads(detail)["tag"] in {name for _, name in self.lake.tagged}
                 self.counts["tags made"] += 1
@@ -649,6 +692,7 @@ def _seeded(seed: int) -> Iterator[list[str]]:
                 errors.append(f"{record.getMessage()} {traceback.format_exc()}")
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clustering, "plan_clustering", Grouping(layout=CURVE, only_unclustered=True))
         patch.setattr(secrets, "randbits", chance.getrandbits)
         patch.setattr(secrets, "token_urlsafe", lambda size=32: f"{chance.getrandbits(size * 8):x}")
         patch.setattr(logging.getLogger(ROOT), "handlers", [Collecting()])

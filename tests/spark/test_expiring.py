@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +19,15 @@ from amoro_core.iceberg.restoring import stage_restored
 from amoro_core.maintaining.retention import RetentionConfig
 from amoro_core.maintaining.snapshots import Selection, Target, select
 from amoro_core.model.maintenance import FileKind
+from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.properties import parse_into
 from tests.engine import oracle
 from tests.engine.aging import aged
+from tests.engine.builders import SCHEMA, row
 from tests.engine.histories import random_history
 from tests.engine.parquet_rows import local_path
+from tests.engine.writer import append, make_table
+from tests.services.world import World
 
 from .catalogs import SharedCatalog
 from .java_writer import load_java_table
@@ -50,7 +55,16 @@ def files_of(table: Table) -> set[str]:
 
 @pytest.mark.parametrize("seeds", [range(start, start + 10) for start in (100, 110, 120, 130)], ids=str)
 def test_on_random_tables_the_same_snapshots_refs_and_files_go_as_by_java(catalog: SharedCatalog, seeds: range) -> None:
-    """Java deletes, on the same table, after we have said what we would."""
+    went, released = expired_as_by_java(catalog, seeds)
+    assert went > 10
+    assert released > 20
+
+
+def expired_as_by_java(catalog: SharedCatalog, seeds: Iterable[int]) -> tuple[int, int]:
+    """How many snapshots and files go of the tables of these seeds: of each those that Java takes.
+
+    Java deletes, on the same table, after we have said what we would.
+    """
     went = released = 0
     for seed in seeds:
         table = random_history(catalog.pyiceberg, f"db.t{seed}", random.Random(seed), operations=8)
@@ -67,8 +81,30 @@ def test_on_random_tables_the_same_snapshots_refs_and_files_go_as_by_java(catalo
         assert refs - table.refresh().metadata.refs.keys() == set(found.refs), seed
         assert set(ids(table)) == set(found.stay), seed
         went, released = went + len(found.go), released + len(ours)
-    assert went > 10
-    assert released > 20
+    return went, released
+
+
+def test_java_keeps_to_a_lease_that_was_taken_as_a_tag(catalog: SharedCatalog, tmp_path: Path) -> None:
+    table = make_table(catalog.pyiceberg, "db.leased", SCHEMA)
+    for number in range(3):
+        append(table, [row(number)])
+    aged(table, 30)
+    first, _, head = ids(table)
+    config = CatalogConfig(catalog.name, tuple(catalog.properties.items()))
+    world = World(tmp_path, catalog.pyiceberg, config=config)
+    leased = world.table(catalog.full_name("db.leased"))
+    world.now = datetime.now(UTC)
+    held = world.leasing.take(leased, first, "report", held_for=timedelta(hours=1), as_tag=True)
+
+    def expire() -> None:
+        load_java_table(catalog.spark, catalog.name, "db.leased").table.expireSnapshots().commit()
+
+    expire()
+    assert ids(table) == [first, head]
+    world.leasing.release(held.lease.lease_id)
+    expire()
+    assert ids(table) == [head]
+    world.close()
 
 
 def test_our_counts_are_those_of_sparks_procedure(spark: SparkSession, catalog: SharedCatalog) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,15 +58,17 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBackend]:
 
 
 @contextmanager
-def open_backend(master: str, directory: Path) -> Iterator[SparkBackend]:
-    """A local application in this process, for the time of the block; there can be one at a time."""
+def open_backend(
+    master: str, directory: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[SparkBackend]:
+    """An application whose driver is this process, for the time of the block; there can be one at a time."""
     from amoro_optimizer.backends.spark.driver import spark_backend
 
     with pytest.MonkeyPatch.context() as patch:
         for key, value in ENVIRONMENT.items():
             patch.setenv(key, value)
         patch.setenv("SPARK_LOCAL_DIRS", str(directory))
-        with spark_backend(master, SETTINGS) as opened:
+        with spark_backend(master, {**SETTINGS, **settings}) as opened:
             yield opened
 
 

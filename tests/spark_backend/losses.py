@@ -101,6 +101,9 @@ def lose_everything_once(
     optimizer.kill()
     kill(java)
     tasks = tasks_of(planned)
+    # A lost executor costs no attempt: Spark runs its tasks again.
+    assert {task["attempt"] for task in tasks if task["status"] != "planned"} == {1}
+    assert {task["attempt"] for task in tasks} <= {0, 1}
     done = {task["task_id"]: task["attempt"] for task in tasks if task["status"] == "success"}
     assert len(done) < len(tasks), "the driver died too late"
 
@@ -111,11 +114,11 @@ def lose_everything_once(
     # A partition is one task or more, each of which makes one file.
     assert (process["status"], len(attempts)) == ("success", len(tasks)), process
     assert {task: attempts[task] for task in done} == done
-    # Two cores of the executor, two of the worker, and what the driver's four threads held.
+    # What the driver's four threads held.
     repeated = sum(attempts.values()) - len(attempts)
-    assert 1 <= repeated <= 2 + 2 + 4
+    assert 1 <= repeated <= 4
     assert_optimized_once(table, before, files=len(tasks))
-    wait_until(lambda: not unreferenced_files(table), "no file is left over")
+    wait_until(lambda: not unreferenced_files(table), "no file is left over", 180.0)
     return Counter(
         {
             "megabytes optimized": round(before.size_bytes / MB),

@@ -74,20 +74,20 @@ def descendants(pid: int) -> set[int]:
 
 def python_workers(pid: int) -> set[int]:
     """The Python workers below a process: not the daemons, which fork them."""
-    daemons = {one for one in descendants(pid) if _command(one).split(b"\0")[1:3] in _DAEMONS}
+    daemons = {one for one in descendants(pid) if command_of(one).split(b"\0")[1:3] in _DAEMONS}
     return {one for one in daemons if parent_of(one) in daemons}
 
 
 def java_of(pid: int) -> int:
     """The driver's JVM of an optimizer."""
-    (found,) = (one for one in descendants(pid) if b"org.apache.spark.deploy.SparkSubmit" in _command(one))
+    (found,) = (one for one in descendants(pid) if b"org.apache.spark.deploy.SparkSubmit" in command_of(one))
     return found
 
 
 def executor_of(pid: int) -> int | None:
     """The executor's JVM above a Python worker; None when one of them is gone already."""
     current: int | None = pid
-    while current is not None and b"CoarseGrainedExecutorBackend" not in _command(current):
+    while current is not None and b"CoarseGrainedExecutorBackend" not in command_of(current):
         current = parent_of(current)
     return current
 
@@ -103,7 +103,8 @@ def writers(directory: Path, pid: int) -> Iterator[tuple[int, Path]]:
                         yield one, path
 
 
-def _command(pid: int) -> bytes:
+def command_of(pid: int) -> bytes:
+    """The command line of a process, its words ended by zeros; empty when it is gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     return b""

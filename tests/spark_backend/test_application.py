@@ -10,10 +10,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 
 from amoro_core import errors
 from amoro_core.errors import AmoroError, InvalidSettings
-from amoro_optimizer.backends.spark.application import FIXED, open_context
+from amoro_optimizer.backends.spark import application
+from amoro_optimizer.backends.spark.application import FIXED, MOST_CLUSTERED, max_cluster_bytes, open_context
 from amoro_optimizer.backends.spark.driver import failure_of, not_run
 
 ROOT = Path(__file__).parents[2]
@@ -94,6 +96,34 @@ def test_without_java_it_says_what_to_install(tmp_path: Path, environment: dict[
 def test_settings_that_would_have_spark_repeat_or_copy_work_are_refused(key: str) -> None:
     with pytest.raises(InvalidSettings, match=rf"^an optimizer on Spark needs {key}={FIXED[key]}$"):
         open_context("local[1]", {key: "7"})
+
+
+@pytest.mark.parametrize(
+    ("master", "told", "size"),
+    [
+        ("spark://host:7077", None, 64 * 2**30),
+        ("local[2]", None, 700),
+        ("local", None, 700),
+        ("local[2]", "0", 0),
+        ("yarn", "512", 512),
+        ("yarn", "3k", 3 * 2**10),
+        ("local[*]", "10GB", 10 * 2**30),
+        ("yarn", "1t", 2**40),
+    ],
+)
+def test_the_largest_group_is_that_of_the_setting_else_by_the_disk(
+    master: str, told: str | None, size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    free = {str(tmp_path): 2100, "/elsewhere": 9000}
+    monkeypatch.setattr(application, "free_disk", free.__getitem__)
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"/elsewhere,{tmp_path}")
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    assert max_cluster_bytes(conf if told is None else conf.set(MOST_CLUSTERED, told)) == size
+
+
+def test_a_malformed_size_of_groups_is_refused_before_spark_starts() -> None:
+    with pytest.raises(InvalidSettings, match=r"^spark.amoro.maxClusterBytes has the malformed value 'much'$"):
+        open_context("local[1]", {MOST_CLUSTERED: "much"})
 
 
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: "

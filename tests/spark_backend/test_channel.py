@@ -15,7 +15,7 @@ from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_optimizer.backends.spark import worker
-from amoro_optimizer.backends.spark.channel import Channel, Job, WorkerLine, connected
+from amoro_optimizer.backends.spark.channel import Channel, Job, Superseded, WorkerLine, connected
 from tests.acceptance.processes import wait_until
 
 HOST = "127.0.0.1"
@@ -25,11 +25,11 @@ class Progress:
     """What was told, and a way to wait for it."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.told: list[tuple[str, int, int]] = []
         self.heard = threading.Event()
 
-    def __call__(self, rows_done: int, rows_total: int) -> None:
-        self.told.append((rows_done, rows_total))
+    def __call__(self, part: str, rows_done: int, rows_total: int, core_ms: int) -> None:
+        self.told.append((part, rows_done, rows_total))
         self.heard.set()
 
 
@@ -39,9 +39,9 @@ class Wire:
     def __init__(self, channel: Channel, name: str, job: Job, progress: Progress, lines: ExitStack) -> None:
         self.channel, self.name, self.job, self.progress, self._lines = channel, name, job, progress, lines
 
-    def line(self, execution: int) -> WorkerLine:
+    def line(self, execution: int, part: str = "write 0") -> WorkerLine:
         address = (HOST, self.channel.port)
-        return self._lines.enter_context(connected(address, self.channel.key, self.name, execution))
+        return self._lines.enter_context(connected(address, self.channel.key, self.name, part, execution))
 
     def hang_up(self) -> None:
         self._lines.close()
@@ -61,7 +61,7 @@ def test_the_driver_knows_every_file_that_was_begun_and_how_far_the_work_is(wire
     line.announce("file:///b")
     line.progress(5, 10)
     assert wire.progress.heard.wait(90)
-    assert wire.progress.told == [(5, 10)]
+    assert wire.progress.told == [("write 0", 5, 10)]
     assert not line.is_stopped
     wire.hang_up()
     assert wire.job.settle(10) == ("file:///a", "file:///b")
@@ -75,27 +75,92 @@ def test_a_newer_execution_stops_the_earlier_one_whose_files_stay_known(wire: Wi
     with pytest.raises(AttemptAbandoned):
         first.announce("file:///late")
     second.announce("file:///second")
-    assert not second.is_stopped
+    assert (first.is_superseded, second.is_stopped, second.is_superseded) == (True, False, False)
     wire.hang_up()
     assert wire.job.settle(10) == ("file:///first", "file:///second")
 
 
 def test_an_earlier_execution_that_comes_late_is_refused(wire: Wire) -> None:
     wire.line(2)
-    with pytest.raises(AttemptAbandoned, match="wants no such execution"):
+    with pytest.raises(Superseded, match="a newer execution of write 0 runs already"):
         wire.line(1)
+
+
+def test_executions_of_other_parts_go_on_beside_a_newer_one(wire: Wire) -> None:
+    # Executions of several parts arrive in any order.
+    other, first = wire.line(2, "write 1"), wire.line(1, "write 0")
+    second = wire.line(3, "write 0")
+    wait_until(lambda: first.is_stopped, "the first is told to stop")
+    other.announce("file:///other")
+    second.announce("file:///second")
+    assert not other.is_stopped
+    late = wire.line(4, "write 1")
+    late.announce("file:///late")
+    wait_until(lambda: other.is_superseded or other.is_stopped, "the other is told to stop")
+    second.announce("file:///third")
+    wire.hang_up()
+    assert wire.job.settle(10) == ("file:///other", "file:///second", "file:///late", "file:///third")
 
 
 def test_after_the_end_of_a_job_nobody_begins_a_file(wire: Wire) -> None:
     line = wire.line(1)
     wire.job.stop()
     wait_until(lambda: line.is_stopped, "the execution is told to stop")
+    assert not line.is_superseded
     with pytest.raises(AttemptAbandoned):
         line.announce("file:///late")
     with pytest.raises(AttemptAbandoned):
         wire.line(2)
     wire.hang_up()
     assert wire.job.settle(10) == ()
+
+
+def test_what_a_part_concludes_with_is_known_of_its_newest_execution_alone(wire: Wire) -> None:
+    first = wire.line(1, "split 0")
+    wire.line(2, "split 1").conclude({"rows": 7})
+    wire.line(3, "write 1").conclude({"rows": 9})
+    second = wire.line(4, "split 0")
+    with pytest.raises(AttemptAbandoned):
+        first.conclude({"rows": 1})
+    assert first.is_superseded
+    second.conclude({"rows": 2})
+    assert wire.job.facts("split") == {"split 0": {"rows": 2}, "split 1": {"rows": 7}}
+
+
+def test_a_part_that_fails_ends_the_job_for_all_others(wire: Wire) -> None:
+    replaced, other = wire.line(1, "split 0"), wire.line(2, "split 1")
+    failing = wire.line(3, "split 0")
+    assert not replaced.fail("AMORO-1", "nobody asks for this any more")
+    assert (replaced.is_superseded, wire.job.failure, wire.job.is_over) == (True, None, False)
+    assert failing.fail("AMORO-1002", "a file is gone")
+    assert (wire.job.failure, wire.job.is_over) == (("AMORO-1002", "a file is gone"), True)
+    wait_until(lambda: other.is_stopped, "the other part is told to stop")
+    with pytest.raises(AttemptAbandoned):
+        other.announce("file:///late")
+    assert other.fail("AMORO-1", "too late")
+    assert wire.job.failure == ("AMORO-1002", "a file is gone")
+    with pytest.raises(AttemptAbandoned):
+        wire.line(4, "write 0")
+
+
+def test_a_failure_that_the_driver_has_not_heard_of_is_told_to_be_so() -> None:
+    ours, theirs = socket.socketpair()
+    with Connection(ours.detach()) as line:
+        worker = WorkerLine(line)
+        theirs.close()
+        assert not worker.fail("AMORO-1", "nobody hears it")
+        assert not worker.is_over
+
+
+def test_the_time_that_parts_have_had_cores_goes_on_and_does_not_run_back(wire: Wire) -> None:
+    wire.line(1, "split 0")
+    wire.line(2, "split 1")
+    wait_until(lambda: wire.job.core_ms > 0, "time is counted")
+    wire.hang_up()
+    wait_until(lambda: not wire.job.is_running, "both have hung up")
+    taken = wire.job.core_ms
+    assert taken > 0
+    assert wire.job.core_ms == taken
 
 
 def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
@@ -107,7 +172,7 @@ def test_settling_waits_for_executions_only_so_long(wire: Wire) -> None:
 def test_a_job_that_is_over_has_no_name_any_more(wire: Wire) -> None:
     with wire.channel.job(wire.progress) as (name, _):
         pass
-    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), wire.channel.key, name, 1):
+    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), wire.channel.key, name, "task", 1):
         pass
 
 
@@ -122,7 +187,7 @@ def test_a_worker_whose_driver_is_gone_stops(wire: Wire) -> None:
 
 
 def test_who_does_not_know_the_key_is_not_heard(wire: Wire) -> None:
-    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), b"another", wire.name, 1):
+    with pytest.raises(AttemptAbandoned), connected((HOST, wire.channel.port), b"another", wire.name, "task", 1):
         pass
     with Connection(socket.create_connection((HOST, wire.channel.port)).detach()) as line:
         assert line.recv_bytes().startswith(b"#CHALLENGE#")
@@ -138,7 +203,7 @@ def test_a_driver_out_of_reach_is_named() -> None:
         closed.bind((HOST, 0))
         port = closed.getsockname()[1]
         told = rf"can't reach the optimizer's driver at 127\.0\.0\.1:{port}"
-        with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", 1):
+        with pytest.raises(OptimizerError, match=told) as failed, connected((HOST, port), b"key", "job", "task", 1):
             pass
     assert "spark.driver.host" in failed.value.hint
 
@@ -159,3 +224,22 @@ def test_an_unexpected_error_of_a_worker_is_told_and_logged_without_secrets(
     assert "Traceback" in logged
     assert "ValueError: no bucket at" in logged
     assert "kanarienvogel" not in said + logged
+
+
+def test_an_execution_that_a_newer_one_has_replaced_says_nothing_that_could_be_taken_for_a_result(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def replaced(assignment: object, attempt: object, line: WorkerLine, is_hung_up: object) -> None:
+        newer = wire.line(2, worker.WHOLE)
+        wait_until(lambda: line.is_stopped, "it is told to stop")
+        assert not newer.is_stopped
+        raise AttemptAbandoned("it was told to stop")
+
+    monkeypatch.setattr(worker, "_executed", replaced)
+    attempt = codec.encode_attempt(Attempt(TaskId("01a1ffb2-9673-72ae-a0e1-9d22fdba0bc2", 1), 1)).SerializeToString()
+    driver = (HOST, wire.channel.port)
+    assignment = worker.Assignment(attempt, "rewrite", b"", {}, 1, driver, wire.channel.key, wire.name)
+    with pytest.raises(Superseded):
+        worker.run_assignment(assignment, 1, lambda: False)
+    with pytest.raises(Superseded):
+        worker.run_assignment(assignment, 1, lambda: False)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from amoro_core.model.clustered_files import group_of
 from tests.acceptance.processes import Installation, Process, address_of, wait_until
 from tests.acceptance.tables import (
     assert_optimized_once,
@@ -109,3 +110,17 @@ def test_an_optimizer_whose_spark_dies_gives_its_attempt_back_and_ends_with_an_e
     wait_until(lambda: installation.ended(planned["process_id"]), "the process ends")
     assert_optimized_once(table, before)
     assert unreferenced_files(table) == set()
+
+
+def test_a_table_is_clustered_by_spark_and_committed_once(shared: Installation, optimizer: Process) -> None:
+    table = messy_table(shared.catalog, {"self-optimizing.cluster.partial-progress": "false"})
+    before = look(table)
+    options = ("--type", "cluster", "--columns", "id", "--full", "--wait")
+    outcome = shared.run("optimize", name_of(table), *options)
+    assert outcome.status == 0, outcome.stderr
+    after = look(table)
+    oracle.assert_same_rows(before.rows, after.rows)
+    assert after.snapshots == before.snapshots + 1
+    assert {group_of(file.path) for file in oracle.live_files(table)} - {None}
+    assert unreferenced_files(table) == set()
+    assert '"kind": "cluster"' in optimizer.output

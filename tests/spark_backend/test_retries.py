@@ -17,7 +17,7 @@ from tests.spark_backend.spark import kill, python_workers
 from tests.spark_backend.stuck import in_thread, stuck_table
 from tests.work import rewrite_input, rewriting
 
-#: A local master with a number of failures of its own, which `spark.task.maxFailures` does not rule.
+#: A local master has a number of failures of its own, one by default: `spark.task.maxFailures` does not rule there.
 PATIENT = "local[1,2]"
 
 

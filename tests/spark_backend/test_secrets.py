@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,10 @@ from tests.acceptance.processes import Installation, address_of, free_port, inst
 from tests.acceptance.tables import assert_optimized_once, look, messy_table, name_of
 from tests.engine import oracle
 from tests.engine.parquet_rows import local_path
+from tests.engine.writer import make_catalog
+from tests.services.world import World
+from tests.spark_backend.conftest import open_backend
+from tests.spark_backend.groups import LINEAR, clustered, group_of, group_table
 from tests.spark_backend.spark import spark_optimizer
 
 CANARY = "kanarienvogel4711"
@@ -76,3 +83,35 @@ def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(installa
     assert optimizer.output.count("task.started") >= 2
     said = {**pages, **logged, **dict(installation.logs())}
     assert [name for name, text in said.items() if CANARY in text] == []
+
+
+def test_credentials_of_a_group_that_is_clustered_are_in_no_event_and_in_no_file_that_stays(tmp_path: Path) -> None:
+    """In a process of its own: a JVM writes to the stderr of the test that started it."""
+    for name in ("events", "spill", "home"):
+        (tmp_path / name).mkdir()
+    program = (
+        f"from pathlib import Path; from {__name__} import cluster_with_secrets as run; run(Path({str(tmp_path)!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stderr
+    logged = [path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file()]
+    assert any("SparkListenerJobStart" in text for text in logged)
+    assert "FairSchedulableBuilder" in done.stderr
+    assert not [text for text in (*logged, done.stdout, done.stderr) if CANARY in text]
+
+
+def cluster_with_secrets(directory: Path) -> None:
+    """Cluster a group with these credentials; nothing of them stays in the spill of the open application."""
+    settings = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.dir": (directory / "events").as_uri(),
+    }
+    with closing(make_catalog(directory)) as catalog, closing(World(directory / "home", catalog)) as world:
+        attempt, work = group_of(world, group_table(catalog), LINEAR)
+        spill = directory / "spill"
+        with open_backend("local[1]", spill, settings) as backend:
+            made = clustered(backend, work, attempt, io_properties=SECRETS)
+            stays = [path for path in spill.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+            assert stays == []
+        assert made.rewrite.rows_written > 0

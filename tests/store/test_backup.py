@@ -42,5 +42,5 @@ def test_a_place_that_can_not_be_written_is_named_and_nothing_is_left(store: Sto
 def test_a_check_names_references_that_lead_nowhere(store: Store, path: Path) -> None:
     assert store.check() == []
     with sqlite3.connect(path) as other:
-        other.execute("INSERT INTO optimizer VALUES ('o', 'h', 'gone', 1, 1, '{}', 1, 0, '[]')")
+        other.execute("INSERT INTO optimizer VALUES ('o', 'h', 'gone', 1, 1, '{}', 1, 0, '[]', 0)")
     assert StateService(store).check() == ["row 1 of optimizer refers to a row of resource_group that does not exist"]

@@ -2,27 +2,24 @@
 
 import sqlite3
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amoro_core.errors import StoreFailed, TableBusy
+from amoro_core.model.accounts import Holder, HttpSession
 from amoro_core.model.lanes import LANES
-from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, CommitOutcome, ProcessStatus, TaskStatus
+from amoro_core.model.processes import ACTIVE_PROCESS_STATUSES, IN_NO_LANE, CommitOutcome, ProcessStatus, TaskStatus
 from amoro_core.model.tables import OptimizingStatus, OptimizingType
 from amoro_core.model.tokens import AccessToken, Role
-from amoro_core.store import access_tokens, commits, processes, tables
+from amoro_core.store import access_tokens, commits, http_sessions, processes, tables
+from amoro_core.store.access_schema import ACCOUNTS, admit_people, limit_tokens
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
-from amoro_core.store.migrations import (
-    MIGRATIONS,
-    applied,
-    create_access_tokens,
-    keep_formats_of_tables,
-    migrate,
-    name_roles_of_tokens,
-)
+from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
+from amoro_core.store.migrations import MIGRATIONS, applied, migrate
 from tests.store.builders import add_stages, attempt, process, runtime
 
 
@@ -60,6 +57,7 @@ def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> N
         for name, kind in (("a", "admin"), ("b", "enrolment")):
             db.execute(insert, {"name": name, "kind": kind, "hash": f"hash-of-{name}"})
         name_roles_of_tokens(db)
+        limit_tokens(db)
 
     store.write(earlier)
     kept = store.read(lambda db: access_tokens.list_page(db, "", 9))
@@ -70,6 +68,23 @@ def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> N
     made = AccessToken("c", Role.VIEWER, "hash-of-c", kept[0].created_at)
     assert store.write(lambda db: access_tokens.add(db, made)) == made
     assert store.read(lambda db: access_tokens.find_by_hash(db, "hash-of-c")) == made
+
+
+def test_sessions_of_the_version_before_go_on(store: Store) -> None:
+    def earlier(db: Connection) -> None:
+        db.execute("DROP TABLE http_session")
+        for statement in ACCOUNTS[1:]:
+            db.execute(statement)
+        for holder in ("user", "token"):
+            db.execute("INSERT INTO http_session VALUES (:h, :h, 'ann', 'as it was', 5, 7)", {"h": holder})
+        admit_people(db)
+
+    before = store.read(_schema)
+    store.write(earlier)
+    assert store.read(_schema) == before
+    kept = [store.read(lambda db, key=one: http_sessions.find(db, key)) for one in ("user", "token")]
+    at = [datetime.fromtimestamp(ms / 1000, UTC) for ms in (5, 7)]
+    assert kept == [HttpSession(one.value, one, "ann", "as it was", *at) for one in (Holder.USER, Holder.BEARER)]
 
 
 def test_tables_that_the_version_before_had_loaded_are_icebergs(store: Store) -> None:
@@ -144,17 +159,17 @@ def test_statuses_and_lanes_are_rows_and_those_of_the_model_are_there(store: Sto
 
 def test_a_status_and_a_lane_of_its_own_are_rows(store: Store) -> None:
     """As issues to come add them: then a process may have them, and holds its lane as any other."""
-    own = process(store.write(lambda db: tables.add(db, runtime())), "p-own", status="requested", lane="layout")
+    own = process(store.write(lambda db: tables.add(db, runtime())), "p-own", status="paused", lane="vectors")
     for missing in (own, replace(own, status=ProcessStatus.RUNNING), replace(own, lane="files")):
         with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
             store.write(lambda db, missing=missing: processes.add(db, missing))
-    store.write(lambda db: db.execute("INSERT INTO process_status VALUES ('requested', 1)"))
-    store.write(lambda db: db.execute("INSERT INTO process_lane VALUES ('layout')"))
+    store.write(lambda db: db.execute("INSERT INTO process_status VALUES ('paused', 1)"))
+    store.write(lambda db: db.execute("INSERT INTO process_lane VALUES ('vectors')"))
     store.write(lambda db: processes.add(db, own))
     assert store.read(processes.list_active) == [own]
-    assert store.read(lambda db: processes.find_active(db, own.table_id, "layout")) == own
+    assert store.read(lambda db: processes.find_active(db, own.table_id, "vectors")) == own
     assert store.read(lambda db: processes.find_active(db, own.table_id)) is None
-    with pytest.raises(TableBusy, match="process p-own on the table is requested"):
+    with pytest.raises(TableBusy, match="process p-own on the table is paused"):
         store.write(lambda db: processes.add(db, replace(own, process_id="p-other", status=ProcessStatus.RUNNING)))
     with pytest.raises(StoreFailed, match="FOREIGN KEY constraint failed"):
         store.write(lambda db: processes.save(db, replace(own, finished_at=own.created_at)))
@@ -227,6 +242,9 @@ FREE = "optimizer_id = NULL, thread_id = NULL"
         "UPDATE table_runtime SET quota = -0.1",
         "UPDATE table_action SET failures = -1",
         "UPDATE table_action SET action_name = ''",
+        "UPDATE table_action SET fruitless = -1",
+        "UPDATE table_action SET paused_at_ms = 1",
+        "UPDATE table_action SET paused_for = 'no time'",
         "UPDATE table_runtime SET pending_type = 'huge'",
         "INSERT INTO table_partition (table_id, spec_id, partition) VALUES (1, 0, x'')",
         "INSERT INTO table_partition (table_id, spec_id, partition, full_at_ms) VALUES (99, 0, x'', 1)",
@@ -243,7 +261,7 @@ def test_impossible_row_is_refused(store: Store, change: str) -> None:
         store.write(lambda db: db.execute(change))
 
 
-IN_A_LANE = [status for status in ACTIVE_PROCESS_STATUSES if status is not ProcessStatus.HELD]
+IN_A_LANE = [status for status in ACTIVE_PROCESS_STATUSES if status not in IN_NO_LANE]
 
 
 @pytest.mark.parametrize("first", IN_A_LANE)
@@ -265,9 +283,12 @@ def test_second_active_process_on_a_table_is_refused(
         store.write(lambda db: db.execute(change, {"status": second.value}))
 
 
-def test_a_held_process_keeps_nobody_from_its_lane_and_waits_for_it_afterwards(store: Store) -> None:
+@pytest.mark.parametrize("waiting", IN_NO_LANE)
+def test_a_process_that_waits_keeps_nobody_from_its_lane_and_waits_for_it_afterwards(
+    store: Store, waiting: ProcessStatus
+) -> None:
     table = store.write(lambda db: tables.add(db, runtime()))
-    held = store.write(lambda db: processes.add(db, process(table, "p-1", status=ProcessStatus.HELD)))
+    held = store.write(lambda db: processes.add(db, process(table, "p-1", status=waiting)))
     other = store.write(lambda db: processes.add(db, process(table, "p-2")))
     assert store.read(lambda db: processes.find_active(db, table.table_id)) == other
     assert store.read(lambda db: processes.list_active_of(db, table.table_id)) == [held, other]
@@ -283,5 +304,7 @@ def test_second_commit_of_a_process_is_refused(store: Store) -> None:
 
     store.write(run)
     again = "UPDATE commit_attempt SET outcome = 'done' WHERE attempt_number = 2"
-    with pytest.raises(StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id"):
+    with pytest.raises(
+        StoreFailed, match=r"UNIQUE constraint failed: commit_attempt\.process_id, commit_attempt\.part"
+    ):
         store.write(lambda db: db.execute(again))

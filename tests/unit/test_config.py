@@ -238,8 +238,8 @@ def test_properties_of_the_table_win_over_the_catalogs_defaults() -> None:
 @pytest.mark.parametrize(
     ("override", "own", "default", "expected"),
     [
-        (None, None, None, Enabled(False, "observed only: nobody enabled it")),
-        (None, None, "false", Enabled(False, "observed only: nobody enabled it")),
+        (None, None, None, Enabled(False, "observed only: it was never enabled")),
+        (None, None, "false", Enabled(False, "observed only: it was never enabled")),
         (None, None, "true", Enabled(True, "the catalog's default table.self-optimizing.enabled=true")),
         (True, None, None, Enabled(True, "amoro table enable")),
         (True, None, "false", Enabled(True, "amoro table enable")),

@@ -11,6 +11,7 @@ from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.state.lanes import EXCLUDING, in_the_way
 from tests.unit.test_process_machine import RUNNING
 
+FORMER = ("files", "metadata", "storage")
 TOGETHER = {
     ("files", "files"): False,
     ("files", "metadata"): True,
@@ -22,10 +23,12 @@ TOGETHER = {
     ("storage", "metadata"): False,
     ("storage", "storage"): False,
     ("statistics", "statistics"): False,
+    ("layout", "layout"): False,
     **{
         pair: True
-        for other in ("files", "metadata", "storage")
-        for pair in ((other, "statistics"), ("statistics", other))
+        for one, others in (("statistics", FORMER), ("layout", (*FORMER, "statistics")))
+        for other in others
+        for pair in ((other, one), (one, other))
     },
 }
 
@@ -42,8 +45,9 @@ def test_every_pair_of_lanes_is_allowed_or_not_as_the_table_says(status: Process
     assert found == TOGETHER
 
 
-def test_a_held_process_is_in_nobody_s_way() -> None:
-    held = occupied("p", "files", ProcessStatus.HELD)
+@pytest.mark.parametrize("status", [ProcessStatus.HELD, ProcessStatus.REQUESTED])
+def test_a_process_that_waits_for_a_word_is_in_nobody_s_way(status: ProcessStatus) -> None:
+    held = occupied("p", "files", status)
     assert [in_the_way(lane, [held]) for lane in LANES] == [None] * len(LANES)
 
 
@@ -64,8 +68,20 @@ def test_the_reason_names_the_lane_or_the_pair() -> None:
     assert in_the_way("files", [rewrite, expiry]) == (rewrite, "it holds the lane files")
 
 
+def test_data_expiry_and_the_lane_layout_exclude_each_other_though_its_lane_does_not() -> None:
+    expiry = replace(occupied("p", "files"), action="expire-data")
+    words = "expire-data and the lane layout exclude each other"
+    assert in_the_way("layout", [expiry], action="cluster") == (expiry, words)
+    ordering = replace(occupied("q", "layout"), action="cluster")
+    assert in_the_way("files", [ordering], action="expire-data") == (ordering, words)
+    assert in_the_way("files", [ordering], action="optimizing") is None
+    assert in_the_way("layout", [replace(expiry, status=ProcessStatus.HELD)], action="cluster") is None
+
+
 def test_a_further_lane_is_a_row_of_the_tables() -> None:
     """As issues to come add lanes: beside files, never beside storage."""
-    excluding = EXCLUDING | {frozenset({"layout", "storage"})}
-    together = {lane: in_the_way("layout", [occupied("p", lane)], excluding) is None for lane in (*LANES, "layout")}
-    assert together == {"files": True, "metadata": True, "storage": False, "statistics": True, "layout": False}
+    excluding = EXCLUDING | {frozenset({"vectors", "storage"})}
+    together = {lane: in_the_way("vectors", [occupied("p", lane)], excluding) is None for lane in (*LANES, "vectors")}
+    assert together == {
+        "files": True, "metadata": True, "storage": False, "statistics": True, "layout": True, "vectors": False,
+    }  # fmt: skip

@@ -21,6 +21,7 @@ from tests.mutants.page import (
     sample,
     share_killed,
 )
+from tests.mutants.parts import PARTS
 
 NAMES: Mapping[str, Sequence[str]] = {
     "m.large": [f"l{number}" for number in range(900)],
@@ -118,7 +119,7 @@ def test_a_mutant_that_no_test_reaches_survives() -> None:
 
 
 def test_the_page_names_what_is_not_explained() -> None:
-    page = render(run("killed", "survived", "no tests", "not checked"), {}, "make mutants")
+    page = render(run("killed", "survived", "no tests", "not checked"), {}, "make mutants", PARTS["commit"])
 
     assert (
         "Written by `make mutants`: 4 of 40 mutants drawn with seed 1, 3 tried (2 min), **1 killed (33.3 %)**, "
@@ -133,7 +134,7 @@ def test_the_page_says_what_is_written_down_about_a_survivor() -> None:
     known = f'where = "{LOST.where}"\nwas = "{LOST.was}"\nbecomes = "{LOST.becomes}"'
     text = f'[[survivor]]\n{known}\nmeans = """\nNot\nboth."""'
 
-    page = render(run("survived"), read_meanings(text), "make mutants")
+    page = render(run("survived"), read_meanings(text), "make mutants", PARTS["commit"])
 
     assert "0 of them not explained" in page
     assert "| `return a <= b` | Not both. |\n" in page

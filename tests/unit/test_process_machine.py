@@ -21,6 +21,18 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as task_machine
+from amoro_core.state.deciding import (
+    Decision,
+    EndCommitted,
+    EndWork,
+    FailProcess,
+    GiveUpTask,
+    RetryTask,
+    Settled,
+    StartCommit,
+    Wait,
+    decide,
+)
 from amoro_core.state.processes import (
     TRANSITIONS,
     BeginClearing,
@@ -32,22 +44,18 @@ from amoro_core.state.processes import (
     CommitSent,
     Committed,
     CommittedPartly,
+    CommittedSome,
     CommitUnclear,
     Confirmed,
-    Decision,
-    EndWork,
-    FailProcess,
-    GiveUpTask,
+    EndedPartly,
+    GroupsDropped,
     Hold,
     ProcessClosed,
     ProcessEvent,
     ProcessFailed,
-    RetryTask,
-    StartCommit,
+    Started,
     TableGone,
-    Wait,
     advance,
-    decide,
     is_refused_for_good,
 )
 
@@ -74,6 +82,7 @@ COMMITTING = replace(RUNNING, status=ProcessStatus.COMMITTING, commit_tries=1)
 UNKNOWN = replace(COMMITTING, status=ProcessStatus.COMMIT_UNKNOWN, failure="504")
 SUCCESS = replace(COMMITTING, status=ProcessStatus.SUCCESS, finished_at=NOW, receipt=RECEIPT)
 STAGES = {
+    ProcessStatus.REQUESTED: replace(RUNNING, status=ProcessStatus.REQUESTED),
     ProcessStatus.RUNNING: RUNNING,
     ProcessStatus.COMMITTING: COMMITTING,
     ProcessStatus.COMMIT_UNKNOWN: UNKNOWN,
@@ -100,6 +109,10 @@ EVENTS: dict[type[ProcessEvent], ProcessEvent] = {
     ProcessClosed: ProcessClosed("by hand"),
     Hold: Hold("too many"),
     Confirmed: Confirmed(),
+    Started: Started(),
+    CommittedSome: CommittedSome(),
+    GroupsDropped: GroupsDropped(),
+    EndedPartly: EndedPartly(RECEIPT, "AMORO-5001", "1 of 2 groups was lost"),
 }
 FIRST_DELAY = Delay("AMORO-1010", "no answer", LATER + timedelta(seconds=5))
 ENDED = replace(COMMITTING, finished_at=LATER, receipt=RECEIPT)
@@ -107,7 +120,18 @@ CLEARING = STAGES[ProcessStatus.CLEARING]
 GONE = replace(
     COMMITTING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-3002", failure="not there"
 )
+PARTLY = replace(ENDED, status=ProcessStatus.PARTIAL, failure_code="AMORO-5001", failure="1 of 2 groups was lost")
 RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
+    (ProcessStatus.REQUESTED, Started): RUNNING,
+    (ProcessStatus.REQUESTED, ProcessClosed): replace(
+        RUNNING, status=ProcessStatus.CLOSED, finished_at=LATER, failure="by hand"
+    ),
+    (ProcessStatus.RUNNING, Committed): replace(ENDED, status=ProcessStatus.SUCCESS, commit_tries=0),
+    (ProcessStatus.RUNNING, EndedPartly): replace(PARTLY, commit_tries=0),
+    (ProcessStatus.COMMITTING, EndedPartly): PARTLY,
+    (ProcessStatus.COMMITTING, CommittedSome): replace(COMMITTING, status=ProcessStatus.RUNNING),
+    (ProcessStatus.COMMITTING, GroupsDropped): replace(COMMITTING, status=ProcessStatus.RUNNING),
+    (ProcessStatus.COMMIT_UNKNOWN, CommittedSome): replace(COMMITTING, status=ProcessStatus.RUNNING),
     (ProcessStatus.RUNNING, BeginCommit): replace(RUNNING, status=ProcessStatus.COMMITTING),
     (ProcessStatus.RUNNING, ProcessFailed): replace(
         RUNNING, status=ProcessStatus.FAILED, finished_at=LATER, failure_code="AMORO-5001", failure="conflict"
@@ -128,6 +152,7 @@ RESULTS: dict[tuple[ProcessStatus, type[ProcessEvent]], OptimizingProcess] = {
     (ProcessStatus.COMMIT_UNKNOWN, Committed): replace(ENDED, status=ProcessStatus.SUCCESS),
     (ProcessStatus.COMMIT_UNKNOWN, CommittedPartly): replace(ENDED, status=ProcessStatus.PARTIAL),
     (ProcessStatus.COMMIT_UNKNOWN, CommitRefuted): COMMITTING,
+    (ProcessStatus.RUNNING, CommitDelayed): replace(RUNNING, delay=FIRST_DELAY),
     (ProcessStatus.COMMITTING, CommitDelayed): replace(COMMITTING, delay=FIRST_DELAY),
     (ProcessStatus.COMMIT_UNKNOWN, CommitDelayed): replace(UNKNOWN, delay=FIRST_DELAY),
     (ProcessStatus.COMMITTING, ProcessClosed): replace(
@@ -179,7 +204,7 @@ def test_every_status_with_every_event(status: ProcessStatus, kind: type[Process
 
 
 DONE_OR_NEARLY = (ProcessStatus.CLEARING, ProcessStatus.SUCCESS, ProcessStatus.PARTIAL)
-WAITING = (ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
+WAITING = (ProcessStatus.RUNNING, ProcessStatus.COMMITTING, ProcessStatus.COMMIT_UNKNOWN, ProcessStatus.CLEARING)
 
 
 @given(st.lists(st.sampled_from(list(EVENTS.values())), max_size=30))
@@ -191,7 +216,10 @@ def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -
         except IllegalState:
             continue
         unclear = isinstance(event, CommitUnclear) or (
-            unclear and not isinstance(event, CommitRefuted | Committed | CommittedPartly | TableGone | BeginClearing)
+            unclear
+            and not isinstance(
+                event, CommitRefuted | Committed | CommittedPartly | CommittedSome | TableGone | BeginClearing
+            )
         )
         assert process.is_active == (process.status in ACTIVE_PROCESS_STATUSES)
         assert (process.receipt is not None) == (process.status in DONE_OR_NEARLY)
@@ -200,23 +228,23 @@ def test_no_sequence_of_events_breaks_an_invariant(events: list[ProcessEvent]) -
         assert unclear == (process.status is ProcessStatus.COMMIT_UNKNOWN)
 
 
-class Started:
+class Resumed:
     """An event of its own."""
 
 
 def test_a_status_of_its_own_is_rows_of_the_table() -> None:
-    """As issues to come add them: a process that is planned and stored, and starts when somebody says so."""
-    held = replace(RUNNING, status="requested")
-    rows = {("requested", Started): ProcessStatus.RUNNING, ("requested", ProcessClosed): ProcessStatus.CLOSED}
+    """As issues to come add them: a process that waits for a word of its own kind."""
+    paused = replace(RUNNING, status="paused")
+    rows = {("paused", Resumed): ProcessStatus.RUNNING, ("paused", ProcessClosed): ProcessStatus.CLOSED}
     transitions = {**TRANSITIONS, **rows}
-    assert advance(held, Started(), LATER, transitions) == RUNNING
-    closed = advance(held, ProcessClosed("by hand"), LATER, transitions)
+    assert advance(paused, Resumed(), LATER, transitions) == RUNNING
+    closed = advance(paused, ProcessClosed("by hand"), LATER, transitions)
     assert (closed.status, closed.failure, closed.finished_at) == (ProcessStatus.CLOSED, "by hand", LATER)
-    assert decide(held, [DONE]) == Wait()
-    with pytest.raises(IllegalState, match="process 0199-process is requested: BeginCommit"):
-        advance(held, BeginCommit(), LATER, transitions)
-    with pytest.raises(IllegalState, match="process 0199-process is requested: Started"):
-        advance(held, Started(), LATER)
+    assert decide(paused, [DONE]) == Wait()
+    with pytest.raises(IllegalState, match="process 0199-process is paused: BeginCommit"):
+        advance(paused, BeginCommit(), LATER, transitions)
+    with pytest.raises(IllegalState, match="process 0199-process is paused: Resumed"):
+        advance(paused, Resumed(), LATER)
 
 
 # Waiting
@@ -286,7 +314,7 @@ def _poisoned(number: int, status: TaskStatus = TaskStatus.PLANNED) -> Optimizin
 DONE = _task(1, TaskStatus.SUCCESS)
 DONE_TOO = _task(2, TaskStatus.SUCCESS)
 PARTIAL_ALLOWED = replace(RUNNING, allow_partial_commit=True)
-POISON = "task 3 lost 3 attempts over 2 optimizers and is not tried again; last: silent"
+POISON = "task 3 lost 3 attempts over 2 optimizers and is not retried; last: silent"
 TOO_OFTEN = "task 3 failed 6 times; last: no such file"
 
 
@@ -357,6 +385,77 @@ def test_a_process_that_commits_nothing_ends_with_its_tasks(tasks: list[Optimizi
     assert decide(process, tasks) == EndWork()
     assert decide(process, [*tasks, _task(4, TaskStatus.ACKED)]) == Wait()
     assert decide(process, [*tasks, _failed(4, 6)]) == FailProcess("AMORO-1002", TOO_OFTEN.replace("3", "4"))
+
+
+# Group by group
+
+BY_GROUPS = replace(RUNNING, max_commits=2, allow_partial_commit=True)
+OPEN = _task(4, TaskStatus.ACKED)
+DONE_3 = _task(3, TaskStatus.SUCCESS)
+GONE_INPUT = "f is gone"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "settled", "expected"),
+    [
+        ([DONE, OPEN], Settled(), StartCommit((1,))),  # one of two is its share
+        ([DONE, _task(2, TaskStatus.ACKED), OPEN], Settled(), Wait()),
+        ([DONE, DONE_TOO, OPEN], Settled(), StartCommit((1, 2))),
+        ([DONE, DONE_TOO, DONE_3, OPEN], Settled(frozenset({1, 2})), Wait()),
+        ([DONE, DONE_TOO, DONE_3], Settled(frozenset({1, 2})), StartCommit((3,))),
+        ([DONE, DONE_TOO, DONE_3], Settled(frozenset({1}), {2: GONE_INPUT}), StartCommit((3,))),
+        ([DONE, DONE_TOO], Settled(frozenset({1, 2})), EndCommitted()),
+        (
+            [DONE, DONE_TOO],
+            Settled(frozenset({1}), {2: GONE_INPUT}),
+            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        (
+            [DONE, _failed(3, 6)],
+            Settled(frozenset({1})),
+            EndCommitted("AMORO-1002", f"1 of 2 groups were not committed; the first: {TOO_OFTEN}"),
+        ),
+        (
+            [DONE, DONE_TOO],
+            Settled(frozenset(), {1: GONE_INPUT, 2: GONE_INPUT}),
+            FailProcess("AMORO-5001", f"2 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        ([_failed(3, 6)], Settled(), FailProcess("AMORO-1002", TOO_OFTEN)),
+        ([DONE, _failed(3, 1)], Settled(frozenset({1})), RetryTask(TaskId("0199-process", 3))),
+        # A dropped group is neither tried again nor lost, and one that was cancelled for it counts as dropped.
+        (
+            [DONE, _failed(3, 1)],
+            Settled(frozenset({1}), {3: GONE_INPUT}),
+            EndCommitted("AMORO-5001", f"1 of 2 groups were not committed; the first: {GONE_INPUT}"),
+        ),
+        ([DONE, _task(2, TaskStatus.CANCELED, failure=GONE_INPUT)], Settled((), {2: GONE_INPUT}), StartCommit((1,))),
+    ],
+)
+@pytest.mark.parametrize("partial", [True, False])
+def test_what_follows_for_a_process_that_commits_group_by_group(
+    tasks: list[OptimizingTask], settled: Settled, expected: Decision, partial: bool
+) -> None:
+    lost = any(task.status is TaskStatus.FAILED and task.failed_runs > 5 for task in tasks)
+    if partial or not lost:
+        settled = replace(settled, committed=frozenset(settled.committed))
+        assert decide(replace(BY_GROUPS, allow_partial_commit=partial), tasks, settled) == expected
+
+
+@given(st.integers(1, 12), st.integers(1, 12), st.permutations(range(12)))
+def test_there_are_no_more_commits_than_were_allowed(groups: int, most: int, order: list[int]) -> None:
+    process = replace(BY_GROUPS, max_commits=most)
+    tasks = {number: _task(number, TaskStatus.ACKED) for number in range(1, groups + 1)}
+    committed: frozenset[int] = frozenset()
+    made = 0
+    for number in [at + 1 for at in order if at < groups]:
+        tasks[number] = _task(number, TaskStatus.SUCCESS)
+        decided = decide(process, list(tasks.values()), Settled(committed))
+        if isinstance(decided, StartCommit):
+            assert not committed.intersection(decided.groups)
+            committed, made = committed.union(decided.groups), made + 1
+    assert committed == frozenset(tasks)
+    assert made <= most
+    assert decide(process, list(tasks.values()), Settled(committed)) == EndCommitted()
 
 
 def test_without_retries_the_first_failure_is_the_last() -> None:

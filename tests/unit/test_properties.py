@@ -48,6 +48,9 @@ def test_each_property_refuses_what_its_parser_does_not_take_by_key_and_value(
         "self-optimizing.filter",
         "maintenance.compute-statistics.columns",
         "data-expire.field",
+        "self-optimizing.cluster.columns",
+        "self-optimizing.cluster.partition-filter",
+        "table-trash.file-pattern",
     )
     assert refused or known.key in free
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from amoro_core.actions.rewriting import _inputs
+from amoro_core.actions.rewriting import inputs_of
 from amoro_core.errors import CheckFailed
 from amoro_core.live.columns import columns_of
 from amoro_core.live.files import EqualityIndex, LiveFiles, paired
@@ -20,7 +20,7 @@ def test_inputs_have_the_deletes_that_match_though_the_scan_says_that_these_dang
     plan = record(group(1, rewritten=[ScannedFile(A), ScannedFile(B)]))
     content = CommitContent((1,), (A, B), (), (), ())
 
-    found = _inputs(plan, content, lying)
+    found = inputs_of(plan, content, lying)
 
     assert [[delete.path for delete in file.deletes] for file in found] == [["e7", "p8"]] * 2
     with pytest.raises(CheckFailed, match="was planned with 0 deletes, 2 apply"):

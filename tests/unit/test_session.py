@@ -8,6 +8,7 @@ from amoro_optimizer.session import (
     finished,
     progressed,
     registered,
+    staged,
     started,
     token_lost,
     told,
@@ -69,3 +70,9 @@ def test_progress_is_kept_for_running_attempts_only() -> None:
     session = progressed(running_two(), A, 5, 10)
     assert (session.running[A].rows_done, session.running[A].rows_total) == (5, 10)
     assert progressed(finished(session, A), A, 6, 10) == finished(session, A)
+
+
+def test_stage_and_core_time_are_kept_for_running_attempts_only() -> None:
+    session = staged(progressed(running_two(), A, 5, 10), A, "split", 700)
+    assert (session.running[A].stage, session.running[A].core_ms, session.running[A].rows_done) == ("split", 700, 5)
+    assert staged(finished(session, A), A, "write", 800) == finished(session, A)

@@ -18,10 +18,22 @@ DEFAULTS = (
     ("host", "127.0.0.1", "default"),
     ("port", "1261", "default"),
     ("metrics-port", "0", "default"),
+    ("http-host", "127.0.0.1", "default"),
+    ("http-port", "1630", "default"),
+    ("http-hosts", "", "default"),
+    ("http-streams", "200", "default"),
+    ("trusted-proxies", "", "default"),
     ("insecure", "false", "default"),
     ("tls-certificate", "", "default"),
     ("tls-key", "", "default"),
     ("tls-client-ca", "", "default"),
+    ("oidc-issuer", "", "default"),
+    ("oidc-client-id", "", "default"),
+    ("oidc-client-secret", "", "default"),
+    ("oidc-name-claim", "sub", "default"),
+    ("oidc-role-claim", "groups", "default"),
+    ("oidc-roles", "", "default"),
+    ("oidc-scopes", "openid, profile, email", "default"),
     ("heartbeat-interval", "10s", "default"),
     ("heartbeat-timeout", "1m", "default"),
     ("schedule-to-ack", "30s", "default"),
@@ -31,6 +43,7 @@ DEFAULTS = (
     ("strict-locations", "false", "default"),
     ("catalogs", "", "default"),
     ("history-keep", "30d", "default"),
+    ("table-series", "true", "default"),
     ("blocker-timeout", "1m", "default"),
     ("catalog-timeout", "1m", "default"),
     ("refresh-external-catalogs.interval", "3m", "default"),
@@ -72,16 +85,17 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
         ("host", "0.0.0.0", "flag --host"),
         ("port", "7001", "environment AMORO_PORT"),
         ("metrics-port", "0", "default"),
+        *DEFAULTS[3:8],
         ("insecure", "false", "default"),
-        *DEFAULTS[4:7],
+        *DEFAULTS[9:19],
         ("heartbeat-interval", "5s", f"file {path}"),
         ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
         ("schedule-to-ack", "30s", "default"),
         ("start-to-close", "2h", "default"),
         ("groups", "b, c", "environment AMORO_GROUPS"),
-        *DEFAULTS[12:15],
+        *DEFAULTS[24:27],
         ("history-keep", "90m", f"file {path}"),
-        *DEFAULTS[16:],
+        *DEFAULTS[28:],
     )
 
 
@@ -161,7 +175,7 @@ def test_catalogs_of_the_environment_stand_in_place_of_the_files(tmp_path: Path)
     (tmp_path / "amoro.yaml").write_text(RULES)
     settings = load_settings(tmp_path, None, {"AMORO_CATALOGS": "{a_b: {allow-locations: [/own]}}"})
     assert settings.catalogs == (CatalogRules("a_b", ("/own",)),)
-    assert settings.described()[14] == ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
+    assert settings.described()[26] == ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
 
 
 @pytest.mark.parametrize(
@@ -240,6 +254,16 @@ def test_the_schema_and_the_coordinator_agree_about_a_file(tmp_path: Path, text:
             "heartbeat-interval 20s (file {path}) is not below heartbeat-timeout 20s (file {path})",
         ),
         ("metrics-port: 1261", "metrics-port 1261 (file {path}) is the same as port 1261 (default)"),
+        ("http-port: 1261", "http-port 1261 (file {path}) is the same as port 1261 (default)"),
+        (
+            "metrics-port: 1630\nhttp-host: 10.0.0.1",
+            "metrics-port 1630 (file {path}) is the same as http-port 1630 (default)",
+        ),
+        (
+            "metrics-port: 1630\ntls-certificate: a\ntls-key: b",
+            "metrics-port 1630 (file {path}) is the same as http-port 1630 (default)",
+        ),
+        ("trusted-proxies: [10.0.0.0/24, x]", "trusted-proxies holds 'x', which is neither an address nor a network"),
         ("blocker-timeout: 25h", "blocker-timeout 25h (file {path}) is above 1d, the most that a blocker lasts"),
         ("groups: [a, b, a]", "groups a, b, a (file {path}) names 'a' twice"),
     ],

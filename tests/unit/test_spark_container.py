@@ -197,7 +197,7 @@ def test_a_submission_that_fails_or_says_nothing_is_a_failed_start(
     with pytest.raises(AmoroError, match=r"status 1: password=\*\*\*"):
         container.start(launch(tmp_path, YARN))
     fake.answers("fine\n")
-    with pytest.raises(AmoroError, match="did not say what it started: fine"):
+    with pytest.raises(AmoroError, match="did not report what it started: fine"):
         container.start(launch(tmp_path, YARN))
 
 
@@ -208,7 +208,7 @@ def test_a_submission_that_fails_or_says_nothing_is_a_failed_start(
         ({"spark-master": "spark://h:1", "spark-deploy-mode": "cluster"}, "no Python application in cluster mode"),
         ({"spark-master": "yarn", "spark-deploy-mode": "cluster"}, "where the coordinator is: address"),
         ({key: value for key, value in K8S.items() if key != "token-file"}, "token there: token-file"),
-        ({"spark-conf.spark.hadoop.fs.s3a.secret.key": "x"}, "would stand on a command line"),
+        ({"spark-conf.spark.hadoop.fs.s3a.secret.key": "x"}, "would be on a command line"),
     ],
 )
 def test_what_spark_submit_can_not_be_asked_is_refused_by_name(

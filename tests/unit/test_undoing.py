@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from amoro_core.actions import undoing as action
+from amoro_core.errors import CommitConflict
 from amoro_core.model.commits import Head, Operation
 from amoro_core.model.files import DataFile, DeleteFile, ScannedFile, TableScan
 from amoro_core.validating import undoing
 from amoro_core.validating.matching import match
-from amoro_core.validating.undoing import RULES, Revert, Undone, ambiguous_since, revert
+from amoro_core.validating.undoing import RULES, Named, Revert, Undone
 
 from .test_validating import bounded, by_bounds, data, equality, position
+
+if TYPE_CHECKING:
+    from amoro_core.formats.port import AnyTable
 
 A: tuple[bytes | None, ...] = (b"a",)
 #: Committed with the number 12, planned at 10.
@@ -39,11 +44,19 @@ def head(data_files: Iterable[DataFile], deletes: Iterable[DeleteFile] = (), **c
     return replace(Head("uuid-1", 2, found.snapshot_id, 20, True, frozenset({1, 2}), found, ()), **changes)
 
 
+def revert(undone: Undone, now: Head, named: Named | None = None) -> Revert:
+    return undoing.revert([undone], [now], named)
+
+
+def ambiguous_since(undone: Undone, now: Head) -> tuple[DeleteFile, ...]:
+    return undoing.ambiguous_since([undone], [now])
+
+
 def refusals(undone: Undone, now: Head, named: Any = None) -> list[str]:
     """What each rule alone says, by name."""
     found = []
     for rule in RULES:
-        sight = undoing._Sight(undone, now, named or {})
+        sight = undoing._Sight((undone,), (now,), named or {})
         if next(iter(rule(sight)), ""):
             found.append(rule.__name__)
     return found
@@ -205,3 +218,66 @@ def test_position_deletes_that_were_read_and_name_others_are_no_obstacle() -> No
 def test_a_snapshot_that_changed_nothing_is_no_commit() -> None:
     with pytest.raises(ValueError, match="changed nothing"):
         Undone(UNDONE.before, UNDONE.before)
+
+
+#: A second commit of the same process, with an equality delete of others between the two.
+IN3, OUT3 = data("in-3", 7, 0, A), data("out-3", S, 0, A)
+BETWEEN = equality("eq-13", 13, 0, A)
+SECOND = Undone(
+    replace(scan([OUT, IN3], [BETWEEN], 13), snapshot_id=130),
+    replace(scan([OUT, OUT3], [BETWEEN], 14), snapshot_id=140),
+)
+FIRST = Undone(scan([IN1, IN2, IN3]), scan([OUT, IN3], [], COMMIT))
+
+
+def both(now: Head, later: Head | None = None) -> Revert:
+    return undoing.revert([FIRST, SECOND], [now, later or now])
+
+
+def test_all_commits_of_a_process_are_undone_together() -> None:
+    now = head([OUT, OUT3, data("new", 18, 0, A)], [BETWEEN, LATE])
+    assert taken_back(both(now)) == (["out", "out-3"], [], ["in-1", "in-2", "in-3"], [])
+
+
+def test_a_commit_is_refused_with_the_others_of_its_process() -> None:
+    good = head([OUT, OUT3], [BETWEEN])
+    assert both(good).content is not None
+    assert "does not descend from its snapshot 140" in both(good, replace(good, descends=False)).refusal
+    assert both(head([OUT], [BETWEEN])).refusal == f"{OUT3.path} is no longer live"
+    assert "newer than the commit, was removed since" in both(replace(good, removed_equality_deletes=(LATE,))).refusal
+
+
+def test_an_equality_delete_between_two_commits_is_new_to_the_first_and_known_to_the_second() -> None:
+    assert both(head([OUT, OUT3], [BETWEEN])).content is not None
+    gone = head([OUT, OUT3], removed_equality_deletes=(BETWEEN,))
+    assert both(gone).refusal == f"the equality delete {BETWEEN.path}, newer than the commit, was removed since"
+    unknown = equality("eq-13b", 13, 0, A)
+    assert both(head([OUT, OUT3], [BETWEEN, unknown])).refusal == (
+        f"the delete {unknown.path} would begin to apply to {IN3.path}"
+    )
+
+
+def test_a_file_that_two_commits_changed_stays_as_it_is() -> None:
+    ours = position("new", 12, 0, A, IN1)
+    converted = Undone(scan([IN1], [OLD]), scan([IN1], [ours], COMMIT))
+    moved = Undone(replace(scan([IN1], [ours], 13), snapshot_id=130), replace(scan([OUT], [], 14), snapshot_id=140))
+    now = head([OUT])
+    assert undoing.revert([converted, moved], [now, now]).refusal == f"{IN1.path} was changed by two of its commits"
+
+
+class _Moving:
+    """A table whose head changes after so many looks."""
+
+    def __init__(self, moves: int) -> None:
+        self.looks, self.moves = 0, moves
+
+    def head(self, snapshot_id: int, number: int) -> Head:
+        self.looks += 1
+        return replace(head([OUT]), snapshot_id=1000 + min(self.looks, self.moves))
+
+
+def test_all_commits_are_seen_from_one_head() -> None:
+    found = action._heads(cast("AnyTable", _Moving(3)), [FIRST, SECOND])
+    assert [one.snapshot_id for one in found] == [1003, 1003]
+    with pytest.raises(CommitConflict, match="others committed each time that it was validated"):
+        action._heads(cast("AnyTable", _Moving(1000)), [FIRST, SECOND])

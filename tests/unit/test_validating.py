@@ -163,8 +163,7 @@ def test_appends_since_the_plan_are_no_conflict() -> None:
         ({"format_version": 3}, "format_version_is_the_planned_one"),
         ({"descends": False}, "plan_is_an_ancestor"),
         ({"descends": None}, "plan_is_an_ancestor"),
-        ({"removed_equality_deletes": None}, "newer_equality_deletes_are_kept"),
-        ({"removed_equality_deletes": (equality("gone", S + 1),)}, "newer_equality_deletes_are_kept"),
+        ({"removed_equality_deletes": None}, "removed_equality_deletes_are_known"),
     ],
 )
 def test_a_head_of_another_history_conflicts_wholly_by_one_rule(change: dict[str, Any], rule: str) -> None:
@@ -182,6 +181,32 @@ def test_an_equality_delete_up_to_the_plan_may_have_been_removed() -> None:
     plan = record(group(1, rewritten=[scanned(A)]))
 
     assert validate(plan, head(scanned(A), removed_equality_deletes=(equality("gone", S),))).content is not None
+
+
+@pytest.mark.parametrize("partition", [(), (None,)], ids=["unpartitioned", "nulls"])
+def test_a_newer_equality_delete_that_was_removed_and_held_everywhere_drops_every_group(
+    partition: tuple[bytes | None, ...],
+) -> None:
+    gone = replace(equality("gone", S + 1), partition=partition, spec_id=3)
+    there = replace(A, partition=(b"x",))
+    plan = record(group(1, rewritten=[scanned(there)]), group(2, rewritten=[scanned(B)]))
+    now = head(scanned(there), scanned(B), removed_equality_deletes=(gone,))
+
+    assert refusing(plan, now) == ["newer_equality_deletes_are_kept"] * 2
+    assert validate(plan, now).content is None
+
+
+def test_a_newer_equality_delete_that_was_removed_drops_the_groups_of_its_partition() -> None:
+    here, there, other = (replace(A, partition=(b"x",)), replace(B, partition=(b"y",)), replace(C, partition=(b"x",)))
+    other = replace(other, spec_id=1)
+    gone = replace(equality("gone", S + 1), partition=(b"x",))
+    plan = record(*(group(number, rewritten=[scanned(one)]) for number, one in enumerate((here, there, other), 1)))
+
+    done = validate(plan, head(scanned(here), scanned(there), scanned(other), removed_equality_deletes=(gone,)))
+
+    assert done.dropped == {1: f"the equality delete {gone.path}, newer than the plan, was removed meanwhile"}
+    assert done.content is not None
+    assert done.content.groups == (2, 3)
 
 
 def test_a_column_that_the_plan_knew_but_did_not_write_conflicts_wholly() -> None:

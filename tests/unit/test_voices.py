@@ -15,7 +15,7 @@ from amoro_core.errors import TableBusy, TableNotFound
 SOURCES = Path(amoro_core.__file__).parent.parent
 #: Commands that Python has no call for; who is told of them needs a shell.
 FOR_A_SHELL = {
-    *("catalog", "config", "doctor", "group", "lease", "state", "token", "trash", "up"),
+    *("catalog", "config", "doctor", "group", "lease", "state", "token", "trash", "up", "user"),
     *("optimizer logs", "optimizer package", "optimizer run"),
     *("table blockers", "table renew", "table snapshots", "table unblock"),
 }

@@ -1,4 +1,4 @@
-"""Catalogs, and what was found in them, as messages."""
+"""Catalogs and selected tables as messages."""
 
 from collections.abc import Callable, Iterable
 
@@ -26,7 +26,7 @@ def catalog(
 
 
 def selected(found: Selected) -> pb.SelectTablesResponse:
-    """The tables that names meant, and the catalogs that could not be listed."""
+    """The selected tables, and the catalogs that could not be listed."""
     return pb.SelectTablesResponse(
         tables=[str(table) for table in found.tables],
         unlisted=[

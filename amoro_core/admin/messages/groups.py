@@ -55,7 +55,7 @@ def _instance(item: Instance) -> pb.Instance:
 
 
 def instance_status(status: InstanceStatus) -> pb.InstanceStatus:
-    """The instance, and what its container says of it."""
+    """The instance, and its state as reported by its container."""
     resource, observed = status.instance.resource, status.observed
     return pb.InstanceStatus(
         resource_id=resource.resource_id,
@@ -72,7 +72,7 @@ def instance_status(status: InstanceStatus) -> pb.InstanceStatus:
 
 
 def optimizer(item: Optimizer, life: Life, running: int) -> pb.Optimizer:
-    """The optimizer, with when it was heard and how many tasks it runs."""
+    """The optimizer, with the time of its last report and its number of running tasks."""
     return pb.Optimizer(
         optimizer_id=item.optimizer_id,
         group=item.group,

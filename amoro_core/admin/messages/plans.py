@@ -24,7 +24,7 @@ def plan(preview: Preview) -> pb.Plan:
 
 
 def evaluated(runtime: TableRuntime, evaluation: Evaluation) -> pb.Plan:
-    """What an evaluation alone says: no partitions, no tasks."""
+    """The result of an evaluation alone: no partitions, no tasks."""
     return pb.Plan(
         table=str(runtime.identifier),
         snapshot_id=evaluation.snapshot_id or 0,

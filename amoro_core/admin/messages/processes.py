@@ -11,7 +11,7 @@ from amoro_core.services.overview import ProcessSummary
 
 
 def process(summary: ProcessSummary, nobody: str) -> pb.Process:
-    """The process without its tasks; `revertible` of its receipt is not said."""
+    """The process without its tasks; `revertible` of its receipt is not set."""
     item, figures = summary.process, summary.figures
     return pb.Process(
         process_id=item.process_id,
@@ -41,7 +41,7 @@ def process(summary: ProcessSummary, nobody: str) -> pb.Process:
 
 
 def task(item: OptimizingTask, progress: Mapping[Attempt, tuple[int, int]]) -> pb.TaskInfo:
-    """The task with the rows that its optimizer said last, done and in all. What succeeded has all of them."""
+    """The task with the rows last reported by its optimizer, done and in all; a succeeded task has all done."""
     who = item.thread or item.ended_on
     rows = progress.get(Attempt(item.task_id, item.attempt), (0, 0))
     done, total = (item.input_rows, item.input_rows) if item.status is TaskStatus.SUCCESS else rows
@@ -67,7 +67,7 @@ def task(item: OptimizingTask, progress: Mapping[Attempt, tuple[int, int]]) -> p
 
 
 def receipt(made: Receipt) -> pb.Receipt:
-    """What the commit changed; whether it can be reverted is not said."""
+    """What the commit changed; `revertible` is not set."""
     return pb.Receipt(
         data_files_before=made.data_files_before,
         data_files_after=made.data_files_after,
@@ -91,7 +91,7 @@ def receipt(made: Receipt) -> pb.Receipt:
 
 
 def exit_status(status: str, failure_code: str) -> int:
-    """What a command that waited for the process ends with."""
+    """The exit status of a command that waited for the process."""
     match status:
         case ProcessStatus.PARTIAL:
             return errors.Conflict.exit_status

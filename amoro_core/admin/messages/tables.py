@@ -16,7 +16,7 @@ from amoro_core.services.inspecting import ShownFiles
 def table(
     runtime: TableRuntime, active: OptimizingProcess | None, blockers: Sequence[pb.Blocker], nobody: str
 ) -> pb.Table:
-    """The table as it is kept; `nobody` says why nobody takes its tasks."""
+    """The table's state; `nobody` says why no optimizer takes its tasks."""
     return pb.Table(
         table=str(runtime.identifier),
         table_uuid=runtime.uuid,
@@ -32,6 +32,7 @@ def table(
         snapshot_id=runtime.snapshot_id or 0,
         files=files(runtime.summary),
         last_optimized_ms=milliseconds(runtime.last_optimized_at),
+        next_due_ms=milliseconds(runtime.next_due_at),
         retry_at_ms=milliseconds(runtime.retry_at),
         process_id=active.process_id if active else "",
         evaluated_ms=milliseconds(runtime.evaluated_at),
@@ -39,6 +40,7 @@ def table(
         health_parts=health_parts(runtime.health) if runtime.health else None,
         blockers=blockers,
         no_optimizer=nobody,
+        table_id=runtime.table_id,
     )
 
 
@@ -62,7 +64,7 @@ def blocker(held: HeldBlocker) -> pb.Blocker:
 
 
 def health_parts(parts: HealthParts) -> pb.HealthParts:
-    """The points that each kind of fault left."""
+    """The points left by each kind of fault."""
     return pb.HealthParts(
         small_files=parts.small_files,
         equality_deletes=parts.equality_deletes,
@@ -83,7 +85,7 @@ def table_properties(
 
 
 def table_health(identifier: TableIdentifier, evaluation: Evaluation) -> pb.TableHealth:
-    """The health that an evaluation found, and by what it was measured."""
+    """The health found by an evaluation, and its parameters."""
     parts, summary, basis = evaluation.health or FAULTLESS, evaluation.summary, evaluation.basis
     return pb.TableHealth(
         table=str(identifier),

@@ -1,7 +1,8 @@
 """Parts that many messages share."""
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
+from amoro_core.errors import InvalidArgument
 from amoro_core.model.tables import FileSummary
 from amoro_core.protocol import admin_pb2 as pb
 
@@ -9,6 +10,16 @@ from amoro_core.protocol import admin_pb2 as pb
 def milliseconds(moment: datetime | None) -> int:
     """UTC milliseconds since the epoch; 0 for never."""
     return 0 if moment is None else round(moment.timestamp() * 1000)
+
+
+def moment(since_epoch_ms: int) -> datetime:
+    """The time in UTC. Raises InvalidArgument for one that no calendar has."""
+    try:
+        if since_epoch_ms < 0:
+            raise OverflowError
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=since_epoch_ms)
+    except OverflowError as error:
+        raise InvalidArgument(f"{since_epoch_ms} ms since 1970 is no time") from error
 
 
 def files(summary: FileSummary) -> pb.FileSummary:

@@ -1,1 +1,1 @@
-"""Rewriting in the Python workers of a Spark application; how, and why so: docs/spark.md."""
+"""Executing work in the Python workers of a Spark application. Design: docs/spark.md."""

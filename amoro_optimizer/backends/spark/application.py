@@ -1,4 +1,4 @@
-"""A Spark application for optimizing: its settings, and what must be installed for it."""
+"""A Spark application for optimizing: its settings and requirements."""
 
 import os
 import re
@@ -6,33 +6,43 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import gettempdir
 
 from pyspark import SparkConf, SparkContext
 
 from amoro_core.errors import InvalidSettings
+from amoro_optimizer.cluster.ranges import free_disk
 
 DEFAULT_MASTER = "local[*]"
 
-#: Settings that are ours, whatever Spark's configuration says.
+#: Settings that override Spark's configuration.
 FIXED = {
-    # Tasks of many tables share the cores; a one-task job behind a long one would wait under FIFO.
+    # Tasks of many tables share the cores; under FIFO a one-task job would wait behind a long one.
     "spark.scheduler.mode": "FAIR",
-    # A failed execution is a failed attempt: the coordinator counts and repeats, not Spark.
-    "spark.task.maxFailures": "1",
-    # A copy of a rewrite is work for nothing; only the newest execution may write anyway.
+    # Speculative copies are wasted work; only the newest execution may write anyway.
     "spark.speculation": "false",
 }
+#: The largest group of files that the application clusters, such as 64g; 0: none.
+MOST_CLUSTERED = "spark.amoro.maxClusterBytes"
+#: On a cluster, whose disks the driver does not see: the largest group that is planned unless a table says otherwise.
+_MOST_ON_CLUSTER = 64 << 30
+#: How many times the size of a group's files its rows may take on disk: shuffled, and while they are sorted.
+_DISK_FACTOR = 3
 DEFAULTS = {
     "spark.app.name": "amoro-optimizer",
     "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
+    # What is shuffled is compressed already.
+    "spark.shuffle.compress": "false",
+    # Blocks for so many outputs go to disk as they come, neither sorted nor held by the JVM.
+    "spark.shuffle.sort.bypassMergeThreshold": "512",
 }
 
 
 def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContext:
-    """Start the application, or enter the one that spark-submit has prepared.
+    """Start the application, or join the one prepared by spark-submit.
 
-    `settings` stand above those of spark-submit and spark-defaults.conf. Raises InvalidSettings.
+    `settings` override those of spark-submit and spark-defaults.conf. Raises InvalidSettings.
     """
     if clashing := sorted(key for key, value in settings.items() if FIXED.get(key, value) != value):
         told = ", ".join(f"{key}={FIXED[key]}" for key in clashing)
@@ -47,8 +57,6 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
         conf.setIfMissing(key, value)
     for key, value in {**settings, **FIXED}.items():
         conf.set(key, value)
-    # Only spark-submit looks at this setting.
-    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python") or sys.executable)
     if not conf.get("spark.submit.pyFiles"):
         # The daemon is started before files of --py-files are on its path.
         conf.setIfMissing("spark.python.daemon.module", "amoro_optimizer.backends.spark.daemon")
@@ -56,6 +64,9 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
         conf.setMaster(master)
     elif not under_submit:
         conf.setIfMissing("spark.master", DEFAULT_MASTER)
+    max_cluster_bytes(conf)  # refuses a malformed setting before anything is started
+    # Only spark-submit reads this setting.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python") or sys.executable)
     try:
         return SparkContext(conf=conf)
     except Exception as error:
@@ -65,8 +76,32 @@ def open_context(master: str | None, settings: Mapping[str, str]) -> SparkContex
         ) from error
 
 
+def max_cluster_bytes(conf: SparkConf) -> int:
+    """The largest group of files, in bytes, that the application clusters: by its setting, else by its disk.
+
+    Raises InvalidSettings for a malformed setting.
+    """
+    told = conf.get(MOST_CLUSTERED)
+    if told is not None:
+        size = _SIZE.fullmatch(told.lower())
+        if size is None:
+            raise InvalidSettings(
+                f"{MOST_CLUSTERED} has the malformed value {told!r}",
+                hint="Give a size such as 64g; 0 clusters nothing.",
+            )
+        return int(size[1]) << (10 * " kmgtp".index(size[2] or " "))
+    if not re.match(r"local(\[|$)", str(conf.get("spark.master"))):
+        return _MOST_ON_CLUSTER
+    directories = os.environ.get("SPARK_LOCAL_DIRS") or conf.get("spark.local.dir") or gettempdir()
+    return min(free_disk(one) for one in directories.split(",")) // _DISK_FACTOR
+
+
+#: A size as Spark's settings have it.
+_SIZE = re.compile(r"(\d+)([kmgtp]?)b?")
+
+
 def require_java() -> None:
-    """Raise InvalidSettings unless there is a Java runtime that Spark will find."""
+    """Raise InvalidSettings unless Spark will find a Java runtime."""
     home = os.environ.get("JAVA_HOME")
     found = (Path(home) / "bin" / "java").exists() if home else shutil.which("java") is not None
     if not found:
@@ -77,9 +112,9 @@ def require_java() -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """What Spark says of a failure, in one line: neither its stack nor ours.
+    """Spark's reason of a failure in one line, without stack traces.
 
-    Where that line only announces what comes (a traceback, what Python said), the first error below it is added.
+    If that line only introduces what follows (a traceback, Python's output), the first error below it is added.
     """
     java = getattr(error, "java_exception", None)
     text = str(java.getMessage() or java.toString()) if java is not None else str(error)
@@ -88,5 +123,5 @@ def reason_of(error: Exception) -> str:
     return f"{first.rstrip()} {below.group()}" if below and first.rstrip().endswith(":") else first
 
 
-#: An error by its class and message, the parenthesis that Python may put around it left out.
+#: An error's class and message, without parentheses that Python may put around them.
 _ERROR = re.compile(r"\b[A-Za-z]\w*(?:Error|Exception): .*[^\s)]")

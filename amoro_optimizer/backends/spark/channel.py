@@ -1,9 +1,9 @@
-"""The line between the driver and the Python workers: progress, the request to stop, and the names of files.
+"""The connection between the driver and the Python workers: progress, requests to stop, and names of files.
 
-Spark tells a worker nothing while a task runs, kills it without warning, and may run a task again elsewhere. So each
-execution of a task keeps a connection to the driver, over which it asks before it creates a file. The driver thereby
-knows every file that a killed worker can have left, lets only the newest execution of a job write, and none once
-the job is over.
+Spark sends a worker nothing while a task runs, kills it without warning, and may run a task again elsewhere. So each
+execution of a part of a job keeps a connection to the driver, over which it asks before it creates a file. The driver
+thereby knows every file that a killed worker can have left, lets only the newest execution of a part write, and none
+once the job is over.
 
 Both ends prove that they know the key, which travels with the task; the line itself carries row counts and paths.
 """
@@ -14,7 +14,7 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
@@ -24,31 +24,48 @@ from amoro_core.errors import AttemptAbandoned, OptimizerError
 
 CONNECT_S = 10.0
 PROGRESS_EVERY_S = 0.5
-_GO, _STOP = b"go", b"stop"
+_GO, _STOP, _SUPERSEDED = b"go", b"stop", b"superseded"
 
 Line: TypeAlias = "Connection[Any, Any]"
 
 
-class Job:
-    """What the driver knows of the executions of one Spark job. An execution is a number that grows with each."""
+#: Told a part, its rows done, its rows in all, and the time that all parts have had cores so far, in ms.
+Progress: TypeAlias = Callable[[str, int, int, int], None]
 
-    def __init__(self, on_progress: Callable[[int, int], None]) -> None:
+
+class Superseded(Exception):
+    """A newer execution has replaced this one: Spark must not take its output for the part's result."""
+
+
+class Job:
+    """What the driver knows of the executions of one attempt's Spark jobs.
+
+    A part is a partition of a stage, by a name of ours. An execution is a number that grows with each.
+    """
+
+    def __init__(self, on_progress: Progress, age_s: Callable[[], float] = lambda: 0.0) -> None:
+        """`age_s`: how old the attempt's ack is."""
         self._on_progress = on_progress
+        self._age_s = age_s
         self._changed = threading.Condition()
-        self._lines: dict[int, Line] = {}
-        self._newest = -1
+        self._lines: dict[tuple[str, int], Line] = {}
+        self._began: dict[tuple[str, int], float] = {}
+        self._newest: dict[str, int] = {}
         self._over = False
         self._files: list[str] = []
+        self._failure: tuple[str, str] | None = None
+        self._facts: dict[str, Mapping[str, int]] = {}
+        self._core_s = 0.0  # of the executions that have hung up
 
     def stop(self) -> None:
-        """Let no execution write any further, and tell those that run; they remove what they wrote."""
+        """Forbid all executions to write any further, and tell running ones; they remove what they wrote."""
         with self._changed:
             self._over = True
             for line in self._lines.values():
                 _send(line, _STOP)
 
     def settle(self, seconds: float) -> tuple[str, ...]:
-        """The files that were ever begun, once no execution is connected or the time is over; none is begun after."""
+        """Every file ever begun, once no execution is connected or the time is over; none is begun afterwards."""
         self.stop()
         with self._changed:
             self._changed.wait_for(lambda: not self._lines, seconds)
@@ -60,41 +77,83 @@ class Job:
         with self._changed:
             return bool(self._lines)
 
-    def serve(self, line: Line, execution: int) -> None:
-        """Answer an execution until it hangs up. A newer one takes the place of those that run."""
+    @property
+    def is_over(self) -> bool:
+        """Whether no execution may write any further."""
         with self._changed:
-            if self._over or execution <= self._newest:
-                _send(line, _STOP)
+            return self._over
+
+    @property
+    def core_ms(self) -> int:
+        """For how long executions have had cores so far, repeated ones included."""
+        now = time.monotonic()
+        with self._changed:
+            return round((self._core_s + sum(now - began for began in self._began.values())) * 1000)
+
+    @property
+    def failure(self) -> tuple[str, str] | None:
+        """The code and message of the first failure that a part told, by which the job was over."""
+        with self._changed:
+            return self._failure
+
+    def facts(self, stage: str) -> dict[str, Mapping[str, int]]:
+        """What the parts of a stage, whose names begin with its, have told at their end."""
+        with self._changed:
+            return {part: told for part, told in self._facts.items() if part.startswith(f"{stage} ")}
+
+    def serve(self, line: Line, part: str, execution: int) -> None:
+        """Answer an execution of a part until it hangs up. It replaces earlier ones of the part."""
+        with self._changed:
+            if self._over or execution <= self._newest.get(part, -1):
+                _send(line, _STOP if self._over else _SUPERSEDED)
                 return
-            for earlier in self._lines.values():
-                _send(earlier, _STOP)
-            self._newest = execution
-            self._lines[execution] = line
+            for (other, _), earlier in self._lines.items():
+                if other == part:
+                    _send(earlier, _SUPERSEDED)
+            self._newest[part] = execution
+            self._lines[part, execution] = line
+            self._began[part, execution] = time.monotonic()
             _send(line, _GO)
         try:
             while True:
                 said = json.loads(line.recv_bytes())
-                if "file" in said:
-                    self._grant(line, execution, said["file"])
+                if "rows" in said:
+                    done, total = said["rows"]
+                    self._on_progress(part, done, total, self.core_ms)
                 else:
-                    self._on_progress(*said["rows"])
+                    self._answer(line, part, execution, said)
         except (OSError, EOFError):
             return
         finally:
             with self._changed:
-                del self._lines[execution]
+                del self._lines[part, execution]
+                self._core_s += time.monotonic() - self._began.pop((part, execution))
                 self._changed.notify_all()
 
-    def _grant(self, line: Line, execution: int, path: str) -> None:
+    def _answer(self, line: Line, part: str, execution: int, said: Mapping[str, Any]) -> None:
+        """Handle a message of an execution, if it may still send one, and answer it."""
         with self._changed:
-            granted = not self._over and execution == self._newest
-            if granted:
-                self._files.append(path)
-            _send(line, _GO if granted else _STOP)
+            is_newest = execution == self._newest[part]
+            if not is_newest or self._over:
+                _send(line, _STOP if is_newest else _SUPERSEDED)
+                return
+            if "file" in said:
+                self._files.append(said["file"])
+            elif "facts" in said:
+                self._facts[part] = said["facts"]
+            elif "age" in said:
+                _send(line, f"{self._age_s():.6f}".encode())
+                return
+            else:
+                code, message = said["failed"]
+                self._failure = code, message
+                self.stop()
+                return
+            _send(line, _GO)
 
 
 class Channel:
-    """The driver's end: listens on a port for the executions of its jobs."""
+    """The driver's end: listens on a port for executions of its jobs."""
 
     def __init__(self, bind: str, port: int = 0) -> None:
         self.key = secrets.token_bytes(32)
@@ -115,9 +174,9 @@ class Channel:
         self._thread.join()
 
     @contextmanager
-    def job(self, on_progress: Callable[[int, int], None]) -> Iterator[tuple[str, Job]]:
-        """A job and its name, known for the time of the block."""
-        name, job = secrets.token_hex(8), Job(on_progress)
+    def job(self, on_progress: Progress, age_s: Callable[[], float] = lambda: 0.0) -> Iterator[tuple[str, Job]]:
+        """A job and its name, known during the block."""
+        name, job = secrets.token_hex(8), Job(on_progress, age_s)
         self._jobs[name] = job
         try:
             yield name, job
@@ -126,7 +185,7 @@ class Channel:
 
     def _answer(self, line: Line) -> None:
         with suppress(OSError, EOFError, AuthenticationError):
-            # Strangers prove themselves first: who could have a challenge answered could pass ours on to us.
+            # Clients authenticate first: if we answered a challenge first, a stranger could relay ours back to us.
             deliver_challenge(line, self.key)
             answer_challenge(line, self.key)
             said = json.loads(line.recv_bytes())
@@ -134,7 +193,7 @@ class Channel:
             if job is None:
                 _send(line, _STOP)
             else:
-                job.serve(line, said["execution"])
+                job.serve(line, said["part"], said["execution"])
 
 
 class _Server(socketserver.ThreadingTCPServer):
@@ -154,38 +213,69 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class WorkerLine:
-    """A worker's end, for one execution of a job."""
+    """A worker's end, for one execution of a part of a job."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
         self._stopped = False
         self._told_at = 0.0
+        #: Whether a newer execution has taken the place of this one.
+        self.is_superseded = False
+        #: Whether the driver has said that the job is over.
+        self.is_over = False
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the driver wants no more of this execution, or is gone."""
+        """Whether the driver has stopped this execution, or is gone."""
         with self._failing_means_stop():
             if not self._stopped and self._line.poll(0):
-                self._stopped = self._line.recv_bytes() == _STOP
+                self._hear()
         return self._stopped
 
     def announce(self, path: str) -> None:
         """Ask whether the file may be created. Raises AttemptAbandoned."""
+        self._say({"file": path})
+
+    def conclude(self, facts: Mapping[str, int]) -> None:
+        """Report at the end of a part what it took and made. Raises AttemptAbandoned."""
+        self._say({"facts": facts})
+
+    def fail(self, code: str, message: str) -> bool:
+        """Report that the part failed, which ends the job; returns whether the driver received it."""
+        with suppress(AttemptAbandoned):
+            self._say({"failed": [code, message]})
+        return self.is_over
+
+    def _say(self, said: Mapping[str, object]) -> bytes:
+        """Send a message, and return the driver's answer. Raises AttemptAbandoned."""
+        answer = b""
         with self._failing_means_stop():
             if not self._stopped:
-                self._line.send_bytes(json.dumps({"file": path}).encode())
-                self._stopped = self._line.recv_bytes() == _STOP
+                self._line.send_bytes(json.dumps(said).encode())
+                answer = self._hear()
         if self._stopped:
             raise AttemptAbandoned("the driver wants no more of this execution")
+        return answer
+
+    def ask_age(self) -> float:
+        """How old the attempt's ack is, in seconds. Raises AttemptAbandoned."""
+        return float(self._say({"age": True}))
 
     def progress(self, rows_done: int, rows_total: int) -> None:
-        """Tell how far the work is, now and then."""
+        """Report progress, at most every so often."""
         now = time.monotonic()
         if now - self._told_at < PROGRESS_EVERY_S:
             return
         self._told_at = now
         with self._failing_means_stop():
             self._line.send_bytes(json.dumps({"rows": [rows_done, rows_total]}).encode())
+
+    def _hear(self) -> bytes:
+        said = self._line.recv_bytes()
+        self.is_superseded = said == _SUPERSEDED
+        self.is_over = said == _STOP
+        self._stopped = self.is_superseded or self.is_over
+        return said
 
     @contextmanager
     def _failing_means_stop(self) -> Iterator[None]:
@@ -196,8 +286,12 @@ class WorkerLine:
 
 
 @contextmanager
-def connected(address: tuple[str, int], key: bytes, job: str, execution: int) -> Iterator[WorkerLine]:
-    """A worker's line to the driver; raises OptimizerError when it is not reached, AttemptAbandoned when not wanted."""
+def connected(address: tuple[str, int], key: bytes, job: str, part: str, execution: int) -> Iterator[WorkerLine]:
+    """A worker's line to the driver.
+
+    Raises OptimizerError when the driver is not reached, AttemptAbandoned when the job is over, Superseded when a newer
+    execution of the part has begun.
+    """
     try:
         with socket.create_connection(address, timeout=CONNECT_S) as made:
             made.settimeout(None)
@@ -213,21 +307,23 @@ def connected(address: tuple[str, int], key: bytes, job: str, execution: int) ->
         try:
             answer_challenge(line, key)
             deliver_challenge(line, key)
-            line.send_bytes(json.dumps({"job": job, "execution": execution}).encode())
-            wanted = line.recv_bytes() == _GO
+            line.send_bytes(json.dumps({"job": job, "part": part, "execution": execution}).encode())
+            said = line.recv_bytes()
         except (OSError, EOFError, AuthenticationError) as error:
             raise AttemptAbandoned(f"the driver closed the connection: {error}") from error
-        if not wanted:
+        if said == _SUPERSEDED:
+            raise Superseded(f"a newer execution of {part} runs already")
+        if said != _GO:
             raise AttemptAbandoned("the driver wants no such execution")
         yield WorkerLine(line)
 
 
 def _speak_at_once(connection: socket.socket) -> None:
-    # Messages are short and answered: collecting them would hold each back for as long as an acknowledgement takes.
+    # Messages are short and answered: Nagle's algorithm would delay each until the last one is acknowledged.
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _send(line: Line, said: bytes) -> None:
-    # Who hung up is told nothing; the thread that reads its line sees to the rest.
+    # A closed connection is handled by the thread that reads it.
     with suppress(OSError):
         line.send_bytes(said)

@@ -1,6 +1,6 @@
-"""Spark's daemon of Python workers, which makes them cheap: they find the engine loaded, and do no work in vain.
+"""Spark's daemon of Python workers with the engine preloaded, so that workers are cheap and do no needless work.
 
-What is done here concerns the daemon's process and the workers that it forks, nothing else. Figures: docs/spark.md.
+This affects only the daemon's process and the workers that it forks. Figures: docs/spark.md.
 """
 
 import gc
@@ -17,13 +17,13 @@ _manage: Callable[[], None] = manager
 
 
 def _keep(importer: zipimporter) -> None:
-    """What an importer does when caches are to be invalidated: nothing, as Spark's archives stay as they are."""
+    """Replaces the invalidation of an importer's caches by nothing: Spark's archives do not change."""
 
 
 if __name__ == "__main__":
-    # Before each task a worker has caches of importers invalidated; up to Python 3.12 those of archives, of which
-    # Spark's path has several, then read their whole directory again: that alone takes longer than a small rewrite.
+    # Before each task a worker invalidates importers' caches; up to Python 3.12, zip importers, of which Spark's path
+    # has several, then read their whole directory again, which alone takes longer than a small rewrite.
     zipimporter.invalidate_caches = _keep  # type: ignore[method-assign, assignment]  # a class of the interpreter's
-    # After each task it collects garbage: all that is loaded here need not be looked at.
+    # After each task it collects garbage: exclude everything loaded here.
     gc.freeze()
     _manage()

@@ -1,4 +1,7 @@
-"""The driver's side: each attempt is a Spark job of one task, started by the thread that the runner gave it to."""
+"""The driver's side: each attempt is a Spark job, started by the thread that the runner gave it to.
+
+It is one of one task, or, where a group is clustered, two of several stages that the whole application has a part in.
+"""
 
 import threading
 import time
@@ -10,22 +13,25 @@ from pyspark import SparkContext
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, OptimizerError, TableRefused
 from amoro_core.events import get_logger
+from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.processes import Attempt
 from amoro_core.model.work import Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_optimizer.backends.spark.application import open_context, reason_of
-from amoro_optimizer.backends.spark.channel import Channel, Job
+from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
+from amoro_optimizer.backends.spark.application import max_cluster_bytes, open_context, reason_of
+from amoro_optimizer.backends.spark.channel import Channel, Job, Progress
+from amoro_optimizer.backends.spark.clustering import Application, cluster
 from amoro_optimizer.backends.spark.pools import Pools
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
-from amoro_optimizer.kinds import Run, installed_kinds
+from amoro_optimizer.kinds import Fetching, Run, installed_kinds
 
 log = get_logger("amoro.spark")
 
 WATCH_S = 0.2
-#: Between two looks at whether the application still lives.
+#: Interval of checks whether the application is alive.
 ALIVE_EVERY_S = 2.0
-#: How long a worker that was told to stop may take before Spark kills it.
+#: Grace period of a worker that was told to stop, before Spark kills it.
 GRACE_S = 3.0
 #: How long a killed worker's connection is waited for before its files are removed; Spark kills within 2 to 4 s.
 SETTLE_S = 8.0
@@ -33,13 +39,12 @@ SETTLE_S = 8.0
 
 @dataclass(slots=True)
 class _Watched:
-    """A job that runs, as the watcher sees it."""
+    """A running job, as seen by the watcher."""
 
     group: str
     job: Job
     is_cancelled: Callable[[], bool]
     told_at: float | None = None  # when its workers were told to stop
-    killed: bool = False
 
 
 class SparkBackend:
@@ -56,6 +61,7 @@ class SparkBackend:
         self._channel = Channel(
             str(conf.get("spark.driver.bindAddress") or self._host), int(conf.get("spark.amoro.port") or 0)
         )
+        self._max_cluster_bytes = max_cluster_bytes(conf)
         self._pools = Pools()
         self._lock = threading.Lock()
         self._watched: dict[Attempt, _Watched] = {}
@@ -71,17 +77,22 @@ class SparkBackend:
         """The kinds of work that the driver knows; its workers have the same packages."""
         return self._kinds.names
 
+    @property
+    def max_cluster_bytes(self) -> int:
+        """The largest group of files, in bytes, that the application clusters: by its setting, else by its disk."""
+        return self._max_cluster_bytes
+
     def when_lost(self, call: Callable[[], None]) -> None:
-        """Have this called when the application has ended by itself; it cannot be started anew in this process."""
+        """Set a callback for when the application has ended by itself; it can't be restarted in this process."""
         self._on_loss = call
 
     @property
     def loss(self) -> str:
-        """Why the application has ended by itself; empty while it lives."""
+        """Why the application has ended by itself; empty while it is alive."""
         return self._lost
 
     def slots(self) -> int:
-        """How many tasks the application's executors can run at a time, or could of late; 0 while there are none."""
+        """How many tasks the application's executors can run at a time, as of the last check; 0 without executors."""
         return self._slots
 
     def close(self) -> None:
@@ -95,16 +106,17 @@ class SparkBackend:
             log.warning("spark.left_silently", error=reason_of(error))
 
     def execute(self, work: Work, table: str, run: Run) -> WorkResult:
-        """Do the work in a worker. What executions have begun, and is not in the result, is removed again.
+        """Do the work in a worker. Files that executions have begun, and that are not in the result, are removed.
 
         Raises UnknownWork, what the kind raises, AttemptAbandoned when cancelled or when the application has ended,
-        OptimizerError when Spark could not do it.
+        OptimizerError when Spark failed.
         """
         kind = self._kinds.of(work.kind)
         if run.is_cancelled():
             raise AttemptAbandoned(f"attempt {run.attempt} was cancelled before it began")
+        blob = run.fetch(kind.blob(work.payload)) if isinstance(kind, Fetching) else b""
         kept: frozenset[str] = frozenset()
-        with self._channel.job(run.on_progress) as (name, job):
+        with self._channel.job(progress_of(work, run), run.age_s) as (name, job):
             assignment = Assignment(
                 attempt=codec.encode_attempt(run.attempt).SerializeToString(),
                 kind=work.kind,
@@ -114,10 +126,11 @@ class SparkBackend:
                 driver=(self._host, self._channel.port),
                 key=self._channel.key,
                 job=name,
+                blob=blob,
             )
             try:
                 with self._watching(run.attempt, job, run.is_cancelled), self._pools.pool_of(table) as pool:
-                    result = self._run(table, run.attempt, assignment, pool)
+                    result = self._run(table, run.attempt, assignment, job, pool)
                 kept = kind.files(result.payload)
             except AttemptAbandoned as error:
                 if run.is_cancelled() or self._lost:
@@ -127,18 +140,27 @@ class SparkBackend:
                 self._remove(work, run.io_properties, [path for path in job.settle(SETTLE_S) if path not in kept])
         return result
 
-    def _run(self, table: str, attempt: Attempt, assignment: Assignment, pool: str) -> WorkResult:
+    def _run(self, table: str, attempt: Attempt, assignment: Assignment, job: Job, pool: str) -> WorkResult:
         context = self._context
+
+        def begin_stage(stage: str) -> None:
+            context.setLocalProperty("callSite.short", f"{stage} {table}")
+
         try:
             context.setJobGroup(str(attempt), _description(table, attempt), interruptOnCancel=True)
-            context.setLocalProperty("callSite.short", f"{assignment.kind} {table}")
             context.setLocalProperty("spark.scheduler.pool", pool)
+            if assignment.kind == CLUSTER:
+                output = cluster(Application(context, self._slots, begin_stage), assignment, job)
+                return WorkResult(CLUSTER, encode_cluster_output(output))
+            begin_stage(assignment.kind)
             (answer,) = context.runJob(context.parallelize([assignment], 1), run_partition)
         except Exception as error:
             self._look_alive()
-            if self._lost or self._is_killed(attempt):
+            if job.failure is not None:
+                raise failure_of(*job.failure) from error
+            if self._lost or job.is_over:
                 raise AttemptAbandoned(f"attempt {attempt} was cancelled") from error
-            raise not_run(error) from error
+            raise error if isinstance(error, AmoroError) else not_run(error) from error
         message = pb.TaskResult.FromString(answer)
         result = codec.result_of(message)
         if result is None:
@@ -165,10 +187,6 @@ class SparkBackend:
             with self._lock:
                 del self._watched[attempt]
 
-    def _is_killed(self, attempt: Attempt) -> bool:
-        with self._lock:
-            return self._watched[attempt].killed
-
     def _watch(self) -> None:
         looked_at = time.monotonic()
         while not self._closing.wait(WATCH_S):
@@ -179,26 +197,25 @@ class SparkBackend:
             with self._lock:
                 watched = list(self._watched.values())
             for item in watched:
-                if item.is_cancelled():
+                if item.is_cancelled() or item.job.failure is not None:
                     self._cancel(item, now)
 
     def _cancel(self, item: _Watched, now: float) -> None:
-        """Tell the worker; have Spark end the job when no worker is there or it does not listen.
+        """Tell the worker; make Spark end the job if there is no worker or it does not respond.
 
-        Spark does not keep the request for a job that it has yet to hear of, so it is told with each look.
+        Spark forgets a cancellation of a job that it does not know yet, so it is repeated with each check.
         """
         if item.told_at is None:
             item.told_at = now
             item.job.stop()
         if not item.job.is_running or now - item.told_at >= GRACE_S:
-            item.killed = True
             try:
                 self._context.cancelJobGroup(item.group)
             except Exception as error:
                 log.warning("job.not_cancelled", attempt=item.group, error=reason_of(error))
 
     def _look_alive(self) -> None:
-        """Note how many tasks can run, or that the application has ended."""
+        """Update the number of slots, or note that the application has ended."""
         if self._lost:
             return
         try:
@@ -219,9 +236,28 @@ class SparkBackend:
         self._on_loss()
 
 
+def progress_of(work: Work, run: Run) -> Progress:
+    """What turns the progress of a job's parts into that of the attempt."""
+    if work.kind != CLUSTER:
+        return lambda part, done, total, core_ms: run.on_progress(done, total)
+    rows_in_all = sum(file.data.record_count for file in decode_cluster_input(work.payload).rewrite.rewritten)
+    done_by_part: dict[str, int] = {}
+    lock = threading.Lock()  # each part has a thread of its own
+
+    def tell(part: str, done: int, total: int, core_ms: int) -> None:
+        stage = part.split()[0]
+        with lock:
+            done_by_part[part] = done
+            done_in_stage = sum(rows for name, rows in done_by_part.items() if name.startswith(stage))
+        run.on_stage(stage, core_ms)
+        run.on_progress(done_in_stage, rows_in_all)
+
+    return tell
+
+
 @contextmanager
 def spark_backend(master: str | None, settings: Mapping[str, str]) -> Iterator[SparkBackend]:
-    """A backend with an application of its own, for the time of the block. Raises InvalidSettings."""
+    """A backend with an application of its own, during the block. Raises InvalidSettings."""
     backend = SparkBackend(open_context(master, settings))
     try:
         yield backend
@@ -230,16 +266,16 @@ def spark_backend(master: str | None, settings: Mapping[str, str]) -> Iterator[S
 
 
 def slots_of(context: SparkContext) -> int:
-    """How many tasks the executors of now can run at a time: their cores by `spark.task.cpus`.
+    """How many tasks the present executors can run at a time: their cores divided by `spark.task.cpus`.
 
-    Not the application's default parallelism, which a setting may fix, and which is 2 at the least on a cluster.
+    Not the application's default parallelism, which a setting may fix, and which is at least 2 on a cluster.
     """
     jvm = context._jsc.sc()
     return int(jvm.maxNumConcurrentTasks(jvm.resourceProfileManager().defaultResourceProfile()))
 
 
 def not_run(error: Exception) -> OptimizerError:
-    """What is said of a task that Spark could not run."""
+    """The error for a task that Spark could not run."""
     reason = reason_of(error)
     lacks_amoro = "No module named 'amoro" in reason
     hint = "executors need amoro: see `amoro optimizer package`" if lacks_amoro else "the executor's log says more"
@@ -255,7 +291,7 @@ def failure_of(code: str, message: str) -> AmoroError:
 def _kinds(kind: type[AmoroError]) -> dict[str, type[AmoroError]]:
     found = {kind.code: kind}
     for below in kind.__subclasses__():
-        # A class without a code of its own stands for its parent's, which keeps it.
+        # A class without a code of its own has its parent's, which takes precedence.
         found = {**_kinds(below), **found}
     return found
 

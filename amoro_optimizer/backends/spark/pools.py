@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Pools:
-    """Gives tables pools. Spark keeps a pool forever, so one that is free is given anew before another is made."""
+    """Assigns pools to tables. Spark keeps a pool for ever, so free ones are reused before another is made."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -15,7 +15,7 @@ class Pools:
 
     @contextmanager
     def pool_of(self, table: str) -> Iterator[str]:
-        """The pool for a job of the table, which no other table has until the table's last job is over."""
+        """The pool for a job of the table, exclusive until the table's last job is over."""
         with self._lock:
             number, jobs = self._held.get(table) or (self._free(), 0)
             self._held[table] = number, jobs + 1

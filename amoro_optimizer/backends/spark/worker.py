@@ -1,4 +1,4 @@
-"""What runs in Spark's Python workers: the work of one attempt for each element, as in all optimizers."""
+"""The code that runs in Spark's Python workers: the work of one attempt for each element."""
 
 import os
 import signal
@@ -20,16 +20,19 @@ from amoro_core.model.texts import briefly
 from amoro_core.model.work import WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import optimizing_pb2 as pb
-from amoro_optimizer.backends.spark.channel import WorkerLine, connected
+from amoro_optimizer.backends.spark.channel import Superseded, WorkerLine, connected
 from amoro_optimizer.kinds import Run, installed_kinds
+from amoro_optimizer.running import steady_s
 
+#: The only part of a job of one task.
+WHOLE = "task"
 #: How long a worker whose executor has ended may take to remove what it wrote.
 HANG_UP_S = 30
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Assignment:
-    """What a worker is sent: messages of the contract, and where the driver listens."""
+    """What is sent to a worker: messages of the contract, and where the driver listens."""
 
     attempt: bytes  # TaskAttempt
     kind: str
@@ -39,6 +42,7 @@ class Assignment:
     driver: tuple[str, int]
     key: bytes
     job: str
+    blob: bytes = b""  # that the kind needs
 
     def __repr__(self) -> str:
         return f"Assignment({self.job})"  # credentials and key stay out of tracebacks
@@ -52,17 +56,17 @@ def run_partition(assignments: Iterable[Assignment]) -> Iterator[bytes]:
     # An executor has one worker for each of its cores: Arrow must not take all cores in each of them.
     pa.set_cpu_count(max(1, context.cpus()))
     for assignment in assignments:
-        with _hang_up_noted() as is_hung_up:
+        with hang_up_noted() as is_hung_up:
             result = run_assignment(assignment, context.taskAttemptId(), is_hung_up)
         yield result
 
 
 @contextmanager
-def _hang_up_noted() -> Iterator[Callable[[], bool]]:
-    """Within the block SIGHUP does not end this process: what is yielded tells of it, the end comes after it.
+def hang_up_noted() -> Iterator[Callable[[], bool]]:
+    """Defer SIGHUP to the end of the block; yields a predicate whether it was received.
 
-    By it Spark's daemon ends its workers when the executor has ended, for example since the driver was killed, so that
-    nobody else removes what they have begun. One that is stuck is ended all the same.
+    Spark's daemon sends it to its workers when the executor has ended, for example because the driver was killed, when
+    only they can remove the files they have begun. A stuck worker is ended all the same.
     """
     hung_up = threading.Event()
 
@@ -80,20 +84,38 @@ def _hang_up_noted() -> Iterator[Callable[[], bool]]:
 
 
 def run_assignment(assignment: Assignment, execution: int, is_hung_up: Callable[[], bool]) -> bytes:
-    """Do the work, as that execution of the driver's job; the TaskResult says what came of it, failures too."""
+    """Do the work, as that execution of the driver's job; the TaskResult says what came of it, failures too.
+
+    Failures are values, so that Spark repeats what was lost only. Raises Superseded, which Spark must not take for one.
+    """
     result = pb.TaskResult(attempt=pb.TaskAttempt.FromString(assignment.attempt))
     try:
-        with connected(assignment.driver, assignment.key, assignment.job, execution) as line:
-            codec.put_result(result, _executed(assignment, result.attempt, line, is_hung_up))
-    except AmoroError as error:
-        _fail(result, error)
-    except MemoryError:
-        _fail(result, OptimizerError("out of memory"))
+        with connected(assignment.driver, assignment.key, assignment.job, WHOLE, execution) as line:
+            try:
+                codec.put_result(result, _executed(assignment, result.attempt, line, is_hung_up))
+            except AmoroError:
+                if line.is_superseded:
+                    raise Superseded(f"a newer execution of {WHOLE} has begun") from None
+                raise
+    except Superseded:
+        raise
     except Exception as error:
-        # Into the executor's log, which others may read.
-        sys.stderr.write(without_secrets(traceback.format_exc()))
-        _fail(result, OptimizerError(without_secrets(briefly(f"{type(error).__name__}: {error}", 1000))))
+        code, message = told_of(error)
+        result.failure.CopyFrom(pb.TaskFailure(code=code, message=message))
     return result.SerializeToString()
+
+
+def told_of(error: Exception) -> tuple[str, str]:
+    """The code of a failure in a worker, and its message with the hint, without secrets.
+
+    Unexpected failures are also written to the executor's log, which others may read.
+    """
+    if isinstance(error, AmoroError):
+        return error.code, f"{error.message} ({error.hint})" if error.hint else error.message
+    if isinstance(error, MemoryError):
+        return OptimizerError.code, "out of memory"
+    sys.stderr.write(without_secrets(traceback.format_exc()))
+    return OptimizerError.code, without_secrets(briefly(f"{type(error).__name__}: {error}", 1000))
 
 
 def _executed(
@@ -107,12 +129,30 @@ def _executed(
         assignment.memory_bytes,
         on_progress=line.progress,
         is_cancelled=lambda: is_hung_up() or line.is_stopped,
+        fetch=lambda name: assignment.blob,
+        age_s=_age(line),
     )
     return WorkResult(assignment.kind, kind.execute(assignment.work, access, run))
 
 
+def _age(line: WorkerLine) -> Callable[[], float]:
+    """The age of the attempt's ack: requested from the driver on first use, and counted locally from then on.
+
+    Local counting starts before the request, so that the age is never too low, whatever the machines' clocks.
+    """
+    asked: list[float] = []
+
+    def age_s() -> float:
+        if not asked:
+            asked_s = steady_s()
+            asked.append(asked_s - line.ask_age())
+        return steady_s() - asked[0]
+
+    return age_s
+
+
 class AnnouncingAccess(FileAccess):
-    """The same access, which tells the driver of each file before it is created."""
+    """An access that announces each file to the driver before it is created."""
 
     def __init__(self, access: FileAccess, line: WorkerLine) -> None:
         vars(self).update(vars(access))
@@ -121,8 +161,3 @@ class AnnouncingAccess(FileAccess):
     def create_output(self, path: str) -> Any:
         self._line.announce(path)
         return super().create_output(path)
-
-
-def _fail(result: pb.TaskResult, error: AmoroError) -> None:
-    message = f"{error.message} ({error.hint})" if error.hint else error.message
-    result.failure.CopyFrom(pb.TaskFailure(code=error.code, message=message))

@@ -6,7 +6,24 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Protocol, cast
 
-from tests.prove.kinds import faults, interleavings, kills, live, maintenance, schedules, simulation, spark_cluster
+from tests.prove.kinds import (
+    clustering,
+    clustering_beside,
+    decoys,
+    faults,
+    interleavings,
+    java,
+    kills,
+    live,
+    maintenance,
+    rest,
+    schedules,
+    simulation,
+    spark_cluster,
+    tags,
+    undoing,
+    upkeep,
+)
 
 
 class Kind(Protocol):
@@ -25,6 +42,23 @@ KINDS: Mapping[str, Kind] = {
     kind.NAME: kind
     for kind in (
         cast(Kind, module)
-        for module in (schedules, interleavings, faults, maintenance, kills, live, simulation, spark_cluster)
+        for module in (
+            schedules,
+            interleavings,
+            faults,
+            maintenance,
+            undoing,
+            decoys,
+            java,
+            tags,
+            kills,
+            upkeep,
+            live,
+            simulation,
+            clustering,
+            clustering_beside,
+            spark_cluster,
+            rest,
+        )
     )
 }

@@ -55,3 +55,18 @@ def test_small_rows_make_large_batches(tmp_path: Path) -> None:
 
 def test_a_file_without_row_groups_has_no_batches(tmp_path: Path) -> None:
     assert batches(tmp_path, pa.table({"n": pa.array([], pa.int64())})) == []
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
+def test_every_row_group_is_in_one_piece_of_a_file(tmp_path: Path, pieces: int) -> None:
+    path = tmp_path / "pieces.parquet"
+    sizes = [50, 1, 1, 400, 7, 50, 50]
+    with pq.ParquetWriter(path, pa.schema([("id", pa.int64())])) as written:
+        for size in sizes:
+            written.write_table(pa.table({"id": range(size)}), row_group_size=size)
+    access = open_access({}, str(tmp_path), read_locations=[str(tmp_path)], write_locations=[])
+    with open_parquet(access, str(path)) as source:
+        found = [source.piece(number, pieces) for number in range(pieces)]
+    assert [group for groups, _ in found for group in groups] == list(range(len(sizes)))
+    assert [rows for _, rows in found] == [sum(sizes[group] for group in groups) for groups, _ in found]
+    assert pieces < 2 or max(rows for _, rows in found) < sum(sizes)

@@ -14,7 +14,7 @@ from amoro_core.files.arrow_storage import ArrowStorage
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.local import LocalStorage
 from amoro_core.files.storage import PAGE, Storage
-from amoro_core.model.stored import ABSENT, DELETED, Ended, Removal, StoredFile
+from amoro_core.model.stored import ABSENT, DELETED, MOVED, Ended, Removal, StoredFile
 
 WRITTEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -74,6 +74,41 @@ def test_files_are_looked_at(storage: tuple[Storage, str], tmp_path: Path) -> No
     assert opened.stat(f"{place}/d/f") == StoredFile(f"{place}/d/f", 7, WRITTEN)
     assert opened.stat(f"{place}/d") is None
     assert opened.stat(f"{place}/none/g") is None
+
+
+def test_files_are_moved_and_never_over_another(storage: tuple[Storage, str], tmp_path: Path) -> None:
+    opened, place = storage
+    source, target = f"{place}/d/f", f"{place}/x/y/f"
+    assert opened.move(source, target) == ABSENT
+    write(tmp_path / "d" / "f", 7)
+    assert opened.move(source, target) == MOVED
+    assert listed(opened, place) == [StoredFile(target, 7, WRITTEN)]
+    assert opened.move(source, target) == MOVED, "as it was before"
+    write(tmp_path / "d" / "f", 8)
+    assert opened.move(source, target) == Removal(Ended.CHANGED, f"{target} exists already")
+    assert [one.size_bytes for one in listed(opened, place)] == [8, 7]
+    (tmp_path / "x" / "folder").mkdir()
+    assert opened.move(source, f"{place}/x/folder").ended is Ended.CHANGED
+    assert opened.move(source, f"{place}/x/y/f/below").ended is Ended.FAILED
+    assert [one.size_bytes for one in listed(opened, place)] == [8, 7]
+
+
+def test_a_local_move_that_died_between_its_two_names_is_ended(tmp_path: Path) -> None:
+    source, target = write(tmp_path / "f"), tmp_path / "t" / "f"
+    target.parent.mkdir()
+    target.hardlink_to(source)
+    assert LocalStorage().move(source, str(target)) == MOVED
+    assert listed(LocalStorage(), str(tmp_path)) == [StoredFile(str(target), 3, WRITTEN)]
+
+
+def test_no_link_is_moved_nor_anything_to_where_nothing_may_be_written(tmp_path: Path) -> None:
+    real, link = write(tmp_path / "t" / "data" / "real"), tmp_path / "t" / "data" / "link"
+    link.symlink_to(real)
+    reached, data = access(tmp_path), f"file://{tmp_path}/t/data"
+    ended = reached.move_many({f"{data}/link": f"{data}/a", f"{data}/real": f"file://{tmp_path}/t/b"})
+    assert [one.ended for one in ended.values()] == [Ended.FAILED, Ended.FAILED]
+    assert reached.move_many({f"{data}/real": "s3://bucket/t/data/real"})[f"{data}/real"].ended is Ended.FAILED
+    assert (link.is_symlink(), Path(real).exists()) == (True, True)
 
 
 def test_files_and_nothing_else_are_deleted(storage: tuple[Storage, str], tmp_path: Path) -> None:

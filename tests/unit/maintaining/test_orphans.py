@@ -22,8 +22,9 @@ from amoro_core.maintaining.orphans import (
 )
 from amoro_core.maintaining.places import Ground, Named, outermost, refuse_shared, settled_names
 from amoro_core.model.maintenance import Condemned, FileKind, Surroundings
+from amoro_core.model.paths import looser_spellings
 from amoro_core.model.properties import parse_into
-from amoro_core.model.stored import StoredFile
+from amoro_core.model.stored import KeyRange, StoredFile
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 AGE = timedelta(days=2)
@@ -85,7 +86,7 @@ def test_the_age_is_never_less_than_a_day() -> None:
 def test_a_file_without_time_is_kept_and_more_than_half_without_stop_the_search() -> None:
     found = searched(file("x", None), file("y"))
     assert (orphans(found), found.kept["without a time"]) == (["y"], 1)
-    with pytest.raises(CatalogUnavailable, match="2 of 3 listed files have no time"):
+    with pytest.raises(CatalogUnavailable, match="2 of 3 listed files have no modification time"):
         searched(file("x", None), file("named", None), file("z"))
 
 
@@ -220,6 +221,7 @@ def test_places_within_others_are_listed_once() -> None:
         ("a.stats", FileKind.STATISTICS),
         ("partition-stats-1-a.parquet", FileKind.STATISTICS),
         ("a.metadata.json", FileKind.METADATA),
+        ("a.puffin", FileKind.STATISTICS),
         ("a.txt", FileKind.OTHER),
     ],
 )
@@ -249,6 +251,28 @@ def test_flinks_manifests_are_known_by_their_names_for_a_week() -> None:
     assert is_in_flight(file(name.replace("-x.", "."), NOW), NOW)
     assert not is_in_flight(file("s3://b/m/0a-operator-1-00000-0-12-00003.avro", NOW), NOW)
     assert not is_in_flight(file("s3://b/m/226bceb4-0058-4d6e-ad33-518b5d84790c-m0.avro", NOW), NOW)
+
+
+def test_a_manifest_of_flink_that_was_not_opened_stops_the_search() -> None:
+    """The listing by which those were sought was cut: what it names may be an orphan of the other listing."""
+    name = f"{GROUND.flink_place}/{'0a' * 16}-operator-1-00000-0-12-00003.avro"
+    for moment in (NOW - AGE - TICK, None):
+        with pytest.raises(CatalogUnavailable, match=f"{name} is a manifest that Flink may still commit"):
+            searched(file(name, moment))
+        read = terms(in_flight=frozenset({name}))
+        assert orphans(searched(file(name, moment), file("named"), by=read)) == []
+    assert orphans(searched(file(name, NOW - AGE))) == []  # it came between the two listings
+    assert searched(file(name, NOW - IN_FLIGHT)).orphans != []
+
+
+def test_a_path_with_a_spelling_outside_the_known_range_is_kept() -> None:
+    """What is named there stands in the range of another task."""
+    first, last = (min(looser_spellings(f"{DATA}/{name}")) for name in "mz")
+    within = KeyRange(first, last)
+    found = searched(file("plain"), file("n%20x"), file("named"), by=terms(within=within))
+    assert orphans(found) == ["plain", "n%20x"]
+    outside = searched(file("a"), file("plain"), by=terms(within=within))
+    assert (orphans(outside), outside.kept["spelled in a way that is looked for elsewhere"]) == (["plain"], 1)
 
 
 def some(count: int, size: int = 1) -> list[Condemned]:

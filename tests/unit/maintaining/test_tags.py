@@ -69,7 +69,7 @@ def test_the_first_snapshot_after_the_trigger_is_tagged_whatever_their_order() -
 
 def test_a_tag_that_is_there_is_left_alone() -> None:
     verdict = evaluate_tag(TagConfig(True), at("2026-05-02T08:00"), [snapshot(3, "2026-05-02")], ["tag-20260501"])
-    assert verdict == TagVerdict("tag tag-20260501 is there", at("2026-05-03"), "tag-20260501")
+    assert verdict == TagVerdict("tag tag-20260501 exists", at("2026-05-03"), "tag-20260501")
 
 
 def test_without_a_snapshot_since_the_trigger_there_is_nothing_to_tag() -> None:

@@ -204,5 +204,5 @@ def test_plan_takes_the_costliest_partitions_when_their_number_is_limited() -> N
 
 def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
     scan = scan_of(many(2, MIB))
-    with pytest.raises(ValueError, match="evaluated was snapshot 101, not 1"):
+    with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
         plan(replace(scan, snapshot_id=1), judged(scan), CONFIG, threads=1)

@@ -1,7 +1,7 @@
 import pytest
 
 from amoro_core.model.containers import EXTERNAL, InstancesView
-from amoro_core.scheduling.staffing import Member, nobody_works
+from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
 
 
 def kept(wanted: int = 0, failed_starts: int = 0, failure: str = "", has_given_up: bool = False) -> InstancesView:
@@ -44,3 +44,12 @@ def test_a_group_whose_optimizers_take_nothing_says_why(members: tuple[Member, .
 )
 def test_a_container_that_starts_some_is_told_with_what_it_does(view: InstancesView, what_next: str) -> None:
     assert nobody_works("g", "local", (), view) == f"group 'g' has no optimizer: {what_next}"
+
+
+def test_a_kind_of_work_that_only_draining_optimizers_know_waits_by_its_name() -> None:
+    members = (Member(kinds=("rewrite",)), Member(is_draining=True, kinds=("list", "rewrite")))
+    assert nobody_knows("g", members, ("rewrite",)) == ""
+    assert nobody_knows("g", members, ("rewrite", "list", "delete")) == (
+        "no optimizer of group 'g' takes work of the kind delete, list: update one of them, or start one that does "
+        "with amoro optimizer run --group g"
+    )

@@ -1,0 +1,178 @@
+"""Clustering of a table as messages."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+
+from amoro_core.admin.messages.values import files, milliseconds
+from amoro_core.errors import InvalidArgument
+from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.learning import Told
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.scans import ColumnFilter, Operator
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.planning.clustering.choice import ENOUGH_SCANS
+from amoro_core.planning.clustering.facts import ClusterVerdict, ColumnDepth, GroupPlan, PartitionDepth
+from amoro_core.planning.clustering.suggesting import Suggested
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.learning import Learned
+
+
+def plan(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int) -> pb.Plan:
+    """What clustering would do, partition by partition."""
+    groups: dict[PartitionKey, list[GroupPlan]] = {}
+    for group in verdict.plan.groups if verdict.plan else ():
+        groups.setdefault(group.key, []).append(group)
+    return pb.Plan(
+        table=str(runtime.identifier),
+        snapshot_id=verdict.plan.snapshot_id if verdict.plan else runtime.snapshot_id or 0,
+        type=CLUSTER if tasks else "",
+        reason=verdict.reason,
+        partitions=[_partition(one, groups.get(one.key, [])) for one in verdict.partitions],
+        tasks=tasks,
+        files=files(runtime.summary),
+        next_at_ms=milliseconds(verdict.due_at),
+        health_score=runtime.summary.health_score,
+        enabled=runtime.enabled,
+        enabled_origin=runtime.enabled_origin,
+        layout=_layout(verdict),
+        notes=verdict.notes,
+        cpu_ms=sum(group.core_ms for group in verdict.plan.groups) if verdict.plan else 0,
+    )
+
+
+def clustering(runtime: TableRuntime, verdict: ClusterVerdict, tasks: int, waiting: Iterable[str]) -> pb.Clustering:
+    """How well the table is clustered; `waiting` are its plans that were not started."""
+    kept = [group for one in verdict.partitions for group in one.groups]
+    still_open = [group for group in kept if group.is_open]
+    sealed = [group for group in kept if not group.is_open]
+    return pb.Clustering(
+        table=str(runtime.identifier),
+        layout=_layout(verdict),
+        files=sum(one.files for one in verdict.partitions),
+        bytes=sum(one.bytes for one in verdict.partitions),
+        sealed_groups=len(sealed),
+        sealed_bytes=sum(group.live_bytes for group in sealed),
+        open_groups=len(still_open),
+        open_bytes=sum(group.live_bytes for group in still_open),
+        unclustered_files=sum(one.unclustered_files for one in verdict.partitions),
+        unclustered_bytes=sum(one.unclustered_bytes for one in verdict.partitions),
+        columns=_columns(verdict.partitions),
+        next=plan(runtime, verdict, tasks),
+        waiting=waiting,
+    )
+
+
+def told(scan: pb.ToldScan) -> Told:
+    """The scans as they were told. Raises InvalidArgument."""
+    try:
+        day = date.fromisoformat(scan.day) if scan.day else None
+        filters = tuple(ColumnFilter(one.column, Operator(one.operator)) for one in scan.filters)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
+        ) from error
+    return Told(day, tuple(sorted(set(filters), key=lambda one: (one.column, one.operator))), scan.scans, scan.place)
+
+
+def suggested(identifier: TableIdentifier, found: Suggested) -> pb.SuggestedColumns:
+    """What is suggested, and what `auto` chooses."""
+    choice = found.auto.choice
+    auto = pb.ChosenColumns()
+    if choice is not None:
+        auto = pb.ChosenColumns(
+            columns=[pb.ChosenColumn(column=name, saved=choice.evidence.get(name, 0.0)) for name in choice.columns],
+            strategy=choice.strategy.value,
+            chosen_at_ms=milliseconds(choice.chosen_at),
+            scans=choice.scans,
+            saved=choice.saved,
+        )
+    return pb.SuggestedColumns(
+        table=str(identifier),
+        files=found.files,
+        columns=[
+            pb.SuggestedColumn(column=one.column, reason=one.reason, files_met=one.files_met or 0.0)
+            for one in found.columns
+        ],
+        auto=auto,
+        auto_reason=found.auto.reason,
+    )
+
+
+def learned(runtime: TableRuntime, found: Learned) -> pb.LearnedScans:
+    """What was learned, the columns filtered by most first."""
+    columns: dict[str, int] = {}
+    for one in found.kept:
+        for name in {item.column for item in one.filters}:
+            columns[name] = columns.get(name, 0) + one.scans
+    days = sorted(one.day for one in found.kept)
+    return pb.LearnedScans(
+        table=str(runtime.identifier),
+        scans=sum(one.scans for one in found.kept),
+        unfiltered_scans=sum(one.scans for one in found.kept if not one.filters),
+        old_scans=found.old_scans,
+        first_day=days[0].isoformat() if days else "",
+        last_day=days[-1].isoformat() if days else "",
+        columns=[
+            pb.LearnedColumn(column=name, scans=scans)
+            for name, scans in sorted(columns.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        recent_scans=found.recent_scans,
+        enough_scans=ENOUGH_SCANS,
+    )
+
+
+def _layout(verdict: ClusterVerdict) -> str:
+    """The layout as people write it, such as hilbert(a, b); columns are named by the depths that are told of them."""
+    if verdict.layout is None:
+        return ""
+    names = {column.field_id: column.name for one in verdict.partitions for column in one.columns}
+    keys = [
+        f"{names.get(key.field_id, f'#{key.field_id}')}{' desc' if key.descending else ''}"
+        for key in verdict.layout.keys
+    ]
+    return f"{verdict.layout.strategy}({', '.join(keys)})"
+
+
+def _partition(one: PartitionDepth, groups: Sequence[GroupPlan]) -> pb.PlannedPartition:
+    taken = sum(len(group.files) for group in groups)
+    deletes = [delete for group in groups for file in group.files for delete in file.deletes]
+    equality = {delete.identity for delete in deletes if delete.equality_ids}
+    return pb.PlannedPartition(
+        partition=one.path,
+        spec_id=one.key.spec_id,
+        type=CLUSTER if groups else "",
+        reason=one.reason,
+        data_files=one.files,
+        equality_delete_files=len(equality),
+        position_delete_files=len({delete.identity for delete in deletes} - equality),
+        input_bytes=sum(group.input_bytes for group in groups),
+        expected_files=one.files - taken + sum(group.output_count for group in groups),
+        tasks=len(groups),
+        columns=[_depth(column) for column in one.columns],
+    )
+
+
+def _depth(column: ColumnDepth) -> pb.ColumnDepth:
+    return pb.ColumnDepth(
+        column=column.name, depth=column.depth, ideal=column.ideal, all_files=column.all_files, note=column.note
+    )
+
+
+def _columns(partitions: Sequence[PartitionDepth]) -> list[pb.ColumnDepth]:
+    """The columns over all partitions, each weighted by its bytes."""
+    found: dict[str, list[tuple[int, ColumnDepth]]] = {}
+    for one in partitions:
+        for column in one.columns:
+            found.setdefault(column.name, []).append((max(1, one.bytes), column))
+    return [_mean(name, weighted) for name, weighted in found.items()]
+
+
+def _mean(name: str, weighted: Sequence[tuple[int, ColumnDepth]]) -> pb.ColumnDepth:
+    every = sum(weight for weight, _ in weighted)
+    return pb.ColumnDepth(
+        column=name,
+        depth=sum(weight * one.depth for weight, one in weighted) / every,
+        ideal=sum(weight * one.ideal for weight, one in weighted) / every,
+        all_files=sum(weight * one.all_files for weight, one in weighted) / every,
+        note=next((one.note for _, one in weighted if one.note), ""),
+    )

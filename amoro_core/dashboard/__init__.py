@@ -1,0 +1,1 @@
+"""The web side of a coordinator: REST and pages over the operations of the AdminService."""

@@ -1,0 +1,42 @@
+"""The application: its routes, and the guards around them."""
+
+from collections.abc import Collection
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from amoro_core.dashboard import assistants, live, pages, probes, rest, scan_reports, static
+from amoro_core.dashboard.guards import HeaderGuard, HostGuard, OriginGuard
+from amoro_core.dashboard.offered import Offered
+from amoro_core.dashboard.timing import Timing
+from amoro_core.events import get_logger
+
+log = get_logger("amoro.http")
+
+
+def make_app(parts: Offered, hosts: Collection[str]) -> Starlette:
+    """The application over these parts; it answers to loopback's names and to `hosts`."""
+    routes = [
+        *probes.routes(),
+        *static.routes(),
+        *live.routes(parts.most_streams, parts.meters),
+        *rest.routes(),
+        *assistants.routes(),
+        *scan_reports.routes(),
+        *pages.routes(),
+    ]
+    timing = Middleware(Timing, meters=parts.meters, routes=routes)
+    app = Starlette(
+        routes=routes,
+        middleware=[timing, Middleware(HeaderGuard), Middleware(HostGuard, hosts=hosts), Middleware(OriginGuard)],
+        exception_handlers={Exception: _failed},
+    )
+    app.state.offered = parts
+    return app
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    log.error("request.failed", method=request.method, path=request.url.path, error=repr(error))
+    return PlainTextResponse("internal error: the coordinator's log has more\n", 500)

@@ -1,0 +1,76 @@
+"""/mcp: the tools that only read, for assistants that speak MCP over HTTP. Each request stands alone."""
+
+import asyncio
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from amoro_core.dashboard.asking import address_of, bearer
+from amoro_core.dashboard.offered import offered
+from amoro_core.errors import AmoroError
+from amoro_core.model.principals import Principal, Way
+from amoro_core.model.tokens import Role
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+
+_PRINCIPAL = "amoro.principal"
+
+
+def routes() -> Sequence[BaseRoute]:
+    """The route, where the extra `mcp` is installed."""
+    return (Route("/mcp", Assistants()),) if find_spec("mcp") else ()
+
+
+class Assistants:
+    """Answers a request of MCP by whoever shows a token with the role viewer; a session's cookie does not count."""
+
+    def __init__(self) -> None:
+        self._server: Server[Any] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await _refused(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        if self._server is None:
+            # It takes a second and 60 MB to load: only who asks for it pays.
+            self._server = await asyncio.to_thread(_made)
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        manager = StreamableHTTPSessionManager(self._server, json_response=True, stateless=True)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+
+async def _refused(scope: Scope) -> Response | None:
+    """The answer to who may not ask; None for who may, whose account is kept with the request."""
+    request = Request(scope)
+    try:
+        token = bearer(request)
+        principal = await offered(request).operations.admit(token, Way.MCP, address_of(request))
+    except AmoroError as error:
+        return PlainTextResponse(f"{error.message}\n", 401, headers={"WWW-Authenticate": "Bearer"})
+    if not principal.role.allows(Role.VIEWER):
+        return PlainTextResponse("a token with the role viewer is needed\n", 403)
+    scope[_PRINCIPAL] = principal
+    return None
+
+
+def _made() -> "Server[Any]":
+    from amoro_core.tools.serving import make_server
+
+    return make_server(_ask, version("amoro"), allow_writes=False)
+
+
+async def _ask(method: str, message: Message, request: Any) -> Message:
+    principal: Principal = request.scope[_PRINCIPAL]
+    found: Message = await offered(request).operations.call(method, message, principal)
+    return found

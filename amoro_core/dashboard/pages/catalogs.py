@@ -1,0 +1,65 @@
+"""The catalogs: what can be done with each, and whether it answers."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from amoro_core.dashboard.pages.lists import ROWS, Listed
+from amoro_core.dashboard.pages.urls import command, to
+from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
+from amoro_core.documents.quantities import format_duration, many
+from amoro_core.model.texts import LONGEST_REASON, briefly
+from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import monitoring_pb2 as monitoring
+
+CHECK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ShownCatalog:
+    """A catalog with the number of its known tables ("10,000+" where they were not counted), and what is wrong."""
+
+    catalog: pb.Catalog
+    tables: str
+    troubles: Sequence[monitoring.Condition]
+
+
+async def show_catalogs(visit: Visit) -> Shown:
+    """Fifty catalogs by name."""
+    asked = visit.query(after=())
+    request = pb.ListCatalogsRequest(limit=ROWS, after=asked["after"])
+    found = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
+    held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
+    shown = [await _shown(visit, one, held.conditions) for one in found.catalogs]
+    listed = Listed("/catalogs", "catalogs", {}, len(shown), found.total, found.next, asked["after"])
+    values = {"catalogs": shown, "list": listed, "same": command("amoro", "catalog", "list")}
+    return Shown("catalogs.html", "Catalogs", values)
+
+
+async def check(visit: Visit) -> Gone:
+    """List the catalog's tables now, and tell whether it answered."""
+    await visit.form()
+    name, began = visit.named("catalog"), time.monotonic()
+    await visit.ask("GetCatalog", pb.GetCatalogRequest(name=name), pb.Catalog)
+    request = pb.SelectTablesRequest(names=[f"{_quoted(name)}.**"])
+    try:
+        async with asyncio.timeout(CHECK_S):
+            found = await visit.ask("SelectTables", request, pb.SelectTablesResponse)
+    except TimeoutError:
+        return Gone(to("catalogs"), f"{name} has not answered within {CHECK_S:g} s.", "bad")
+    for one in found.unlisted:
+        return Gone(to("catalogs"), f"{name}: [{one.code}] {briefly(one.message, LONGEST_REASON)} {one.hint}", "bad")
+    took = format_duration(int((time.monotonic() - began) * 1000))
+    return Gone(to("catalogs"), f"{name} answers: {many(len(found.tables), 'table')}, listed in {took}.")
+
+
+async def _shown(visit: Visit, one: pb.Catalog, held: Sequence[monitoring.Condition]) -> ShownCatalog:
+    counted = await visit.ask("ListTables", pb.ListTablesRequest(catalog=one.name, limit=1), pb.ListTablesResponse)
+    tables = f"{counted.total:,}" + ("" if counted.total_is_exact else "+")
+    return ShownCatalog(one, tables, [condition for condition in held if condition.labels.get("catalog") == one.name])
+
+
+def _quoted(name: str) -> str:
+    """The catalog's name as a pattern has it: with dots and spaces only in backticks."""
+    return name if not set(name) & set("`. ") else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,58 @@
+"""What open pages fetch after a hint: rendered once for all who may see the same, until something of it changes."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from amoro_core.revisions import Revisions, Subject
+
+MOST_KEPT = 500
+LONGEST_S = 10.0  # a fragment says how long ago things were
+
+#: The address of the page, and what decides about its content: role, pattern.
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A rendered part of a page, and the subjects that it shows."""
+
+    text: str
+    subjects: Sequence[Subject]
+
+
+class Fragments:
+    """Fragments by page and rights. Each is valid while the revisions of its subjects are those of its making."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Key, tuple[Fragment, list[int], float]] = OrderedDict()
+        self._locks: OrderedDict[Key, asyncio.Lock] = OrderedDict()
+
+    async def get(self, key: Key, revisions: Revisions, make: Callable[[], Awaitable[Fragment | None]]) -> str | None:
+        """The fragment, made unless it is known; None where `make` gives none. Those who ask at once wait for one."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        if len(self._locks) > 2 * MOST_KEPT:
+            self._locks.popitem(last=False)
+        async with lock:
+            known = self._kept.get(key)
+            if known and known[1] == _revisions(revisions, known[0]) and time.monotonic() - known[2] < LONGEST_S:
+                self._kept.move_to_end(key)
+                return known[0].text
+            # Noted before it is made: a change meanwhile makes it anew for the next.
+            before = revisions.latest
+            made = await make()
+            if made is None:
+                self._kept.pop(key, None)
+                return None
+            marks = _revisions(revisions, made)
+            if all(mark <= before for mark in marks):
+                self._kept[key] = (made, marks, time.monotonic())
+                if len(self._kept) > MOST_KEPT:
+                    self._kept.popitem(last=False)
+            return made.text
+
+
+def _revisions(revisions: Revisions, fragment: Fragment) -> list[int]:
+    return [revisions.of(*subject) for subject in fragment.subjects]

@@ -1,0 +1,144 @@
+"""The one handler of every route: read the request, ask for the operation, write the answer."""
+
+import asyncio
+import re
+import time
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from amoro_core.admin.calling import MAX_WAIT_S
+from amoro_core.dashboard.asking import call, principal_of
+from amoro_core.dashboard.rest import openapi
+from amoro_core.dashboard.rest.answers import (
+    TAGS,
+    document,
+    encoded,
+    is_tag,
+    is_unchanged,
+    link_to_next,
+    listed,
+    tag_of,
+)
+from amoro_core.dashboard.rest.problems import Answered, problem, problem_of, status_of
+from amoro_core.dashboard.rest.repeating import once
+from amoro_core.dashboard.rest.requests import Asked, asked, message_of, naming
+from amoro_core.dashboard.rest.routes import PREFIX, paths
+from amoro_core.errors import AmoroError, Conflict, MalformedRequest
+from amoro_core.protocol import admin_pb2 as pb
+
+_JSON = "application/json"
+_ENDED = ("success", "partial", "failed", "closed", "commit_unknown", "held")
+
+
+class Rest:
+    """The REST API as an application below its prefix."""
+
+    def __init__(self) -> None:
+        #: What is changed under If-Match is compared and changed by one request at a time.
+        self._changing = asyncio.Lock()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except Answered as answered:
+            response = answered.response
+        except Exception as error:
+            response = problem_of(error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
+            return Response(openapi.served(), media_type=_JSON)
+        said = asked(request)
+        await principal_of(request)  # who is nobody hears nothing of what the request lacks
+        match said.route.method:
+            case "POST":
+                return await once(request, said, lambda: self._change(request, said))
+            case "PATCH" | "PUT":
+                await message_of(request, said)  # what is wrong with it is told first
+                async with self._changing:
+                    await _require_match(request, said)
+                    return await self._change(request, said)
+            case "DELETE":
+                return await self._change(request, said)
+        return await _look(request, said)
+
+    async def _change(self, request: Request, said: Asked) -> Response:
+        message, wait = await message_of(request, said)
+        try:
+            answer: Any = await call(request, said.route.operation, message)
+        except AmoroError as error:
+            if status_of(error) == 200:
+                return _unknown(error)
+            raise
+        if said.route.lasting and answer.process_id:
+            return await _begun(request, said, answer, wait)
+        return Response(encoded(document(said.route, answer)), said.route.status, media_type=_JSON)
+
+
+async def _look(request: Request, said: Asked) -> Response:
+    message, _ = await message_of(request, said)
+    answer = await call(request, said.route.operation, message)
+    body = listed(said, answer) if said.route.items else document(said.route, answer)
+    content = encoded(body)
+    headers = {"ETag": tag_of(body, content)}
+    if said.route.items and body["next"]:
+        headers["Link"] = link_to_next(said, body["next"])
+    if is_tag(request.headers.get("if-none-match", ""), headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(content, headers=headers, media_type=_JSON)
+
+
+async def _begun(request: Request, said: Asked, answer: Any, wait: timedelta) -> Response:
+    """202 with where the process is, or the document with its end if that comes in time."""
+    process = await _end_of(request, answer.process_id, wait) if wait else None
+    if process is not None:
+        return Response(encoded(document(said.route, answer, process)), media_type=_JSON)
+    location = {"Location": f"{PREFIX}/processes/{quote(answer.process_id)}"}
+    return Response(encoded(document(said.route, answer)), 202, location, _JSON)
+
+
+async def _end_of(request: Request, process_id: str, wait: timedelta) -> pb.Process | None:
+    deadline = time.monotonic() + wait.total_seconds()
+    while (left := deadline - time.monotonic()) > 0:
+        wait_ms = max(1, round(min(left, MAX_WAIT_S) * 1000))
+        found = await call(request, "GetProcess", pb.GetProcessRequest(process_id=process_id, wait_ms=wait_ms))
+        if isinstance(found, pb.Process) and found.status in _ENDED:
+            return found
+    return None
+
+
+async def _require_match(request: Request, said: Asked) -> None:
+    """Raise Answered with 428 or 412 unless the request was made for what there is now."""
+    given = request.headers.get("if-match")
+    if given is None:
+        error = MalformedRequest(
+            f"{said.route.method} needs the header If-Match", hint="Send the ETag that GET of this path has answered."
+        )
+        raise Answered(problem(428, error))
+    if not re.match(TAGS, given):
+        raise MalformedRequest("If-Match is no entity tag", hint="Send the ETag of the GET.", value=given)
+    shown = paths()[said.route.path]["GET"]
+    current: Message = await call(request, shown.operation, naming(shown, said.in_path))
+    body = document(shown, current)
+    if not is_unchanged(given, tag_of(body, encoded(body))):
+        raise Answered(problem(412, Conflict("it has changed meanwhile", hint="Look at it again, then decide.")))
+
+
+def _unknown(error: AmoroError) -> Response:
+    """What was asked for may have been done: no failure, and nothing to repeat."""
+    body = {
+        "schema": "amoro.unknown/v1",
+        "outcome": "unknown",
+        "code": error.code,
+        "message": error.message,
+        "hint": error.hint or error.remedy,
+    }
+    return Response(encoded(body), media_type=_JSON)

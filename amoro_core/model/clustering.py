@@ -1,0 +1,100 @@
+"""Clustering: the order in which the rows of a group are written, the work of a group, and its result."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput
+
+#: The kind of the work.
+CLUSTER = "cluster"
+#: The way from values to places on a curve, as it is computed now.
+CURVE_VERSION = 1
+#: Columns that a curve takes at most; a single one is ordered linearly.
+MAX_CURVE_COLUMNS = 4
+
+
+class Strategy(StrEnum):
+    """How several columns become one order; stored and sent."""
+
+    LINEAR = "linear"  # by the first column, then the second, ...
+    ZORDER = "zorder"
+    HILBERT = "hilbert"
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutKey:
+    """A column of a layout; `transform` is named as in Iceberg's sort orders, and is `identity` on a curve."""
+
+    field_id: int
+    transform: str = "identity"
+    descending: bool = False
+    nulls_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """An order of rows."""
+
+    strategy: Strategy
+    keys: tuple[LayoutKey, ...]
+    curve_version: int = CURVE_VERSION
+
+
+#: The key of a plan's document that says whether writers which ask are refused until its process ends.
+REJECTS = "rejects_writers"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A group of files whose rows are ordered, as it was made."""
+
+    group_id: str
+    layout: Layout
+    depths: Mapping[int, float] = field(default_factory=dict)  # that clustering reached, by field id
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """Options of a request to cluster, beside the table's properties."""
+
+    columns: tuple[str, ...] = ()  # (): as the properties say
+    strategy: str = ""
+    partitions: str = ""
+    full: bool = False  # groups that are in order already, too
+    schedule_only: bool = False  # it is planned and stored, and started later
+    shows: bool = False  # where no columns are set, what is clustered is told; nothing is planned then
+
+
+AS_CONFIGURED = ClusterOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInput:
+    """Everything that clustering a group needs. `rewrite` converts nothing; its outputs are of even size."""
+
+    rewrite: RewriteInput
+    layout: Layout
+    group_id: str  # 12 hexadecimal digits, the end of the outputs' names
+    seed: int  # of the sample, below 2**64
+    sort_order_id: int = 0  # that the outputs carry; 0: none
+
+
+@dataclass(frozen=True, slots=True)
+class StageFacts:
+    """What one stage of the work took; parts that were repeated count once."""
+
+    name: str  # "sample", "split", "write"
+    core_ms: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOutput:
+    """What clustering a group made."""
+
+    rewrite: RewriteOutput
+    cuts: bytes  # the cut points between the outputs, an Arrow stream
+    stages: tuple[StageFacts, ...]
+    shuffle_bytes: int = 0
+    spill_bytes: int = 0

@@ -1,0 +1,185 @@
+"""Which files of a partition are put in order together: components or runs, cut to the limits."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from amoro_core.live.columns import Numbers
+from amoro_core.model.files import ScannedFile
+from amoro_core.planning.clustering.depth import Ranges
+from amoro_core.planning.clustering.kept import KeptFiles, Sealing
+from amoro_core.planning.clustering.properties import GroupBy
+from amoro_core.planning.packing import pack
+
+#: Outputs of one group at most: cut points, open writers and partitions of a shuffle are as many.
+MOST_OUTPUTS = 512
+#: Bytes of the files in a group's message at most; the rest of 16 MiB is left for the schema and what goes with it.
+MOST_MESSAGE_BYTES = 14 * 1024 * 1024
+_FILE_BYTES, _DELETE_BYTES, _BOUND_BYTES = 96, 160, 64
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Files of one partition that may be clustered, by index; `ranges` are those of the layout's first column."""
+
+    ranges: Ranges
+    bytes: Numbers  # stored
+    numbers: Numbers  # data sequence numbers
+
+
+def grouped(candidates: Candidates, group_by: GroupBy, most_bytes: int) -> list[Numbers]:
+    """The candidates by index in groups of at most so many bytes each; a larger file is a group of its own."""
+    if not len(candidates.bytes):
+        return []
+    match group_by:
+        case GroupBy.ANY:
+            return [np.array(one, np.int64) for one in pack(candidates.bytes.tolist(), most_bytes)]
+        case GroupBy.TIME:
+            order = np.argsort(candidates.numbers, kind="stable")
+            return list(_cut(order, candidates.bytes, None, most_bytes))
+        case GroupBy.KEY_RANGE:
+            order, spans = _by_range(candidates.ranges)
+            return list(_cut(order, candidates.bytes, spans, most_bytes))
+        case GroupBy.OVERLAP:
+            order, (lower, upper) = _by_range(candidates.ranges)
+            begins = np.flatnonzero(lower[1:] > np.maximum.accumulate(upper)[:-1]) + 1
+            return [
+                piece
+                for part in np.split(np.arange(len(order)), begins)
+                for piece in _cut(order[part], candidates.bytes, (lower[part], upper[part]), most_bytes)
+            ]
+
+
+_Spans = tuple[Numbers, Numbers]
+
+
+def _by_range(ranges: Ranges) -> tuple[Numbers, _Spans]:
+    """The files by lower bound, with the bounds in that order.
+
+    A file without bounds overlaps with all; one of nulls alone lies before all values.
+    """
+    above = int(ranges.upper.max(initial=0)) + 1
+    unknown = ranges.is_met & ~ranges.is_known
+    lower, upper = np.where(unknown, -2, ranges.lower), np.where(unknown, above, ranges.upper)
+    order = np.lexsort((upper, lower))
+    return order, (lower[order], upper[order])
+
+
+def _cut(order: Numbers, sizes: Numbers, spans: _Spans | None, most_bytes: int) -> Iterator[Numbers]:
+    """Runs of at most so many bytes, at least half full where files are small enough.
+
+    Each ends where the smallest share of its ranges goes on behind it, or as late as it can.
+    """
+    sums = np.concatenate((np.zeros(1, np.int64), sizes[order].cumsum()))
+    start = 0
+    while int(sums[-1] - sums[start]) > most_bytes:
+        last = max(start + 1, int(np.searchsorted(sums, sums[start] + most_bytes, "right")) - 1)
+        first = int(np.searchsorted(sums, sums[start] + most_bytes // 2, "left"))
+        ends = np.arange(min(max(start + 1, first), last), last + 1)[::-1]
+        end = last if spans is None or last == len(order) else int(ends[np.argmin(_crossing(spans, start, ends))])
+        yield order[start:end]
+        start = end
+    if start < len(order):
+        yield order[start:]
+
+
+def _crossing(spans: _Spans, start: int, ends: Numbers) -> npt.NDArray[np.float64]:
+    """The share of the ranges from `start` to each end that go on behind it."""
+    lower, upper = spans
+    done = np.searchsorted(np.sort(upper[start : int(ends.max())]), lower[ends], "left")
+    return 1 - done / (ends - start)
+
+
+def fitting(files: Sequence[ScannedFile]) -> Iterator[Sequence[ScannedFile]]:
+    """The files in as few parts as fit into a message each, halved where they do not."""
+    if len(files) < 2 or message_bytes(files) <= MOST_MESSAGE_BYTES:
+        yield files
+        return
+    middle = len(files) // 2
+    yield from fitting(files[:middle])
+    yield from fitting(files[middle:])
+
+
+def message_bytes(files: Iterable[ScannedFile]) -> int:
+    """What the files take in the message of a group, with their deletes, each of which stands there once."""
+    total, seen = 0, set()
+    for file in files:
+        total += _FILE_BYTES + len(file.data.path.encode()) + sum(len(one or b"") for one in file.data.partition)
+        named = {field_id for delete in file.deletes for field_id in delete.equality_ids}
+        total += 4 * len(file.deletes) + _BOUND_BYTES * len(named)
+        for delete in file.deletes:
+            if delete.identity not in seen:
+                seen.add(delete.identity)
+                total += _DELETE_BYTES + 4 * len(delete.path.encode())
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiered:
+    """One or several sealed groups as if they were one already."""
+
+    tier: int
+    lower: int
+    upper: int
+    live_bytes: int
+    stored_bytes: int
+    parts: tuple[KeptFiles, ...]
+
+
+def merging_tiers(
+    sealed: Sequence[KeptFiles],
+    span: Callable[[KeptFiles], tuple[int, int]],
+    stored: Numbers,
+    sealing: Sealing,
+    most_bytes: int,
+) -> list[tuple[KeptFiles, ...]]:
+    """Sealed groups that become one: `fanout` of one tier whose spans of the first column overlap.
+
+    Where what comes out makes enough of the next tier it joins them at once, and nothing is written twice.
+    """
+    if sealing.fanout < 2:
+        return []
+    groups = [
+        _Tiered(one.group.tier, *span(one), one.group.live_bytes, int(stored[one.at].sum()), (one,)) for one in sealed
+    ]
+    tier = 0
+    while tier <= max((one.tier for one in groups), default=-1):
+        here = sorted((one for one in groups if one.tier == tier), key=lambda one: (one.lower, one.upper))
+        others = [one for one in groups if one.tier != tier]
+        groups = others + [joined for part in _overlapping(here) for joined in _joined(part, sealing, most_bytes)]
+        tier += 1
+    found = [one.parts for one in groups if len(one.parts) > 1]
+    return sorted(found, key=lambda parts: parts[0].group.group_id)
+
+
+def _overlapping(groups: Sequence[_Tiered]) -> Iterator[list[_Tiered]]:
+    part: list[_Tiered] = []
+    reached = 0
+    for one in groups:
+        if part and one.lower > reached:
+            yield part
+            part = []
+        reached = max(reached, one.upper) if part else one.upper
+        part.append(one)
+    if part:
+        yield part
+
+
+def _joined(part: Sequence[_Tiered], sealing: Sealing, most_bytes: int) -> Iterator[_Tiered]:
+    for at in range(0, len(part), sealing.fanout):
+        some = part[at : at + sealing.fanout]
+        stored = sum(one.stored_bytes for one in some)
+        if len(some) < sealing.fanout or stored > most_bytes:
+            yield from some
+            continue
+        live = sum(one.live_bytes for one in some)
+        yield _Tiered(
+            max(sealing.tier(live), some[0].tier + 1),
+            min(one.lower for one in some),
+            max(one.upper for one in some),
+            live,
+            stored,
+            tuple(sorted((kept for one in some for kept in one.parts), key=lambda kept: kept.group.group_id)),
+        )

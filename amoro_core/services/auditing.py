@@ -1,0 +1,84 @@
+"""The audit: who has called what that changes something, and how it ended."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from amoro_core.errors import AmoroError, InvalidArgument, NotAllowed, StoreFailed, UnknownToken
+from amoro_core.events import get_logger
+from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome
+from amoro_core.model.paging import Page, Window, cut
+from amoro_core.store import audit
+from amoro_core.store.database import Connection, Store
+
+log = get_logger("amoro.audit")
+
+#: How far calls are counted.
+COUNTED = 10_000
+#: Rows deleted in one write.
+ROWS = 1000
+
+
+class AuditService:
+    """Calls that change something, from before they begin; a call that can't be written down is not made."""
+
+    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._clock = clock
+
+    def begin(self, call: Audited) -> Callable[[BaseException | None], None]:
+        """Write down that the call begins; what is returned takes its error, None for none, and writes its outcome.
+
+        Without a coordinator nothing is written: what runs then changes nothing, a dry run included. Raises
+        StoreFailed: then the call is not to be made.
+        """
+        if self._store.only_reads:
+            return lambda error: None
+        number = self._store.write(lambda db: audit.add(db, call, self._clock()))
+
+        def end(error: BaseException | None) -> None:
+            outcome, code = _outcome(error)
+            try:
+                self._store.write(lambda db: audit.end(db, number, outcome, code))
+            except StoreFailed as failure:
+                # The call was made: its row stays as begun.
+                log.error("audit.failed", row=number, operation=call.operation, outcome=outcome, why=failure.message)
+
+        return end
+
+    def note(self, call: Audited, error: BaseException | None) -> None:
+        """Write down a call that has ended. Raises StoreFailed."""
+        outcome, code = _outcome(error)
+        self._store.write(lambda db: audit.add(db, call, self._clock(), outcome, code))
+
+    def list_events(self, wanted: AuditFilter, window: Window) -> tuple[Page[AuditEvent], bool]:
+        """Calls, the newest first, and whether their total is exact; the window has a limit. Raises InvalidArgument."""
+        before, most = _number(window.after), window.limit
+
+        def read(db: Connection) -> tuple[Page[AuditEvent], bool]:
+            total = audit.count(db, wanted, COUNTED + 1)
+            found = audit.list_newest(db, wanted, before, most + 1)
+            return cut(found, most, min(total, COUNTED), lambda item: str(item.event_id)), total <= COUNTED
+
+        return self._store.read(read)
+
+    def trim(self) -> int:
+        """Forget what is past its retention; how many."""
+        before, forgotten = self._clock() - KEEP_AUDIT, 0
+        while removed := self._store.write(lambda db: audit.trim(db, before, ROWS)):
+            forgotten += removed
+        return forgotten
+
+
+def _outcome(error: BaseException | None) -> tuple[AuditOutcome, str]:
+    if error is None:
+        return AuditOutcome.DONE, ""
+    code = error.code if isinstance(error, AmoroError) else AmoroError.code
+    return AuditOutcome.REFUSED if isinstance(error, NotAllowed | UnknownToken) else AuditOutcome.FAILED, code
+
+
+def _number(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise InvalidArgument(f"{text!r} is not a place in the audit", hint="Give what `next` of the page before says.")
+    return int(text)

@@ -1,0 +1,103 @@
+"""How tables are read, as others tell it, and the columns that it speaks for."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+
+from amoro_core.errors import InvalidArgument
+from amoro_core.events import get_logger
+from amoro_core.formats.port import Role, with_roles
+from amoro_core.formats.tables import Tables
+from amoro_core.model.config import effective_properties, parse_config
+from amoro_core.model.learning import Told
+from amoro_core.model.scans import KEEP_SCANS, ScanUse
+from amoro_core.model.tables import TableIdentifier, TableRuntime
+from amoro_core.planning.clustering.facts import ClusterFacts
+from amoro_core.planning.clustering.suggesting import Suggested, suggest
+from amoro_core.planning.clustering.weighing import SCAN_DAYS
+from amoro_core.store import table_scans, tables
+from amoro_core.store.database import Store
+
+log = get_logger("amoro.learning")
+
+#: Sets of filters and days that one report may have.
+MOST_TOLD = 10_000
+#: Scans of one day and set of filters that one report may have.
+MOST_SCANS = 10**12
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was kept of a report."""
+
+    kept: tuple[ScanUse, ...]
+    old_scans: int  # that are older than is kept
+    recent_scans: int  # of the last days, whoever told of them
+
+
+class LearningService:
+    """Keeps reports of scans, and suggests columns."""
+
+    def __init__(self, store: Store, tables_of: Tables, clock: Callable[[], datetime]) -> None:
+        self._store = store
+        self._tables = tables_of
+        self._clock = clock
+
+    def learn(self, runtime: TableRuntime, told: Sequence[Told]) -> Learned:
+        """Keep a report of scans of the table, all of it or nothing; a report that comes twice counts twice.
+
+        Raises InvalidArgument, with file and line, for a column that the table does not have, a day to come, and more
+        than a report may have; TableRefused, and what loading the table raises.
+        """
+        if len(told) > MOST_TOLD:
+            raise InvalidArgument(
+                f"{len(told):,} sets of filters and days are more than the {MOST_TOLD:,} that are learned at once",
+                hint="Learn from fewer files at once.",
+            )
+        table = with_roles(self._tables.open(runtime.identifier), (Role.SORT,), "learning how it is read")
+        columns = frozenset(one.name for one in table.sorting().columns)
+        today = self._clock().date()
+        uses = [_use(one, columns, today) for one in told]
+        oldest = today - KEEP_SCANS
+        kept = tuple(one for one in uses if one.day >= oldest)
+        self._store.write(lambda db: table_scans.add(db, runtime.table_id, kept))
+        every = self._store.read(lambda db: table_scans.list_of(db, runtime.table_id))
+        recent = sum(one.scans for one in every if one.day > today - timedelta(days=SCAN_DAYS))
+        log.info("scans.learned", table=str(runtime.identifier), scans=sum(one.scans for one in kept))
+        return Learned(kept, sum(one.scans for one in uses if one.day < oldest), recent)
+
+    def suggest(self, identifier: TableIdentifier) -> Suggested:
+        """Columns that the table may be clustered by, each with the reason; nothing is changed.
+
+        Raises TableRefused, and what loading the table raises.
+        """
+        catalog = self._tables.catalog(identifier.catalog)
+        table = with_roles(self._tables.open(identifier), (Role.READ, Role.SORT), "suggesting columns")
+        config = parse_config(effective_properties(dict(catalog.properties), table.facts.properties))
+        known = self._store.read(lambda db: tables.find(db, identifier))
+        facts = ClusterFacts(scan=table.scan(), sorting=table.sorting(), optimizing=config, now=self._clock())
+        if known is not None:
+            table_id = known.table_id
+            facts = replace(
+                facts,
+                scans=self._store.read(lambda db: table_scans.list_of(db, table_id)),
+                choice=self._store.read(lambda db: table_scans.find_choice(db, table_id)),
+            )
+        filtered = table.filtered_columns(config.filter) if config.filter is not None else frozenset[str]()
+        return suggest(facts, filtered, table.distinct_values())
+
+
+def _use(one: Told, columns: Collection[str], today: date) -> ScanUse:
+    day = one.day or today
+    if day > today + timedelta(days=1):  # clocks of others may be ahead
+        raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")
+    if not 1 <= one.scans <= MOST_SCANS:
+        raise InvalidArgument(f"{one.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report.")
+    unknown = next((item.column for item in one.filters if item.column not in columns), None)
+    if one.place and unknown is not None:
+        raise InvalidArgument(
+            f"{one.place} names column {unknown}, which the table does not have",
+            hint="Name columns as the table's schema does, with dots between the levels.",
+        )
+    filters = tuple(item for item in one.filters if item.column in columns)
+    return ScanUse(min(day, today), filters, one.scans)

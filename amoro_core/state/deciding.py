@@ -1,0 +1,171 @@
+"""What the state of its tasks means for a process."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from amoro_core.errors import CommitConflict, WorkFailed
+from amoro_core.model.processes import OptimizingProcess, OptimizingTask, ProcessStatus, TaskId, TaskStatus
+from amoro_core.state.tasks import is_poisoned
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to do until a task changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryTask:
+    """This failed task has runs left."""
+
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpTask:
+    """This planned task is poisoned: cancel it, so that it is not scheduled again."""
+
+    task_id: TaskId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommit:
+    """These tasks (by number, in order) have results to commit; nothing else is open."""
+
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndCommitted:
+    """Nothing is open any more, and every group is committed, dropped or lost; `reason` "" where all are committed."""
+
+    code: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EndWork:
+    """The process commits nothing, and no task is open any more: it removes its files, if any, and ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailProcess:
+    """The process can't succeed any more; cancel its open tasks."""
+
+    code: str
+    reason: str
+
+
+Decision = Wait | RetryTask | GiveUpTask | StartCommit | EndCommitted | EndWork | FailProcess
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is known of the groups of a process that commits several times."""
+
+    committed: frozenset[int] = frozenset()
+    dropped: Mapping[int, str] = field(default_factory=dict)  # those that won't be committed, with the reason
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The groups of which nothing is to be committed any more."""
+        return self.committed | self.dropped.keys()
+
+
+NOTHING_SETTLED = Settled()
+
+_OPEN = (TaskStatus.PLANNED, TaskStatus.SCHEDULED, TaskStatus.ACKED)
+
+
+def decide(process: OptimizingProcess, tasks: Sequence[OptimizingTask], settled: Settled = NOTHING_SETTLED) -> Decision:
+    """The next step of a process, from the states of all its tasks.
+
+    The caller carries it out and asks again, in the same transaction, until there is nothing to carry out: Wait, or
+    the process runs no more. Only a RUNNING process has anything to decide.
+
+    - A task is lost for good when it was cancelled, when it failed more often than `max_retries`, or when it is
+      poisoned and not just held by an optimizer (which may still bring its result).
+    - Without `allow_partial_commit` one lost task fails the process at once.
+    - With it the others go on; when none is open, what succeeded is committed, and nothing succeeded is a failure.
+    - A failed task with runs left is planned again, lowest number first.
+    - A process without tasks has nothing open.
+    - One that commits by groups begins a commit once its share of the groups is ready, though others are open; a
+      group that was dropped is none that was lost.
+    """
+    if process.status is not ProcessStatus.RUNNING:
+        return Wait()
+    ordered = sorted(tasks, key=lambda task: task.task_id.number)
+    lost = [
+        task for task in ordered if _is_lost(task, process.max_retries) and task.task_id.number not in settled.dropped
+    ]
+    if lost and not process.allow_partial_commit:
+        return _failure(lost[0])
+    for task in ordered:
+        if task.status is TaskStatus.FAILED and task not in lost and task.task_id.number not in settled.dropped:
+            return RetryTask(task.task_id)
+        if task.status is TaskStatus.PLANNED and task in lost:
+            return GiveUpTask(task.task_id, _loss(task))
+    is_open = any(task.status in _OPEN for task in ordered)
+    if process.max_commits:
+        return _by_groups(process, ordered, lost, settled, is_open=is_open)
+    if is_open:
+        return Wait()
+    done = tuple(task.task_id.number for task in ordered if task.status is TaskStatus.SUCCESS)
+    if lost and not done:
+        return _failure(lost[0])
+    return StartCommit(done) if process.commits else EndWork()
+
+
+def _by_groups(
+    process: OptimizingProcess,
+    tasks: Sequence[OptimizingTask],
+    lost: Sequence[OptimizingTask],
+    settled: Settled,
+    *,
+    is_open: bool,
+) -> Decision:
+    numbers = (task.task_id.number for task in tasks if task.status is TaskStatus.SUCCESS)
+    ready = tuple(number for number in numbers if number not in settled.numbers)
+    share = -(-len(tasks) // process.max_commits)
+    if is_open and len(ready) < share:
+        return Wait()
+    if ready:
+        return StartCommit(ready)
+    if not settled.committed and lost:
+        return _failure(lost[0])
+    whys = [*(_loss(task) for task in lost), *(settled.dropped[number] for number in sorted(settled.dropped))]
+    left = len(tasks) - len(settled.committed)
+    if left == 0:
+        return EndCommitted()
+    reason = f"{left} of {len(tasks)} groups were not committed; the first: {whys[0] if whys else 'it was not begun'}"
+    code = (lost[0].failure_code or WorkFailed.code) if lost else CommitConflict.code
+    return EndCommitted(code, reason) if settled.committed else FailProcess(code, reason)
+
+
+def _is_lost(task: OptimizingTask, max_retries: int) -> bool:
+    match task.status:
+        case TaskStatus.CANCELED:
+            return True
+        case TaskStatus.FAILED:
+            return task.failed_runs > max_retries or is_poisoned(task)
+        case TaskStatus.PLANNED:
+            return is_poisoned(task)
+    return False
+
+
+def _failure(task: OptimizingTask) -> FailProcess:
+    return FailProcess(task.failure_code or WorkFailed.code, _loss(task))
+
+
+def _loss(task: OptimizingTask) -> str:
+    """Why the task is lost, for display; a cancelled one has the reason of its cancellation."""
+    number = task.task_id.number
+    if task.status is TaskStatus.CANCELED:
+        return f"task {number} was cancelled: {task.failure}"
+    if is_poisoned(task):
+        return (
+            f"task {number} lost {task.lost_attempts} attempts over {len(task.lost_optimizers)} optimizers "
+            f"and is not retried; last: {task.failure}"
+        )
+    times = "once" if task.failed_runs == 1 else f"{task.failed_runs} times"
+    return f"task {number} failed {times}; last: {task.failure}"

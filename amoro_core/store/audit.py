@@ -1,0 +1,117 @@
+"""Calls that change something, in `audit_event`: appended, its outcome set once, trimmed from the oldest on."""
+
+import json
+from datetime import datetime
+
+from amoro_core.model.audit import Audited, AuditEvent, AuditFilter, AuditOutcome
+from amoro_core.model.principals import Principal, Way
+from amoro_core.model.tokens import Role
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms, insert_into, to_json, to_ms
+
+_INSERT = insert_into(
+    "audit_event",
+    (
+        "at_ms",
+        "actor",
+        "is_user",
+        "said",
+        "role",
+        "pattern",
+        "address",
+        "way",
+        "operation",
+        "object",
+        "parameters_json",
+        "is_dry_run",
+        "outcome",
+        "code",
+    ),
+)
+
+
+def add(db: Connection, call: Audited, at: datetime, outcome: AuditOutcome = AuditOutcome.BEGUN, code: str = "") -> int:
+    """Append the call; the number of its row."""
+    who = call.principal
+    row = {
+        "at_ms": to_ms(at),
+        "actor": who.name,
+        "is_user": int(who.is_user),
+        "said": who.said,
+        "role": who.role.value,
+        "pattern": who.pattern,
+        "address": who.address,
+        "way": who.way.value,
+        "operation": call.operation,
+        "object": call.object,
+        "parameters_json": to_json(dict(call.parameters)),
+        "is_dry_run": int(call.is_dry_run),
+        "outcome": outcome.value,
+        "code": code,
+    }
+    return db.insert(_INSERT, row)
+
+
+def end(db: Connection, event_id: int, outcome: AuditOutcome, code: str) -> None:
+    """Set the outcome of a call that has begun; the database refuses it for one that has ended."""
+    db.execute(
+        "UPDATE audit_event SET outcome = :outcome, code = :code WHERE event_id = :event_id",
+        {"outcome": outcome.value, "code": code, "event_id": event_id},
+    )
+
+
+def list_newest(db: Connection, wanted: AuditFilter, before: int | None, limit: int) -> list[AuditEvent]:
+    """At most so many calls that are asked for, the newest first, of those before that row."""
+    where, values = _where(wanted)
+    if before is not None:
+        where.append("event_id < :before")
+        values["before"] = before
+    sql = f"SELECT * FROM audit_event WHERE {' AND '.join(where)} ORDER BY event_id DESC LIMIT :limit"
+    return [_from_row(row) for row in db.select(sql, {**values, "limit": limit})]
+
+
+def count(db: Connection, wanted: AuditFilter, most: int) -> int:
+    """How many calls are asked for, counted up to `most`."""
+    where, values = _where(wanted)
+    sql = f"SELECT count(*) AS known FROM (SELECT 1 FROM audit_event WHERE {' AND '.join(where)} LIMIT :most)"
+    return int(db.select(sql, {**values, "most": most})[0]["known"])
+
+
+def trim(db: Connection, before: datetime, limit: int) -> int:
+    """Forget at most so many calls that are older than that; how many."""
+    return db.execute(
+        "DELETE FROM audit_event WHERE event_id IN "
+        "(SELECT event_id FROM audit_event WHERE at_ms < :before_ms ORDER BY at_ms LIMIT :limit)",
+        {"before_ms": to_ms(before), "limit": limit},
+    )
+
+
+def _where(wanted: AuditFilter) -> tuple[list[str], dict[str, str | int]]:
+    asked: dict[str, str | int] = {
+        "actor": wanted.actor,
+        "operation": wanted.operation,
+        "object": wanted.object,
+        "outcome": wanted.outcome.value if wanted.outcome else "",
+    }
+    values = {name: value for name, value in asked.items() if value}
+    where = ["1", *(f"{name} = :{name}" for name in values)]
+    if wanted.since is not None:
+        where.append("at_ms >= :since_ms")
+        values["since_ms"] = to_ms(wanted.since)
+    return where, values
+
+
+def _from_row(row: Row) -> AuditEvent:
+    principal = Principal(
+        row["actor"],
+        Role(row["role"]),
+        row["pattern"],
+        Way(row["way"]),
+        row["address"],
+        bool(row["is_user"]),
+        row["said"],
+    )
+    call = Audited(
+        principal, row["operation"], row["object"], json.loads(row["parameters_json"]), bool(row["is_dry_run"])
+    )
+    return AuditEvent(row["event_id"], from_ms(row["at_ms"]), call, AuditOutcome(row["outcome"]), row["code"])

@@ -1,0 +1,135 @@
+"""What happened, in `event`: appended, never changed, trimmed from the oldest on."""
+
+import json
+from datetime import datetime
+
+from amoro_core.model.journal import MOST_EVENTS, About, Event, EventFilter, EventKind
+from amoro_core.store.connection import Connection, Row
+from amoro_core.store.rows import from_ms, insert_into, to_json, to_ms
+
+_INSERT = insert_into(
+    "event",
+    (
+        "at_ms",
+        "kind",
+        "table_id",
+        "table_name",
+        "process_id",
+        "optimizer_id",
+        "group_name",
+        "text",
+        "data_json",
+    ),
+)
+
+
+def add(db: Connection, event: Event) -> int:
+    """Keep an event; its number."""
+    about = event.about
+    return db.insert(
+        _INSERT,
+        {
+            "at_ms": to_ms(event.at),
+            "kind": event.kind.value,
+            "table_id": about.table_id,
+            "table_name": about.table,
+            "process_id": about.process_id,
+            "optimizer_id": about.optimizer_id,
+            "group_name": about.group,
+            "text": event.text,
+            "data_json": to_json(dict(event.data)),
+        },
+    )
+
+
+def list_newest(db: Connection, wanted: EventFilter, before: tuple[datetime, int] | None, limit: int) -> list[Event]:
+    """At most so many events, the newest first; before that time and number, where they are given."""
+    where, values = _where(wanted)
+    if before is not None:
+        where.append("(at_ms, event_id) < (:before_ms, :before_id)")
+        values |= {"before_ms": to_ms(before[0]), "before_id": before[1]}
+    return _select(db, where, {**values, "most": limit}, "at_ms DESC, event_id DESC")
+
+
+def list_stored_after(db: Connection, wanted: EventFilter, event_id: int, limit: int) -> list[Event]:
+    """At most so many events that were stored after the one with that number, in the order of storing."""
+    where, values = _where(wanted)
+    return _select(
+        db, [*where, "event_id > :event_id"], {**values, "event_id": event_id, "most": limit}, "event_id", by_id=True
+    )
+
+
+def count(db: Connection, wanted: EventFilter, most: int) -> int:
+    """How many events there are, counted up to `most`."""
+    where, values = _where(wanted)
+    row = db.select_one(
+        f"SELECT count(*) AS events FROM (SELECT 1 FROM event WHERE {' AND '.join(where)} LIMIT :most)",
+        {**values, "most": most},
+    )
+    return 0 if row is None else int(row["events"])
+
+
+def last_id(db: Connection) -> int:
+    """The number of the event that was stored last; 0 before the first."""
+    row = db.select_one("SELECT coalesce(max(event_id), 0) AS last FROM event")
+    return 0 if row is None else int(row["last"])
+
+
+def table_of(db: Connection, name: str) -> int:
+    """The id of the table that had that name and was disposed of last; 0: there was none."""
+    row = db.select_one(
+        "SELECT table_id FROM event WHERE kind = :gone AND table_name = :name ORDER BY at_ms DESC LIMIT 1",
+        {"gone": EventKind.GONE.value, "name": name},
+    )
+    return 0 if row is None else int(row["table_id"])
+
+
+def trim(db: Connection, before: datetime, limit: int, most: int = MOST_EVENTS) -> int:
+    """Forget at most so many events that are older than that, or beyond the latest `most`; how many."""
+    return db.execute(
+        "DELETE FROM event WHERE event_id IN (SELECT event_id FROM event WHERE at_ms < :before_ms "
+        "ORDER BY at_ms LIMIT :limit)",
+        {"before_ms": to_ms(before), "limit": limit},
+    ) or db.execute(
+        "DELETE FROM event WHERE event_id IN (SELECT event_id FROM event WHERE event_id <= :last ORDER BY event_id "
+        "LIMIT :limit)",
+        {"last": last_id(db) - most, "limit": limit},
+    )
+
+
+def _where(wanted: EventFilter) -> tuple[list[str], dict[str, str | int]]:
+    where, values = ["1"], dict[str, str | int]()
+    if wanted.kinds:
+        names = [f"kind_{place}" for place in range(len(wanted.kinds))]
+        where.append(f"kind IN ({', '.join(':' + name for name in names)})")
+        values |= {name: kind.value for name, kind in zip(names, wanted.kinds, strict=True)}
+    if wanted.table_id:
+        # The second condition is the partial index's own, so that it is used.
+        where.append("table_id = :table_id AND table_id <> 0")
+        values["table_id"] = wanted.table_id
+    if wanted.process_id:
+        where.append("process_id = :process_id AND process_id <> ''")
+        values["process_id"] = wanted.process_id
+    if wanted.since is not None:
+        where.append("at_ms >= :since_ms")
+        values["since_ms"] = to_ms(wanted.since)
+    return where, values
+
+
+def _select(
+    db: Connection, where: list[str], values: dict[str, str | int], order: str, *, by_id: bool = False
+) -> list[Event]:
+    table = "event NOT INDEXED" if by_id else "event"
+    rows = db.select(f"SELECT * FROM {table} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT :most", values)
+    return [_from_row(row) for row in rows]
+
+
+def _from_row(row: Row) -> Event:
+    return Event(
+        EventKind(row["kind"]),
+        from_ms(row["at_ms"]),
+        row["text"],
+        About(row["table_id"], row["table_name"], row["process_id"], row["optimizer_id"], row["group_name"]),
+        json.loads(row["data_json"]),
+        row["event_id"],
+    )

@@ -1,0 +1,131 @@
+"""How tables are read, in `table_scan`, a row for each day and set of filters; and the columns chosen by it."""
+
+import json
+from collections.abc import Iterable
+from datetime import date, datetime
+
+from amoro_core.model.clustering import Strategy
+from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.store.connection import Connection
+from amoro_core.store.rows import from_ms, to_ms
+
+#: The statements of the migration, in order.
+SCANS = (
+    """
+    CREATE TABLE table_scan (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        day TEXT NOT NULL,
+        filters_json TEXT NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans > 0),
+        files_read INTEGER NOT NULL CHECK (files_read >= 0),
+        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
+        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
+        PRIMARY KEY (table_id, day, filters_json)
+    ) STRICT
+    """,
+    "CREATE INDEX table_scan_by_day ON table_scan (day)",
+    """
+    CREATE TABLE table_cluster_choice (
+        table_id INTEGER PRIMARY KEY REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        columns_json TEXT NOT NULL,
+        strategy TEXT NOT NULL CHECK (strategy <> ''),
+        chosen_at_ms INTEGER NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans >= 0),
+        saved REAL NOT NULL CHECK (saved >= 0),
+        evidence_json TEXT NOT NULL
+    ) STRICT
+    """,
+)
+
+
+def keep_scans(db: Connection) -> None:
+    """The migration that keeps how tables are read, by day, and the columns that were chosen by it."""
+    list(map(db.execute, SCANS))
+
+
+def add(db: Connection, table_id: int, scans: Iterable[ScanUse]) -> None:
+    """Count the scans; those of a day and set of filters that is known are added to it."""
+    for one in scans:
+        db.execute(
+            "INSERT INTO table_scan (table_id, day, filters_json, scans, files_read, files_skipped, read_bytes) "
+            "VALUES (:table_id, :day, :filters, :scans, :read, :skipped, :bytes) "
+            "ON CONFLICT (table_id, day, filters_json) DO UPDATE SET scans = table_scan.scans + excluded.scans, "
+            "files_read = table_scan.files_read + excluded.files_read, "
+            "files_skipped = table_scan.files_skipped + excluded.files_skipped, "
+            "read_bytes = table_scan.read_bytes + excluded.read_bytes",
+            {
+                "table_id": table_id,
+                "day": one.day.isoformat(),
+                "filters": json.dumps([[item.column, item.operator.value] for item in one.filters]),
+                "scans": one.scans,
+                "read": one.files_read,
+                "skipped": one.files_skipped,
+                "bytes": one.bytes_read,
+            },
+        )
+
+
+def list_of(db: Connection, table_id: int) -> tuple[ScanUse, ...]:
+    """All that is kept of the table, by day and filters."""
+    rows = db.select(
+        "SELECT day, filters_json, scans, files_read, files_skipped, read_bytes FROM table_scan "
+        "WHERE table_id = :table_id ORDER BY day, filters_json",
+        {"table_id": table_id},
+    )
+    return tuple(
+        ScanUse(
+            date.fromisoformat(row["day"]),
+            tuple(ColumnFilter(column, Operator(operator)) for column, operator in json.loads(row["filters_json"])),
+            row["scans"],
+            row["files_read"],
+            row["files_skipped"],
+            row["read_bytes"],
+        )
+        for row in rows
+    )
+
+
+def forget_before(db: Connection, day: date) -> None:
+    """Forget the scans of all tables before that day."""
+    db.execute("DELETE FROM table_scan WHERE day < :day", {"day": day.isoformat()})
+
+
+def save_choice(db: Connection, table_id: int, choice: ColumnChoice | None) -> None:
+    """Keep the columns chosen for a table in the place of those before; None: there are none."""
+    db.execute("DELETE FROM table_cluster_choice WHERE table_id = :table_id", {"table_id": table_id})
+    if choice is None:
+        return
+    db.execute(
+        "INSERT INTO table_cluster_choice "
+        "(table_id, columns_json, strategy, chosen_at_ms, scans, saved, evidence_json) "
+        "VALUES (:table_id, :columns, :strategy, :chosen_at_ms, :scans, :saved, :evidence)",
+        {
+            "table_id": table_id,
+            "columns": json.dumps(choice.columns),
+            "strategy": choice.strategy.value,
+            "chosen_at_ms": to_ms(choice.chosen_at),
+            "scans": choice.scans,
+            "saved": choice.saved,
+            "evidence": json.dumps(dict(choice.evidence)),
+        },
+    )
+
+
+def find_choice(db: Connection, table_id: int) -> ColumnChoice | None:
+    """The columns chosen for a table; None where none were."""
+    row = db.select_one(
+        "SELECT columns_json, strategy, chosen_at_ms, scans, saved, evidence_json FROM table_cluster_choice "
+        "WHERE table_id = :table_id",
+        {"table_id": table_id},
+    )
+    if row is None:
+        return None
+    chosen_at: datetime = from_ms(row["chosen_at_ms"])
+    return ColumnChoice(
+        tuple(json.loads(row["columns_json"])),
+        Strategy(row["strategy"]),
+        chosen_at,
+        row["scans"],
+        row["saved"],
+        json.loads(row["evidence_json"]),
+    )

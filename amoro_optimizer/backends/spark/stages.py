@@ -1,0 +1,207 @@
+"""The stages of clustering a group, in Python workers: what a standalone optimizer does, on a part of the rows."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+from pyspark import Broadcast
+
+from amoro_core.files.schema import parse_schema
+from amoro_core.model.clustering import ClusterInput
+from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.protocol import codec
+from amoro_core.protocol.cluster_codec import decode_cluster_input
+from amoro_optimizer.backends.spark.blocks import Blocks, rows_of
+from amoro_optimizer.backends.spark.parts import Part, in_part
+from amoro_optimizer.backends.spark.worker import Assignment
+from amoro_optimizer.cluster.cuts import parse_cuts, pieces
+from amoro_optimizer.cluster.engine import bounded_options, labels_of
+from amoro_optimizer.cluster.order import Order, flat
+from amoro_optimizer.cluster.reading import Piece, piece_of, placed_batches
+from amoro_optimizer.cluster.sample import Sample, places_of, row_hashes, sample_rows
+from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE
+from amoro_optimizer.cluster.writing import RangeWriter
+from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, masks_ahead
+from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
+from amoro_optimizer.rewrite.outputs import Outputs
+from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
+
+#: Shares of the memory limit: rows that wait for a block, rows that are sorted at once, and those of a row group.
+_BLOCKS_SHARE, _SORT_SHARE, _ROW_GROUP_SHARE = 4, 3, 6
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Slice:
+    """Files of a group that one part reads, or a piece of one; the first has that number in the group."""
+
+    first: int
+    assignment: Assignment  # its work has these files alone
+    piece: tuple[int, int] | None = None  # of the only file: which one, counted from 0, of how many
+
+
+def sampled(slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
+    """The sample of each slice's live rows, all for one place; none where it has no rows."""
+    for one in slices:
+        for sample in in_part(SAMPLE, one.assignment, partial(_sampled, one)):
+            yield 0, sample
+
+
+def joined(rows: int, samples: Iterable[bytes]) -> Iterator[bytes]:
+    """One sample of so many rows of all that come."""
+    sample = Sample(rows)
+    for one in samples:
+        sample.join(table_of(one))
+    table = sample.table()
+    if table is not None:
+        yield stream_of(table)
+
+
+def split(cuts: "Broadcast[bytes]", slices: Iterable[Slice]) -> Iterator[tuple[int, bytes]]:
+    """Blocks of each slice's live rows, for the outputs that the cuts say."""
+    for one in slices:
+        yield from in_part(SPLIT, one.assignment, partial(_split, one, cuts.value))
+
+
+def written(cuts: "Broadcast[bytes]", assignment: Assignment, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """What was written of the blocks of one output: a RewriteOutput with its files. The work's files are not read."""
+    yield from in_part(WRITE, assignment, partial(_written, cuts.value, blocks))
+
+
+def _sampled(slice_: Slice, part: Part) -> Iterator[bytes]:
+    work = decode_cluster_input(part.payload)
+    order = _order(work)
+    keys, sample = order.of_keys(), Sample(sample_rows(work.rewrite.output_count))
+    with _reading(work, part) as (run, masks, marks):
+        piece, done = _piece(run, slice_), 0
+        for number, positions, batch in placed_batches(run, masks, schema=order.key_schema(), piece=piece):
+            hashes = row_hashes(work.rewrite.rewritten[number].data.path, positions, work.seed)
+            sample.add(hashes, places_of(slice_.first + number, positions), flat(keys.parts(batch)))
+            done += batch.num_rows
+            part.run.on_progress(done, _rows(work, piece))
+        part.conclude({"rows": done, "bytes_read": marks.bytes_read, "peak": run.peak_memory})
+    table = sample.table()
+    if table is not None:
+        yield stream_of(table)
+
+
+def _split(slice_: Slice, cut_points: bytes, part: Part) -> Iterator[tuple[int, bytes]]:
+    work = decode_cluster_input(part.payload)
+    cuts = parse_cuts(_order(work), cut_points)
+    with _reading(work, part) as (run, masks, marks):
+        blocks, piece, done = Blocks(run.memory_bytes // _BLOCKS_SHARE), _piece(run, slice_), 0
+        rows = _rows(work, piece)
+        for number, positions, batch in placed_batches(run, masks, piece=piece):
+            tagged = cuts.tagged(batch, places_of(slice_.first + number, positions))
+            for output, chosen in pieces(tagged, cuts.output_numbers(tagged)):
+                yield from blocks.add(output, chosen)
+            done += batch.num_rows
+            part.run.on_progress(done, rows)
+        yield from blocks.drain()
+        facts = {"rows": done, "rows_read": rows, "bytes_read": _bytes_read(run, piece) + marks.bytes_read}
+        part.conclude({**facts, "sent_bytes": blocks.sent_bytes, "peak": run.peak_memory})
+
+
+def _written(cut_points: bytes, blocks: Iterable[bytes], part: Part) -> Iterator[bytes]:
+    work = decode_cluster_input(part.payload)
+    order = _order(work)
+    cuts, memory_bytes = parse_cuts(order, cut_points), budget(part.run.memory_bytes)
+    run = Run(work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes)
+    outputs = Outputs(
+        work.rewrite,
+        part.access,
+        part.run.attempt,
+        bounded_options(order, work.rewrite.table.properties),
+        run.checkpoint,
+        live_rows=None,
+        memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
+        labels=labels_of(work),
+    )
+    writer = RangeWriter(
+        cuts,
+        outputs,
+        share_bytes=memory_bytes // _SORT_SHARE,
+        spill=lambda: spill_directory(default_spill_root()),
+        checkpoint=run.checkpoint,
+        on_rows=run.advance,
+    )
+    with cancelled_first(run):
+        try:
+            writer.write(batch for block in blocks for batch in rows_of(block))
+            writer.finish()
+            rows = sum(file.record_count for file in outputs.data_files)
+            part.conclude({"rows": rows, "spill_bytes": writer.spilled_bytes, "peak": run.peak_memory})
+        except BaseException:
+            outputs.abandon()
+            raise
+        finally:
+            give_back()
+    yield codec.encode_output(_output_of(outputs, rows)).SerializeToString(deterministic=True)
+
+
+@contextmanager
+def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[Run, Mapping[int, Packed], Marks]]:
+    """The reading of the part's files, which of their rows are deleted, and by what."""
+    memory_bytes = budget(part.run.memory_bytes)
+    run = Run(work.rewrite, part.access, part.run.attempt, part.run.on_progress, part.run.is_cancelled, memory_bytes)
+    with cancelled_first(run), ExitStack() as spills:
+        spills.callback(give_back)
+        marks = Marks(
+            work.rewrite,
+            part.access,
+            run.checkpoint,
+            run.open,
+            memory_bytes=memory_bytes,
+            spill_root=default_spill_root(),
+            spills=spills,
+        )
+        yield run, masks_ahead(run, marks), marks
+
+
+def _order(work: ClusterInput) -> Order:
+    return Order(parse_schema(work.rewrite.table.schema_json), work.layout)
+
+
+def _piece(run: Run, slice_: Slice) -> Piece | None:
+    return None if slice_.piece is None else piece_of(run, *slice_.piece)
+
+
+def _bytes_read(run: Run, piece: Piece | None) -> int:
+    if piece is None:
+        return run.bytes_read
+    (file,) = run.work.rewritten
+    return file.data.size_bytes * piece.rows // max(1, file.data.record_count)
+
+
+def _rows(work: ClusterInput, piece: Piece | None) -> int:
+    return piece.rows if piece is not None else sum(file.data.record_count for file in work.rewrite.rewritten)
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """The table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def table_of(stream: bytes) -> pa.Table:
+    """The table that `stream_of` wrote."""
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()
+
+
+def _output_of(outputs: Outputs, rows: int) -> RewriteOutput:
+    return RewriteOutput(
+        data_files=tuple(outputs.data_files),
+        delete_files=(),
+        rows_read=0,
+        rows_deleted=0,
+        rows_written=rows,
+        positions_written=0,
+        bytes_read=0,
+        duration_ms=0,
+        peak_memory_bytes=resident_bytes(),
+    )

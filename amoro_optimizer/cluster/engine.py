@@ -1,0 +1,237 @@
+"""Clustering a group in one thread: its live rows in, files in the order of its layout out."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from itertools import chain
+
+import pyarrow as pa
+
+from amoro_core.errors import CheckFailed
+from amoro_core.files.io import FileAccess
+from amoro_core.files.options import WriterOptions, with_bounds, writer_options
+from amoro_core.files.schema import arrow_schema, parse_schema
+from amoro_core.model.clustered_files import METADATA_KEY, group_suffix, layout_text
+from amoro_core.model.clustering import ClusterInput, ClusterOutput, Strategy
+from amoro_core.model.processes import Attempt
+from amoro_core.model.rewrite import RewriteOutput
+from amoro_optimizer.cluster.cuts import TAG_BYTES, Cuts, make_cuts, split_points
+from amoro_optimizer.cluster.order import Order
+from amoro_optimizer.cluster.ranges import free_disk, require_free, spilled_size
+from amoro_optimizer.cluster.reading import placed_batches, sample_rows_of
+from amoro_optimizer.cluster.sample import Sample, places_of, sample_rows
+from amoro_optimizer.cluster.stages import SAMPLE, SPLIT, WRITE, Stages
+from amoro_optimizer.cluster.values import Positions
+from amoro_optimizer.cluster.writing import RangeWriter
+from amoro_optimizer.rewrite.engine import Packed, Run, cancelled_first, live_count, masks_ahead, refuse_unfit
+from amoro_optimizer.rewrite.marks import Marks
+from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
+from amoro_optimizer.rewrite.outputs import Labels, Outputs
+from amoro_optimizer.rewrite.spilling import default_spill_root, spill_directory
+
+#: Shares of the memory limit: rows sorted at once, and those of a row group; encoding needs as much again (measured).
+_SORT_SHARE, _ROW_GROUP_SHARE = 4, 8
+#: What a spill may take beyond what its first rows say, in hundredths.
+_SPILL_MARGIN = 110
+
+_Placed = tuple[int, Positions, pa.RecordBatch]
+
+
+def cluster(
+    work: ClusterInput,
+    access: FileAccess,
+    attempt: Attempt,
+    *,
+    on_progress: Callable[[int, int], None],
+    is_cancelled: Callable[[], bool],
+    memory_limit_bytes: int,
+    on_stage: Callable[[str, int], None] = lambda stage, core_ms: None,
+    spill_root: str | None = None,
+    free: Callable[[str], int] = free_disk,
+) -> ClusterOutput:
+    """Write the live rows of the group's files anew, in the order of its layout, as even files.
+
+    What doesn't fit into the memory waits in files under `spill_root` (by default a directory for temporary files), of
+    which `free` tells the bytes that are free; they are gone when this ends, or with the sweep after a kill.
+    `on_progress` is told rows done and rows in all of a stage, `on_stage` the stage and the core time so far in ms.
+    Every file written is deleted again when this raises: TableRefused("configuration") for an unfit layout,
+    StorageFull, and what `amoro_optimizer.rewrite.engine.rewrite` raises.
+    """
+    started = time.monotonic()
+    rewritten = work.rewrite
+    refuse_unfit(rewritten)
+    if rewritten.converted:
+        raise CheckFailed("the files of a group are all written anew; none is converted")
+    order = Order(parse_schema(rewritten.table.schema_json), work.layout)
+    memory_bytes = budget(memory_limit_bytes)
+    run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
+    root = spill_root or default_spill_root()
+    with cancelled_first(run), ExitStack() as spills:
+        marks = Marks(
+            rewritten, access, run.checkpoint, run.open, memory_bytes=memory_bytes, spill_root=root, spills=spills
+        )
+        stages = Stages(sum(file.data.record_count for file in rewritten.rewritten), on_progress, on_stage)
+        stages.begin(SPLIT)
+        masks = masks_ahead(run, marks)
+        live_rows = sum(live_count(file, masks[number]) for number, file in enumerate(rewritten.rewritten))
+        outputs = Outputs(
+            rewritten,
+            access,
+            attempt,
+            bounded_options(order, rewritten.table.properties),
+            run.checkpoint,
+            live_rows=None,
+            memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
+            labels=labels_of(work),
+        )
+        try:
+            group = _Group(work, run, order, stages, outputs, masks, live_rows)
+            group.write(memory_bytes // _SORT_SHARE, root, free)
+            rows_read = sum(file.data.record_count for file in rewritten.rewritten)
+            rows_written = sum(file.record_count for file in outputs.data_files)
+            if live_rows != rows_written:
+                raise CheckFailed(f"{rows_read} rows read, {rows_read - live_rows} deleted, but {rows_written} written")
+            run.checkpoint()
+        except BaseException:
+            outputs.abandon()
+            raise
+        finally:
+            give_back()
+    made = RewriteOutput(
+        data_files=tuple(outputs.data_files),
+        delete_files=(),
+        rows_read=rows_read,
+        rows_deleted=rows_read - live_rows,
+        rows_written=rows_written,
+        positions_written=0,
+        bytes_read=sum(file.data.size_bytes for file in rewritten.rewritten) + marks.bytes_read,
+        duration_ms=round((time.monotonic() - started) * 1000),
+        peak_memory_bytes=max(run.peak_memory, resident_bytes()),
+    )
+    return ClusterOutput(made, group.cuts.serialized(), stages.facts(), spill_bytes=group.spilled_bytes)
+
+
+def labels_of(work: ClusterInput) -> Labels:
+    """How the group's files are marked: only a linear order is one of the table's sort orders."""
+    sort_order_id = work.sort_order_id if work.layout.strategy is Strategy.LINEAR else 0
+    metadata = {METADATA_KEY: layout_text(work.layout, work.group_id)}
+    return Labels(group_suffix(work.group_id), sort_order_id, metadata)
+
+
+def bounded_options(order: Order, properties: Mapping[str, str]) -> WriterOptions:
+    """The table's options for writing, with bounds for the columns of the order wherever they stand."""
+    names = (order.schema.find_column_name(key.field_id) for key in order.layout.keys)
+    return with_bounds(writer_options(properties), [name for name in names if name is not None])
+
+
+class _Group:
+    """The rows of a group, from their files into their outputs."""
+
+    def __init__(
+        self,
+        work: ClusterInput,
+        run: Run,
+        order: Order,
+        stages: Stages,
+        outputs: Outputs,
+        masks: dict[int, Packed],
+        live_rows: int,
+    ) -> None:
+        self.spilled_bytes = 0
+        self.cuts: Cuts
+        self._work = work
+        self._run = run
+        self._order = order
+        self._stages = stages
+        self._outputs = outputs
+        self._masks = masks
+        self._live_rows = live_rows
+
+    def write(self, share_bytes: int, root: str, free: Callable[[str], int]) -> None:
+        """Sort in memory where all rows fit into the share, else by ranges that wait on disk."""
+        held, rest = self._collected(share_bytes)
+        sample = self._sample_of(held) if rest is None else self._sample_of_keys()
+        self.cuts = make_cuts(self._order, sample.table(), self._work.rewrite.output_count)
+        schema = self.cuts.tagged_schema(arrow_schema(self._order.schema))
+        writer = RangeWriter(
+            self.cuts,
+            self._outputs,
+            share_bytes=share_bytes,
+            spill=lambda: spill_directory(root),
+            checkpoint=self._run.checkpoint,
+            on_rows=self._written,
+        )
+        if rest is None:
+            self._stages.begin(WRITE)
+            writer.write(self._tagged(held, None))
+        else:
+            row_bytes, row_spill = self._row_sizes(held)
+            require_free(root, self._live_rows * row_spill * _SPILL_MARGIN // 100, free(root))
+            self._stages.begin(SPLIT)
+            give_back()
+            points = split_points(self.cuts, sample.table(), writer.pieces(self._live_rows * row_bytes))
+            writer.write_split(self._tagged(held, rest), schema, points)
+        writer.finish()
+        self.spilled_bytes = writer.spilled_bytes
+
+    def _collected(self, share_bytes: int) -> tuple[list[_Placed], Iterator[_Placed] | None]:
+        held: list[_Placed] = []
+        size = 0
+        reading = self._read()
+        for placed in reading:
+            held.append(placed)
+            size += _size(placed)
+            if size > share_bytes:
+                return held, reading
+        return held, None
+
+    def _read(self) -> Iterator[_Placed]:
+        for placed in placed_batches(self._run, self._masks):
+            self._stages.advance(placed[2].num_rows)
+            yield placed
+
+    def _tagged(self, held: list[_Placed], rest: Iterator[_Placed] | None) -> Iterator[pa.RecordBatch]:
+        """All rows with what orders them; what was held is let go as it goes."""
+        for number, positions, batch in chain(_drained(held), rest or ()):
+            yield self.cuts.tagged(batch, places_of(number, positions))
+
+    def _sample_of(self, held: list[_Placed]) -> Sample:
+        """Of rows in memory: the same as of their keys alone."""
+        self._stages.begin(SAMPLE)
+        sample = Sample(sample_rows(self._work.rewrite.output_count))
+        for number, positions, batch in held:
+            self._run.checkpoint()
+            sample_rows_of(sample, self._run, self._order, self._work.seed, number, positions, batch)
+            self._stages.advance(batch.num_rows)
+        return sample
+
+    def _sample_of_keys(self) -> Sample:
+        """Of all files, of which only the columns of the order are read."""
+        self._stages.begin(SAMPLE)
+        sample, order = Sample(sample_rows(self._work.rewrite.output_count)), self._order.of_keys()
+        for number, positions, batch in placed_batches(self._run, self._masks, schema=order.schema):
+            sample_rows_of(sample, self._run, order, self._work.seed, number, positions, batch)
+            self._stages.advance(batch.num_rows)
+        return sample
+
+    def _row_sizes(self, held: list[_Placed]) -> tuple[int, int]:
+        """What a row takes in memory and on disk, at least a byte."""
+        some = [held[at] for at in sorted({0, len(held) // 2, len(held) - 1})]
+        rows = max(1, sum(batch.num_rows for _, _, batch in some))
+        tags = rows * TAG_BYTES
+        in_memory = sum(map(_size, some))
+        return -(-in_memory // rows), -(-(spilled_size([batch for _, _, batch in some]) + tags) // rows)
+
+    def _written(self, rows: int) -> None:
+        self._stages.begin(WRITE)
+        self._stages.advance(rows)
+
+
+def _size(placed: _Placed) -> int:
+    return int(placed[2].nbytes) + TAG_BYTES * int(placed[2].num_rows)
+
+
+def _drained(held: list[_Placed]) -> Iterator[_Placed]:
+    held.reverse()
+    while held:
+        yield held.pop()

@@ -1,0 +1,138 @@
+"""Points between rows: sorted and distinct, and for any row how many of them are not above it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from amoro_core.files.murmur import Bytes, Lengths
+from amoro_core.files.sketches import stored_bytes
+from amoro_optimizer.cluster.values import Part, Words, part_of, taken
+
+_WORD = 8  # bytes, as a byte has bits
+
+Counts = npt.NDArray[np.int64]
+
+
+class Points:
+    """Rows of parts, ascending and each there once, between which other rows are found.
+
+    A row is compared part by part with all points at once: after each part its code is odd where it has equalled a
+    point so far, 2i + 1 for the i-th of the different ones, and even, 2i, where it lies below the i-th.
+    """
+
+    def __init__(self, parts: Sequence[Part], descending: Sequence[bool]) -> None:
+        """The points as they come, in order; `descending` turns binary parts."""
+        self.parts = tuple(parts)
+        self.descending = tuple(descending)
+        self._values = [_distinct(part) for part in self.parts]
+        self._levels: list[tuple[Counts, int]] = []  # of each part but the first: what codes were combined to, by what
+        if not len(self):
+            return
+        codes = self._own_codes(0, self.parts[0])
+        for number in range(1, len(self.parts)):
+            factor = 2 * len(self._values[number]) + 1
+            combined = codes * factor + self._own_codes(number, self.parts[number])
+            distinct = np.unique(combined)
+            self._levels.append((distinct, factor))
+            codes = 2 * np.searchsorted(distinct, combined) + 1
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def count_up_to(self, parts: Sequence[Part]) -> Counts:
+        """For each row of these parts how many points are at most as great."""
+        if not len(self):
+            return np.zeros(len(parts[0]), np.int64)
+        codes = self._own_codes(0, parts[0])
+        for number, (distinct, factor) in enumerate(self._levels, 1):
+            equal = np.flatnonzero(codes & 1)
+            # Those that equal no point so far stay between the same ones.
+            highest = int(codes.max(initial=0))
+            moved = 2 * np.searchsorted(distinct, np.arange(highest + 1) * factor)
+            following: Counts = moved[codes]
+            if len(equal):
+                combined = codes[equal] * factor + self._own_codes(number, taken(parts[number], equal))
+                following[equal] = _codes(np.searchsorted(distinct, combined), distinct, combined)
+            codes = following
+        counts: Counts = (codes + 1) // 2
+        return counts
+
+    def _own_codes(self, number: int, part: Part) -> Counts:
+        values = self._values[number]
+        if isinstance(values, np.ndarray):
+            codes = _codes(np.searchsorted(values, part), values, part)
+        else:
+            codes = _binary_codes(values, part)
+        return 2 * len(values) - codes if self.descending[number] else codes
+
+
+def _codes(places: Counts, values: npt.NDArray[np.generic], wanted: npt.NDArray[np.generic]) -> Counts:
+    within = np.minimum(places, len(values) - 1)
+    codes: Counts = 2 * places + (values[within] == wanted)
+    return codes
+
+
+def _distinct(part: Part) -> Part:
+    if isinstance(part, np.ndarray):
+        return np.unique(part)
+    values = pc.unique(part)
+    return values.take(pc.sort_indices(values))
+
+
+def _binary_codes(values: pa.Array, wanted: pa.Array) -> Counts:
+    """By the eight bytes behind what all values begin with; where those don't decide, by whole values."""
+    shared = _shared(values[0].as_py(), values[-1].as_py())  # of sorted values: by all
+    data, starts, lengths = stored_bytes(wanted)
+    words = prefix_words(data, starts + shared, lengths - shared)
+    known = prefix_words(*_behind(values, shared))
+    low, high = np.searchsorted(known, words), np.searchsorted(known, words, side="right")
+    undecided = low < high
+    if shared:
+        undecided |= ~pc.starts_with(wanted, values[0].as_py()[:shared]).to_numpy(zero_copy_only=False)
+    rows = np.flatnonzero(undecided)
+    codes: Counts = 2 * low
+    if len(rows):
+        encoded = wanted.take(pa.array(rows)).dictionary_encode()
+        codes[rows] = _halved(values, encoded.dictionary)[encoded.indices.to_numpy()]
+    return codes
+
+
+def _shared(first: bytes, last: bytes) -> int:
+    """How many bytes both begin with."""
+    pairs = zip(first, last, strict=False)
+    return next((at for at, (one, other) in enumerate(pairs) if one != other), min(len(first), len(last)))
+
+
+def _behind(values: pa.Array, skipped: int) -> tuple[Bytes, Lengths, Lengths]:
+    data, starts, lengths = stored_bytes(values)
+    return data, starts + skipped, lengths - skipped
+
+
+def prefix_words(data: Bytes, starts: Lengths, lengths: Lengths) -> Words:
+    """The first eight bytes of each value, the first one highest, shorter ones with zeros behind."""
+    padded = np.concatenate([data, np.zeros(_WORD, np.uint8)])
+    words = np.ndarray((len(data) + 1,), ">u8", padded, strides=(1,))[np.minimum(starts, len(data))].astype(np.uint64)
+    kept = np.clip(lengths, 0, _WORD)
+    surplus = np.minimum((_WORD - kept) * _WORD, 63).astype(np.uint64)
+    return np.where(kept > 0, (words >> surplus) << surplus, np.uint64(0))
+
+
+def _halved(values: pa.Array, wanted: pa.Array) -> Counts:
+    last = len(values) - 1
+    low, high = np.zeros(len(wanted), np.int64), np.full(len(wanted), len(values), np.int64)
+    for _ in range(len(values).bit_length()):
+        middle = (low + high) >> 1
+        below = pc.less(values.take(pa.array(np.minimum(middle, last))), wanted).to_numpy(zero_copy_only=False)
+        below &= low < high
+        low, high = np.where(below, middle + 1, low), np.where(below, high, middle)
+    equal = pc.equal(values.take(pa.array(np.minimum(low, last))), wanted).to_numpy(zero_copy_only=False)
+    codes: Counts = 2 * low + equal
+    return codes
+
+
+def points_of(columns: Sequence[pa.Array], descending: Sequence[bool]) -> Points:
+    """The points whose parts are these arrays."""
+    return Points([part_of(column) for column in columns], descending)

@@ -1,0 +1,1 @@
+"""Maintenance work executed by optimizers."""

@@ -1,0 +1,296 @@
+"""Write the files of `deploy/monitoring`, and the board that the package ships: `python deploy/board.py`.
+
+Its types are Grafana's own (PyPI grafana-foundation-sdk), which refuse what Grafana 10 and newer don't know.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import dashboard, prometheus, stat, timeseries
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import DataSourceRef
+
+from amoro_core.documents.monitoring import BOARD, RULES, SCRAPE, rules, scrape
+
+HERE = Path(__file__).resolve().parent
+SHIPPED = HERE.parent / "amoro_core" / "documents" / BOARD
+
+_SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+_WIDTH, _HEIGHT, _SPAN = 24, 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A panel: what it shows, in which unit of Grafana, and its expressions by their legends."""
+
+    title: str
+    about: str
+    unit: str
+    lines: tuple[tuple[str, str], ...]  # expression, legend
+    is_number: bool = False  # the last value alone
+
+
+def _rate(metric: str, by: str = "") -> str:
+    return f"sum{f' by ({by}) ' if by else ''}(rate({metric}[$__rate_interval]))"
+
+
+def _quantile(part: float, metric: str, by: str) -> str:
+    return f"histogram_quantile({part:g}, sum by (le, {by}) (rate({metric}_bucket[$__rate_interval])))"
+
+
+#: Rows of the board, each with its panels.
+ROWS: tuple[tuple[str, tuple[Graph, ...]], ...] = (
+    (
+        "Is it well",
+        (
+            Graph(
+                "Coordinators",
+                "Coordinators that own their state directory. 0: nothing is optimized.",
+                "none",
+                (("sum(amoro_leader)", ""),),
+                is_number=True,
+            ),
+            Graph("Optimizer threads", "Threads of all groups.", "none", (("sum(amoro_optimizer_threads)", ""),), True),
+            Graph(
+                "Commits unknown",
+                "Commits that were sent, and of which the catalog does not say whether they were applied.",
+                "none",
+                (('sum(amoro_active_processes{status="commit_unknown"})', ""),),
+                is_number=True,
+            ),
+            Graph(
+                "Checks that failed, 24 h",
+                "Results that did not add up and were not committed.",
+                "none",
+                (("round(sum(increase(amoro_failed_checks_total[24h])))", ""),),
+                is_number=True,
+            ),
+            Graph(
+                "Disk free", "Of the state directory.", "percentunit", (("min(amoro_state_disk_free_ratio)", ""),), True
+            ),
+            Graph("Up since", "The coordinator's start.", "s", (("time() - max(amoro_start_time_seconds)", ""),), True),
+        ),
+    ),
+    (
+        "Tables",
+        (
+            Graph(
+                "Tables by status", "Where tables stand.", "none", (("sum by (status) (amoro_tables)", "{{status}}"),)
+            ),
+            Graph(
+                "Refused tables",
+                "Tables that are left as they are, by the word that says why.",
+                "none",
+                (("sum by (reason) (amoro_refused_tables)", "{{reason}}"),),
+            ),
+            Graph(
+                "Longest wait for a plan",
+                "Of a table that needs work, by group.",
+                "s",
+                (("max by (group) (amoro_oldest_pending_table_seconds)", "{{group}}"),),
+            ),
+        ),
+    ),
+    (
+        "Work",
+        (
+            Graph(
+                "Open tasks and threads",
+                "Tasks that wait or run, and the threads that there are, by group.",
+                "none",
+                (
+                    ("sum by (group, status) (amoro_open_tasks)", "{{group}} {{status}}"),
+                    ("sum by (group) (amoro_optimizer_threads)", "{{group}} threads"),
+                ),
+            ),
+            Graph(
+                "Active processes",
+                "Processes that hold a table, by status.",
+                "none",
+                (("sum by (status) (amoro_active_processes)", "{{status}}"),),
+            ),
+            Graph(
+                "Processes that ended, per hour",
+                "By type and result.",
+                "none",
+                (("sum by (type, result) (increase(amoro_processes_total[1h])) > 0", "{{type}} {{result}}"),),
+            ),
+            Graph(
+                "Data files",
+                "Files that commits took out of tables, and those that they put in their place.",
+                "cps",
+                (
+                    (_rate("amoro_data_files_removed_total"), "removed"),
+                    (_rate("amoro_data_files_added_total"), "added"),
+                    (_rate("amoro_delete_files_removed_total"), "deletes removed"),
+                ),
+            ),
+            Graph(
+                "Bytes rewritten",
+                "Bytes of files that were rewritten.",
+                "Bps",
+                ((_rate("amoro_rewritten_bytes_total"), "bytes"),),
+            ),
+            Graph(
+                "Rows verified",
+                "Rows whose number was found equal before their commit.",
+                "cps",
+                ((_rate("amoro_verified_rows_total"), "rows"),),
+            ),
+        ),
+    ),
+    (
+        "How it goes",
+        (
+            Graph(
+                "Attempts of tasks",
+                "By outcome: lost ones went with their optimizer.",
+                "cps",
+                ((_rate("amoro_task_attempts_total", "outcome"), "{{outcome}}"),),
+            ),
+            Graph(
+                "Commits sent",
+                "By outcome: a conflict was lost to another writer and is tried again.",
+                "cps",
+                ((_rate("amoro_commit_attempts_total", "outcome"), "{{outcome}}"),),
+            ),
+            Graph(
+                "Optimizers lost and logins refused",
+                "Optimizers that went without a word, and callers with a wrong password or token, within an hour.",
+                "none",
+                (
+                    ("round(sum(increase(amoro_optimizers_lost_total[1h])))", "lost"),
+                    ("round(sum(increase(amoro_login_failures_total[1h])))", "refused"),
+                ),
+            ),
+            Graph(
+                "Task time, p95",
+                "From ack to result, by kind.",
+                "s",
+                ((_quantile(0.95, "amoro_task_seconds", "kind"), "{{kind}}"),),
+            ),
+            Graph(
+                "Commit time, p95",
+                "From validation to the catalog's answer, by type.",
+                "s",
+                ((_quantile(0.95, "amoro_commit_seconds", "type"), "{{type}}"),),
+            ),
+            Graph(
+                "Catalogs",
+                "1 when the catalog answered when it was last asked.",
+                "none",
+                (("min by (catalog) (amoro_catalog_up)", "{{catalog}}"),),
+            ),
+        ),
+    ),
+    (
+        "The coordinator",
+        (
+            Graph(
+                "Calls, p99",
+                "By method; polls wait for work.",
+                "s",
+                ((_quantile(0.99, "amoro_rpc_seconds", "method"), "{{method}}"),),
+            ),
+            Graph("HTTP, p95", "By route.", "s", ((_quantile(0.95, "amoro_http_seconds", "route"), "{{route}}"),)),
+            Graph(
+                "Write transactions, p99",
+                "Of the state database.",
+                "s",
+                (
+                    (
+                        "histogram_quantile(0.99, sum by (le) (rate(amoro_transaction_seconds_bucket[$__rate_interval])))",
+                        "p99",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    (
+        "Maintenance",
+        (
+            Graph(
+                "Trash",
+                "Bytes of condemned files that are not deleted yet.",
+                "bytes",
+                (("sum(amoro_trash_bytes)", "trash"),),
+            ),
+            Graph(
+                "Files condemned and deleted",
+                "By kind.",
+                "cps",
+                (
+                    (_rate("amoro_files_condemned_total", "kind"), "{{kind}} condemned"),
+                    (_rate("amoro_files_deleted_total", "kind"), "{{kind}} deleted"),
+                ),
+            ),
+            Graph(
+                "Held and paused",
+                "Processes that wait for a person, and tables on which an action is paused.",
+                "none",
+                (
+                    ("sum(amoro_maintenance_held)", "held"),
+                    ("sum(amoro_maintenance_paused)", "paused"),
+                    ("sum(amoro_leases)", "leases"),
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def expressions() -> list[str]:
+    """Every expression of the board."""
+    return [expression for _, graphs in ROWS for graph in graphs for expression, _ in graph.lines]
+
+
+def board() -> str:
+    """The board as Grafana imports it."""
+    made = (
+        dashboard.Dashboard("Amoro")
+        .uid("amoro")
+        .description("Tables, work and health of Amoro's coordinators.")
+        .tags(["amoro", "iceberg"])
+        .timezone("browser")
+        .refresh("30s")
+        .time("now-6h", "now")
+        .readonly()
+        .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
+    )
+    for title, graphs in ROWS:
+        made.with_row(dashboard.Row(title))
+        for graph in graphs:
+            made.with_panel(_panel(graph, _WIDTH // len(graphs) if graph.is_number else _SPAN))
+    return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
+
+
+def _panel(graph: Graph, width: int) -> stat.Panel | timeseries.Panel:
+    panel = stat.Panel() if graph.is_number else timeseries.Panel()
+    panel.title(graph.title).description(graph.about).unit(graph.unit).datasource(_SOURCE).span(width)
+    panel.height(_HEIGHT // 2 if graph.is_number else _HEIGHT)
+    for query in _queries(graph):
+        panel.with_target(query)
+    return panel
+
+
+def _queries(graph: Graph) -> Iterator[prometheus.Dataquery]:
+    for number, (expression, legend) in enumerate(graph.lines):
+        query = prometheus.Dataquery().expr(expression).ref_id(chr(ord("A") + number)).datasource(_SOURCE)
+        yield query.legend_format(legend or "__auto")
+
+
+def files() -> dict[Path, str]:
+    """Every file that is made, with its text."""
+    text = board()
+    return {
+        HERE / "monitoring" / RULES: rules(),
+        HERE / "monitoring" / SCRAPE: scrape(),
+        HERE / "monitoring" / BOARD: text,
+        SHIPPED: text,
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")

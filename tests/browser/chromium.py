@@ -1,0 +1,111 @@
+"""Debian's own Chromium, driven by Playwright; nothing is downloaded for it."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, Request, sync_playwright
+
+FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
+#: What axe finds and a page must not have.
+SERIOUS = ("serious", "critical")
+
+
+def chromium() -> str:
+    """Where Chromium is; skips the test without it, and fails it in CI."""
+    known = shutil.which("chromium")
+    if known:
+        return known
+    reason = "the tests of pages need Chromium: run make test"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@contextmanager
+def started() -> Iterator[Browser]:
+    """A browser during the block."""
+    path = chromium()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass
+class Seat:
+    """Somebody before a browser: a page, and everything that went wrong on it."""
+
+    context: BrowserContext
+    origin: str
+    page: Page
+    wrong: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls,
+        browser: Browser,
+        origin: str,
+        token: str,
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        script: bool = True,
+        height: int = 900,
+    ) -> "Seat":
+        """A new context with a page, which sends the token with each request; "": none."""
+        context = browser.new_context(
+            base_url=origin,
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if scheme == "dark" else "light",
+            java_script_enabled=script,
+            extra_http_headers={"Authorization": f"Bearer {token}"} if token else {},
+            timezone_id="Europe/Berlin",
+            locale="en-GB",
+        )
+        made = cls(context, origin, context.new_page())
+        made._listen()
+        return made
+
+    def _listen(self) -> None:
+        self.page.on("console", lambda said: said.type == "error" and self.wrong.append(f"console: {said.text}"))
+        self.page.on("pageerror", lambda error: self.wrong.append(f"script: {error}"))
+        self.page.on("requestfailed", self._failed)
+        self.page.on("request", self._asked)
+
+    def _failed(self, request: Request) -> None:
+        # A page that is left ends its stream.
+        if "/events/stream" not in request.url:
+            self.wrong.append(f"failed: {request.url} {request.failure}")
+
+    def _asked(self, request: Request) -> None:
+        if not request.url.startswith((f"{self.origin}/", "data:")):
+            self.wrong.append(f"foreign: {request.url}")
+
+    def look(self, path: str, status: int = 200) -> None:
+        """Go to the page and note what is wrong with it."""
+        del self.wrong[:]
+        answer = self.page.goto(path, wait_until="load")
+        if answer is None or answer.status != status:
+            self.wrong.append(f"status: {answer and answer.status}")
+        width, inner = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+        if width > inner:
+            self.wrong.append(f"it scrolls sideways: {width} > {inner}")
+
+    def examine(self) -> None:
+        """Note what axe finds on the page that is shown."""
+        found = Axe().run(self.page, options={"resultTypes": ["violations"]})
+        for one in found.response["violations"]:
+            if one["impact"] in SERIOUS:
+                places = [node["html"][:200] for node in one["nodes"][:3]]
+                self.wrong.append(f"axe {one['id']}: {one['help']}: {places}")
+
+    def close(self) -> None:
+        """Leave."""
+        self.context.close()

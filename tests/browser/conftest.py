@@ -1,0 +1,44 @@
+"""Coordinators in scripted states, and a browser before them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from amoro_core.store.database import Store
+from tests.browser import chromium
+from tests.dashboard.served import Served, serving
+from tests.dashboard.states import seed
+
+Stated = Callable[[str], Served]
+
+
+# Not of the session: while Playwright is started, no other test of the process could run an event loop of its own.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium.started() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def stated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stated]:
+    """The coordinator in the state of that name; it is started when it is first asked for."""
+    directory: Path = tmp_path_factory.mktemp("states")
+    running: dict[str, Served] = {}
+    with ExitStack() as ending:
+        patch = ending.enter_context(pytest.MonkeyPatch.context())
+        patch.setenv("HOME", str(directory))
+        patch.setenv("PYICEBERG_HOME", str(directory))
+
+        def find(state: str) -> Served:
+            if state not in running:
+                home = directory / state
+                home.mkdir()
+                with Store.open(home / "amoro.db") as store:
+                    seed(store, state)
+                running[state] = ending.enter_context(serving(home))
+            return running[state]
+
+        yield find

@@ -1,0 +1,64 @@
+"""The pages that are looked at: each path, and in which states it has what it shows."""
+
+from collections.abc import Sequence
+from itertools import product
+
+WIDTHS = (360, 768, 1280, 1920)
+SCHEMES = ("light", "dark")
+VIEWS = tuple(product(WIDTHS, SCHEMES))
+STATES = ("empty", "typical", "10,000 tables", "failing", "refused", "commit unknown")
+#: A table of every state but the empty one.
+TABLE = "/tables/lake.sales.orders"
+#: Processes by the state in which they are.
+PROCESSES = {
+    "typical": "0199aaaa-0001-7000-8000-000000000000",
+    "10,000 tables": "0199bbbb-0007-7000-8000-000000000000",
+    "failing": "0199cccc-0001-7000-8000-000000000000",
+    "commit unknown": "0199dddd-0001-7000-8000-000000000000",
+}
+EVERYWHERE = (
+    "/",
+    "/catalogs",
+    "/tables",
+    "/processes",
+    "/groups",
+    "/groups/default",
+    "/optimizers",
+    "/optimizers?group=default&range=7d",
+    "/queue",
+    "/events",
+    "/audit",
+    "/maintenance",
+    "/trash",
+    "/users",
+    "/settings",
+    "/system",
+    "/login",
+)
+OF_A_TABLE = (
+    *("", "/files", "/snapshots", "/processes", "/properties", "/plan"),
+    *("/enable", "/disable", "/block", "/optimize"),
+)
+
+
+def paths_in(state: str) -> Sequence[str]:
+    """The pages that there are in the state."""
+    made = list(EVERYWHERE)
+    if state != "empty":
+        made += [TABLE + below for below in OF_A_TABLE]
+    if state in PROCESSES:
+        made.append(f"/processes/{PROCESSES[state]}")
+    return made
+
+
+def looks(every: bool = False) -> Sequence[tuple[str, str, int, str]]:
+    """State, path, width and scheme of each look: all of them, or each page once in each state, in turn in each view.
+
+    So each page is seen in each state, and each page and each state in several widths and both schemes.
+    """
+    made = []
+    for number, state in enumerate(STATES):
+        for place, path in enumerate(paths_in(state)):
+            chosen = VIEWS if every else (VIEWS[(place + 3 * number) % len(VIEWS)],)
+            made += [(state, path, width, scheme) for width, scheme in chosen]
+    return made

@@ -1,0 +1,138 @@
+"""Every page in every state: no error, no foreign request, no scrolling sideways, nothing serious that axe finds."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import Seat
+from tests.browser.conftest import Stated
+from tests.browser.pages import SCHEMES, STATES, TABLE, VIEWS, WIDTHS, looks, paths_in
+
+Seats = dict[tuple[str, int, str], Seat]
+
+
+@pytest.fixture(scope="module")
+def seats() -> Iterator[Seats]:
+    made: Seats = {}
+    yield made
+    for seat in made.values():
+        seat.close()
+
+
+@pytest.mark.parametrize(("state", "path", "width", "scheme"), looks())
+def test_a_page_reads_in_every_state(
+    browser: Browser, stated: Stated, seats: Seats, state: str, path: str, width: int, scheme: str
+) -> None:
+    served, view = stated(state), (state, width, scheme)
+    if view not in seats:
+        origin = f"http://127.0.0.1:{served.port}"
+        seats[view] = Seat.of(browser, origin, served.admin, width=width, scheme=scheme)
+    seat = seats[view]
+    seat.look(path)
+    seat.examine()
+    assert seat.wrong == []
+    assert seat.page.locator("h1").inner_text()
+
+
+def test_each_page_is_seen_in_each_state_and_in_many_views() -> None:
+    made = looks()
+    assert {(state, path) for state, path, *_ in made} == {(s, p) for s in STATES for p in paths_in(s)}
+    for place in range(len(paths_in("typical")) - 1):
+        path = paths_in("typical")[place]
+        seen = [(width, scheme) for _, at, width, scheme in made if at == path]
+        assert len({width for width, _ in seen}) >= 3, path
+        assert {scheme for _, scheme in seen} == set(SCHEMES), path
+    assert len(looks(every=True)) == len(made) * len(VIEWS)
+    assert len(VIEWS) == len(WIDTHS) * len(SCHEMES)
+
+
+@pytest.mark.parametrize("path", ["/tables/lake.sales.nothing", "/tables?sort=none", "/processes/0199ffff-ffff"])
+def test_a_page_of_an_error_reads(browser: Browser, stated: Stated, path: str) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=360, scheme="dark")
+    seat.look(path, 400 if "?" in path else 404)
+    seat.examine()
+    assert [one for one in seat.wrong if not one.startswith("console: Failed to load resource")] == []
+    seat.close()
+
+
+def test_without_script_every_page_reads(browser: Browser, stated: Stated) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, script=False)
+    for path in paths_in("typical"):
+        answer = seat.page.goto(path)
+        assert answer is not None
+        assert answer.status == 200, path
+        assert len(seat.page.locator("main").inner_text()) > 20, path
+    seat.close()
+
+
+def test_without_script_forms_work(browser: Browser, stated: Stated) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, script=False)
+    page = seat.page
+    page.goto("/tables")
+    page.get_by_label("Name contains").fill("invoices")
+    page.get_by_role("button", name="Filter").click()
+    assert "text=invoices" in page.url
+    page.locator("td.name a").first.click()
+    page.get_by_role("link", name="Block…").click()
+    page.get_by_label("For how many minutes").fill("30")
+    page.get_by_label("Why, for those who see it").fill("a nightly load")
+    page.get_by_role("button", name="Block").click()
+    assert "is blocked by" in page.get_by_role("status").inner_text()
+    page.get_by_role("link", name="Release the blocker").click()
+    page.get_by_role("button", name="Release").click()
+    assert "is released" in page.get_by_role("status").inner_text()
+    assert page.get_by_text("Blocked: optimize").count() == 0
+    seat.close()
+
+
+def test_a_confirmation_opens_over_the_page_and_closes_again(browser: Browser, stated: Stated) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+    seat.look(TABLE)
+    page = seat.page
+    page.get_by_role("link", name="Block…").click()
+    dialog = page.get_by_role("dialog", name="Block lake.sales.orders?")
+    dialog.wait_for()
+    seat.examine()
+    assert page.url.endswith(TABLE)
+    page.keyboard.press("Escape")
+    dialog.wait_for(state="detached")
+    assert page.evaluate("document.activeElement.textContent") == "Block…"
+    assert seat.wrong == []
+    seat.close()
+
+
+def test_a_slash_goes_to_the_search_and_times_are_told_in_both_zones(browser: Browser, stated: Stated) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin)
+    seat.look(TABLE)
+    page = seat.page
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "text"
+    page.keyboard.type("clicks")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/tables?text=clicks")
+    seat.look(TABLE)
+    told = page.locator(".facts").inner_text()
+    assert "Z (" in told
+    assert " here)" in told
+    seat.close()
+
+
+def test_what_is_wrong_on_a_page_is_noticed(browser: Browser, stated: Stated) -> None:
+    served = stated("typical")
+    seat = Seat.of(browser, f"http://127.0.0.1:{served.port}", served.admin, width=360)
+    seat.page.route("**/bad", lambda route: route.fulfill(status=200, content_type="text/html", body=BAD))
+    seat.look("/bad")
+    seat.examine()
+    kinds = sorted({one.split(" ")[0].rstrip(":") for one in seat.wrong})
+    assert kinds == ["axe", "console", "failed", "foreign", "it", "script"]
+    seat.close()
+
+
+BAD = """<!doctype html><html lang="en"><title>Bad</title><main><h1>Bad</h1><img src="http://127.0.0.1:9/pixel.png">
+<div style="width: 2000px">wide</div><script>console.error("no"); throw new Error("no")</script></main></html>"""

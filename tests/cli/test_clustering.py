@@ -1,0 +1,176 @@
+"""What `amoro cluster` sends and shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from amoro_cli import reports
+from amoro_core.protocol import admin_pb2 as pb
+from tests.cli.conftest import Cli
+from tests.cli.contract import check_document
+from tests.cli.fakes import FakeAdmin
+
+TABLE = "sales.db.orders"
+LEARNED = pb.LearnedScans(
+    table=TABLE,
+    scans=12,
+    unfiltered_scans=2,
+    old_scans=3,
+    first_day="2026-11-21",
+    last_day="2026-11-22",
+    columns=[pb.LearnedColumn(column="id", scans=10)],
+    recent_scans=15,
+    enough_scans=100,
+)
+
+
+def event(filters: str, at: int = 1795372118986) -> str:
+    """A line of an event log."""
+    plan = f"+- BatchScan cat.db.orders[] cat.db.orders (branch=null) [filters={filters}, groupedBy=]"
+    kind = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
+    return json.dumps({"Event": kind, "physicalPlanDescription": plan, "time": at}) + "\n"
+
+
+def scan(column: str, scans: int, day: str = "2026-11-22", operator: str = "eq", place: str = "") -> pb.ToldScan:
+    return pb.ToldScan(day=day, filters=[pb.ScanFilter(column=column, operator=operator)], scans=scans, place=place)
+
+
+@pytest.fixture
+def learning(admin: FakeAdmin) -> FakeAdmin:
+    admin.script("LearnScans", LEARNED)
+    admin.script("GetTable", pb.Table(table=TABLE))
+    return admin
+
+
+def test_queries_are_sent_summed_with_the_place_that_tells_them(cli: Cli, learning: FakeAdmin, tmp_path: Path) -> None:
+    file = tmp_path / "queries.jsonl"
+    file.write_text(
+        '{"columns": ["id"]}\n\n{"columns": ["ts"], "operator": "range", "weight": 5}\n{"columns": ["id"]}\n'
+    )
+    result = cli("cluster", "learn", "db.orders", "--queries", str(file))
+    assert (result.status, result.out.splitlines()) == (
+        0,
+        [
+            "sales.db.orders: learned from 12 scans of 2026-11-21 to 2026-11-22",
+            "  id: filtered by 10 scans",
+            "  no column of the table: 2 scans",
+            "  3 scans left out: older than 30 d",
+            "  15 scans of the last 7 d are known; self-optimizing.cluster.columns=auto needs 100",
+        ],
+    )
+    (request,) = learning.asked("LearnScans")
+    assert request.table == "db.orders"
+    assert list(request.scans) == [
+        scan("id", 2, "", place=f"{file}, line 1"),
+        scan("ts", 5, "", "range", f"{file}, line 3"),
+    ]
+    printed = cli("cluster", "learn", "db.orders", "--queries", str(file), "-o", "json").out
+    check_document(printed)
+    assert json.loads(printed)["schema"] == "amoro.learned/v1"
+
+
+def test_event_logs_are_read_below_a_directory_plain_and_compressed(
+    cli: Cli, learning: FakeAdmin, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "local-1").write_text('{"Event":"SparkListenerLogStart"}\n' + event("id = 5") + event("id = 'x'"))
+    rolled = logs / "eventlog_v2_local-2"
+    rolled.mkdir()
+    (rolled / "appstatus_local-2").write_text("")
+    (rolled / ".events_1_local-2.crc").write_bytes(b"\xff\xff")
+    with pa.output_stream(str(rolled / "events_1_local-2.zstd"), compression="zstd") as written:
+        written.write(event("id = 7, ts > 1").encode())
+    whole = (rolled / "events_1_local-2.zstd").read_bytes()
+    (rolled / "events_2_local-2.zstd").write_bytes(whole[:-4])  # of an application that runs
+    assert cli("cluster", "learn", "db.orders", "--spark-event-log", str(logs)).status == 0
+    (request,) = learning.asked("LearnScans")
+    one, both = request.scans[0], request.scans[1:]
+    assert (request.table, one) == (TABLE, scan("id", 2))
+    assert [[item.column for item in each.filters] for each in both] == [["id", "ts"]]
+
+
+@pytest.mark.parametrize(
+    ("content", "option", "problem"),
+    [
+        (b'{"columns": ["id"]}\nhello', "--queries", ", line 2 has no columns, a list of names: hello"),
+        (b'{"columns": ["id"]}\n\xff', "--queries", ", line 2 is not UTF-8"),
+        (b'{"columns": ["id"]}\n' * 6, "--queries", ", line 6: more than 100 bytes can't be read at once"),
+        (event("id = 1").encode() + b"hello\n", "--spark-event-log", ", line 2 is no event of Spark"),
+        (b'{"Event": ""}\n' * 8, "--spark-event-log", ", line 8: more than 100 bytes can't be read at once"),
+        (b'{"columns": ["' + b"a" * 200, "--queries", ", line 1 has more than 150 bytes"),
+        (b"".join(b'{"columns":["%d"]}\n' % at for at in range(4)), "--queries", " tells more than 3 different sets"),
+    ],
+)
+def test_a_malformed_file_is_named_with_its_line_and_nothing_is_sent(
+    cli: Cli,
+    learning: FakeAdmin,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
+    option: str,
+    problem: str,
+) -> None:
+    if option == "--queries":
+        monkeypatch.setattr(reports, "MOST_OF_QUERIES", 100)
+    elif "more than" in problem:
+        monkeypatch.setattr(reports, "MOST_OF_LOGS", 100)
+    monkeypatch.setattr(reports, "MOST_OF_LINE", 150 if option == "--queries" else 10_000)
+    monkeypatch.setattr(reports, "MOST_TOLD", 3)
+    file = tmp_path / "told"
+    file.write_bytes(content)
+    result = cli("cluster", "learn", "db.orders", option, str(file))
+    assert result.status == 2
+    assert f"{file}{problem}" in " ".join(result.err.split())
+    assert learning.asked("LearnScans") == []
+
+
+def test_what_cannot_be_read_is_refused_by_name(cli: Cli, learning: FakeAdmin, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "events.lz4").write_bytes(b"x")
+    (tmp_path / "events.zstd").write_bytes(b"no zstd")
+    for option, name, problem in (
+        ("--queries", "missing", "missing can't be read: No such file or directory"),
+        ("--queries", "empty", "empty can't be read: Is a directory"),
+        ("--spark-event-log", "empty", "empty has no event logs"),
+        ("--spark-event-log", "events.lz4", "events.lz4 is compressed in a way that is not read here"),
+        ("--spark-event-log", "events.zstd", "events.zstd can't be read"),
+    ):
+        result = cli("cluster", "learn", "db.orders", option, str(tmp_path / name))
+        assert (result.status, problem in " ".join(result.err.split())) == (2, True), result.err
+    assert cli("cluster", "learn", "db.orders").status == 2
+    both = ("--queries", "a", "--spark-event-log", "b")
+    assert "Name either" in cli("cluster", "learn", "db.orders", *both).err
+    assert learning.asked("LearnScans") == []
+
+
+def test_suggested_columns_are_shown_with_their_reasons_and_what_auto_chooses(cli: Cli, admin: FakeAdmin) -> None:
+    answer = pb.SuggestedColumns(
+        table=TABLE,
+        files=40,
+        columns=[
+            pb.SuggestedColumn(column="id", reason="it is an identifier field", files_met=38.5),
+            pb.SuggestedColumn(column="ts", reason="the table's sort order names it"),
+        ],
+        auto_reason="auto chooses columns by 100 scans in 7 d, 3 are known",
+    )
+    admin.script("SuggestColumns", answer)
+    assert cli("cluster", "suggest", "db.orders").out.splitlines() == [
+        "sales.db.orders  40 files",
+        "  id: a point query reads 38.5 files; it is an identifier field",
+        "  ts: the table's sort order names it",
+        "  auto: auto chooses columns by 100 scans in 7 d, 3 are known",
+    ]
+    chosen = pb.ChosenColumns(columns=[pb.ChosenColumn(column="id", saved=0.98)], strategy="linear", scans=200)
+    admin.script("SuggestColumns", pb.SuggestedColumns(table=TABLE, auto=chosen, auto_reason="chosen by 200 scans"))
+    assert cli("cluster", "suggest", "db.orders").out.splitlines()[1:] == [
+        "  the table itself speaks for no column",
+        "  auto: linear(id 98%), chosen by 200 scans",
+    ]
+    printed = cli("cluster", "suggest", "db.orders", "-o", "json").out
+    check_document(printed)
+    assert json.loads(printed)["schema"] == "amoro.suggested/v1"

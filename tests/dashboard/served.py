@@ -1,0 +1,78 @@
+"""A coordinator in the test's process that serves pages and REST, and requests to it as bytes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from amoro_core import web
+from amoro_core.app import Coordinator, running
+from amoro_core.settings import Settings
+from tests.acceptance.processes import free_port
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer: its status, headers by their names in lower case, and body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A coordinator and the port on which it serves."""
+
+    coordinator: Coordinator
+    port: int
+
+    @property
+    def admin(self) -> str:
+        return self.coordinator.admin_token.reveal()
+
+    def ask(
+        self,
+        path: str,
+        method: str = "GET",
+        *,
+        token: str | None = None,
+        body: object = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """What it answers; with the admin token unless another ("": none) is given. A body is sent as JSON."""
+        given = self.admin if token is None else token
+        sent = {**({"Authorization": f"Bearer {given}"} if given else {}), **(headers or {})}
+        content = None
+        if body is not None:
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            sent = {"Content-Type": "application/json", **sent}
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=90)) as connection:
+            connection.request(method, path, body=content, headers=sent)
+            answer = connection.getresponse()
+            names: dict[str, str] = {}
+            for name, value in ((name.lower(), value) for name, value in answer.getheaders()):
+                names[name] = f"{names[name]}, {value}" if name in names else value
+            return Answer(answer.status, names, answer.read().decode())
+
+
+@contextmanager
+def serving(home: Path, settings: Settings | None = None) -> Iterator[Served]:
+    """A coordinator with that state directory which serves on a free port of loopback during the block."""
+    wanted = replace(settings or Settings(), port=0, http_port=free_port())
+    with (
+        web.listening(wanted) as listener,
+        running(home, wanted, watch=False) as coordinator,
+        web.serving(coordinator, listener),
+    ):
+        yield Served(coordinator, wanted.http_port)

@@ -1,0 +1,364 @@
+"""Logging in by an OpenID provider: what is let in, and what is not."""
+
+import base64
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from http.cookies import SimpleCookie
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import OctKey, RSAKey
+
+from amoro_core import web
+from amoro_core.errors import AlreadyExists, AmoroError, InvalidArgument, InvalidSettings
+from amoro_core.model.audit import AuditFilter
+from amoro_core.model.paging import Window
+from amoro_core.model.tokens import Role
+from amoro_core.settings import Settings
+from tests.acceptance.processes import free_port
+from tests.dashboard.provider import (
+    CANARY,
+    RULES,
+    Browser,
+    Forge,
+    Mock,
+    providing,
+    query_of,
+)
+from tests.dashboard.served import Answer, Served, serving
+
+#: The provider is a mock that asks its library in an old way.
+pytestmark = pytest.mark.filterwarnings("ignore:get_jwt_config:DeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def mock() -> Iterator[Mock]:
+    with providing() as made:
+        made.has("ann", groups=["others", "data-team"])
+        made.has("bob", groups=["strangers", "<b>guests</b>"])
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def honest(mock: Mock) -> Iterator[None]:
+    yield
+    mock.forge, mock.discovery = None, {}
+    mock.asked.clear()
+
+
+def settings_for(mock: Mock, directory: Path) -> Settings:
+    secret = directory / "client.secret"
+    secret.write_text(CANARY + "\n")
+    return replace(
+        Settings(),
+        oidc_issuer=mock.issuer,
+        oidc_client_id="amoro",
+        oidc_client_secret=f"file:{secret}",
+        oidc_roles=RULES,
+    )
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("oidc")
+
+
+@pytest.fixture(scope="module")
+def module_served(mock: Mock, directory: Path) -> Iterator[Served]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(directory))
+        patch.setenv("PYICEBERG_HOME", str(directory))
+        with serving(directory / "home", settings_for(mock, directory)) as made:
+            yield made
+
+
+@pytest.fixture
+def served(module_served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
+    """Each test has tries of its own."""
+    monkeypatch.setattr("amoro_core.dashboard.throttle.Throttle.take", lambda throttle, key: 0.0)
+    return module_served
+
+
+def audited(served: Served) -> list[tuple[str, str, str, str, str]]:
+    """Logins, the newest first."""
+    page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation="LogIn"), Window(999))
+    calls = [(item.call.principal, item) for item in page.items]
+    return [(who.name, who.role.value, who.pattern, item.outcome, item.code) for who, item in calls]
+
+
+def session_of(answer: Answer) -> str:
+    """The cookie of the session that begins; "" when none does."""
+    cookies = SimpleCookie(answer.headers.get("set-cookie", "").replace(", amoro-", "; amoro-"))
+    return next((f"{name}={kept.value}" for name, kept in cookies.items() if len(name) == len("amoro-12345678")), "")
+
+
+def refused(served: Served, answer: Answer, says: str, name: str = "") -> None:
+    """It is told, no session has begun, and the audit has it."""
+    assert (answer.status, session_of(answer)) == (403, "")
+    assert says in answer.body
+    assert audited(served)[0][0] == name
+    assert audited(served)[0][3:] == ("refused", "AMORO-4001")
+
+
+def test_a_person_logs_in_with_the_role_of_a_claim(served: Served, mock: Mock) -> None:
+    assert 'href="/login/oidc?next=%2Fgroups">Log in with localhost</a>' in served.ask("/login?next=/groups").body
+    browser = Browser(served)
+    sent = browser.leave()
+    asked = query_of(sent)
+    assert sent.startswith(f"{mock.issuer}/oauth2/authorize?")
+    assert asked["redirect_uri"] == f"http://127.0.0.1:{served.port}/login/oidc/callback"
+    assert (asked["response_type"], asked["client_id"], asked["scope"]) == ("code", "amoro", "openid profile email")
+    entered = browser.come_back(mock.log_in(sent))
+    assert (entered.status, entered.headers["location"]) == (303, "/groups")
+    ((form, proof),) = mock.token_requests()
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).decode().rstrip("=")
+    assert (asked["code_challenge_method"], asked["code_challenge"]) == ("S256", challenge)
+    assert base64.b64decode(proof.removeprefix("Basic ")).decode() == f"amoro:{CANARY}"
+    assert audited(served)[0] == ("oidc:ann", "operator", "shop.**", "done", "")
+    cookie = session_of(entered)
+    assert cookie
+    shown = served.ask("/groups", token="", headers={"Cookie": cookie})
+    assert (shown.status, "oidc:ann, operator" in shown.body) == (200, True)
+    assert served.ask("/settings", token="", headers={"Cookie": cookie}).status == 403
+    assert served.ask("/api/v1/groups", token="", headers={"Cookie": cookie}).status == 401
+
+
+def test_the_cookie_of_a_login_is_for_this_alone(served: Served, mock: Mock) -> None:
+    answer = served.ask("/login/oidc", token="")
+    (kept,) = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert kept.key.startswith("amoro-login-")
+    assert (kept["httponly"], kept["samesite"], kept["path"], kept["max-age"]) == (True, "lax", "/", "600")
+    asked = query_of(answer.headers["location"])
+    assert kept.value not in (asked["state"], asked["nonce"])
+    assert len({*asked.values()}) == len(asked)
+
+
+def test_a_login_leads_to_no_other_site(served: Served, mock: Mock) -> None:
+    browser = Browser(served)
+    back = mock.log_in(browser.leave("//evil.example"))
+    assert browser.come_back(back).headers["location"] == "/"
+
+
+def test_a_state_is_of_one_browser_and_used_once(served: Served, mock: Mock) -> None:
+    says = "was not begun in this browser"
+    browser, other = Browser(served), Browser(served)
+    back = mock.log_in(browser.leave())
+    refused(served, browser.come_back(back.replace("state=", "state=x")), says)
+    other.leave()
+    refused(served, other.come_back(back), says)
+    refused(served, browser.come_back(back), says), "it was used up by the other browser"
+    refused(served, Browser(served).come_back(mock.log_in(browser.leave())), says)
+    assert mock.token_requests() == [], "the provider is not asked for these"
+    back = mock.log_in(browser.leave())
+    assert session_of(browser.come_back(back))
+    refused(served, browser.come_back(back), says)
+
+
+def test_a_code_is_of_one_login(served: Served, mock: Mock) -> None:
+    """A code that another login has used, or that was given for the login of somebody else."""
+    browser = Browser(served)
+    first = mock.log_in(browser.leave())
+    assert session_of(browser.come_back(first))
+    second = browser.leave()
+    spent = browser.come_back(f"/login/oidc/callback?code={query_of(first)['code']}&state={query_of(second)['state']}")
+    assert (spent.status, session_of(spent)) == (502, "")
+    assert "did not do its part: invalid_grant" in spent.body
+    assert audited(served)[0][3] == "failed"
+    stolen = query_of(mock.log_in(Browser(served).leave()))["code"]
+    third = browser.leave()
+    answer = browser.come_back(f"/login/oidc/callback?code={stolen}&state={query_of(third)['state']}")
+    refused(served, answer, "is not valid: invalid_claim")
+
+
+def changed(**values: object) -> Forge:
+    """The right token with other claims; None: without."""
+
+    def forge(claims: dict[str, Any], key: RSAKey) -> str:
+        kept = {name: value for name, value in {**claims, **values}.items() if value is not None}
+        return jwt.encode({"alg": "RS256"}, kept, key)
+
+    return forge
+
+
+def by_another_key(claims: dict[str, Any], key: RSAKey) -> str:
+    return jwt.encode({"alg": "RS256"}, claims, RSAKey.generate_key(2048))
+
+
+def unsigned(claims: dict[str, Any], key: RSAKey) -> str:
+    header, payload, _ = jwt.encode({"alg": "RS256"}, claims, key).split(".")
+    header = base64.urlsafe_b64encode(b'{"alg":"none"}').decode().rstrip("=")
+    return f"{header}.{payload}."
+
+
+def by_the_client_secret(claims: dict[str, Any], key: RSAKey) -> str:
+    return jwt.encode({"alg": "HS256"}, claims, OctKey.import_key(CANARY), algorithms=["HS256"])
+
+
+def by_another_algorithm(claims: dict[str, Any], key: RSAKey) -> str:
+    return jwt.encode({"alg": "RS512"}, claims, key, algorithms=["RS512"])
+
+
+FORGED: Mapping[str, Forge] = {
+    "another nonce": changed(nonce="another"),
+    "no nonce": changed(nonce=None),
+    "expired": changed(exp=1_000_000_000),
+    "no end": changed(exp=None),
+    "from the future": changed(iat=99_999_999_999, exp=99_999_999_999),
+    "not yet": changed(nbf=99_999_999_999),
+    "another audience": changed(aud="another"),
+    "several audiences without our party": changed(aud=["amoro", "another"], azp="another"),
+    "another audience by our party": changed(aud="another", azp="amoro"),
+    "no audience": changed(aud=None),
+    "another issuer": changed(iss="https://another.example"),
+    "no person": changed(sub=None),
+    "another key": by_another_key,
+    "unsigned": unsigned,
+    "our own secret as key": by_the_client_secret,
+    "an algorithm that is not the provider's": by_another_algorithm,
+    "no token": lambda claims, key: "a.b.c",
+}
+
+
+@pytest.mark.parametrize("forge", FORGED.values(), ids=FORGED)
+def test_a_token_that_is_not_right_lets_nobody_in(served: Served, mock: Mock, forge: Forge) -> None:
+    mock.discovery = {"id_token_signing_alg_values_supported": ["RS256", "HS256", "none"]}
+    mock.forge = forge
+    refused(served, Browser(served).log_in(mock), "is not valid")
+
+
+def test_the_right_token_made_anew_is_right(served: Served, mock: Mock) -> None:
+    """So that the forged ones are refused for what is wrong with them."""
+    mock.forge = changed()
+    assert session_of(Browser(served).log_in(mock))
+
+
+def test_who_has_no_role_is_told_with_the_value(served: Served, mock: Mock) -> None:
+    answer = Browser(served).log_in(mock, "bob")
+    refused(served, answer, "oidc:bob has no role here: the claim groups is &#39;strangers&#39;", "oidc:bob")
+    assert "<b>guests" not in answer.body
+    refused(served, Browser(served).log_in(mock, "cid"), "the claim groups is missing or empty", "oidc:cid")
+
+
+def test_who_declines_at_the_provider_is_told(served: Served, mock: Mock) -> None:
+    browser = Browser(served)
+    state = query_of(browser.leave())["state"]
+    answer = browser.come_back(f"/login/oidc/callback?error=access_denied&error_description=<i>no&code=c&state={state}")
+    refused(served, answer, "has not let you in: access_denied &lt;i&gt;no")
+    state = query_of(browser.leave())["state"]
+    mixed = browser.come_back(f"/login/oidc/callback?code=c&iss=https://another.example&state={state}")
+    refused(served, mixed, "another provider has answered")
+    assert mock.token_requests() == []
+
+
+@pytest.mark.parametrize(
+    ("lies", "says"),
+    [
+        ({"issuer": "https://another.example"}, "calls itself"),
+        ({"token_endpoint": "http://tokens.example/t"}, "as token_endpoint"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "as authorization_endpoint"),
+        ({"jwks_uri": None}, "as jwks_uri"),
+    ],
+)
+def test_a_provider_that_is_another_or_unsafe_is_not_followed(
+    served: Served, mock: Mock, lies: dict[str, Any], says: str
+) -> None:
+    mock.discovery = lies
+    answer = served.ask("/login/oidc", token="")
+    assert (answer.status, "location" in answer.headers) == (502, False)
+    assert says in answer.body
+
+
+def test_a_person_has_the_role_while_the_map_is_the_same(
+    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    settings = settings_for(mock, tmp_path)
+    others = (
+        settings,
+        replace(settings, oidc_roles=(*RULES, "more=viewer")),
+        settings,
+        Settings(),
+    )
+    with serving(tmp_path / "home", settings) as served:
+        cookie = session_of(Browser(served).log_in(mock))
+    seen = []
+    for other in others:
+        with serving(tmp_path / "home", other) as served:
+            seen.append(served.ask("/groups", token="", headers={"Cookie": cookie}).status)
+            if other == Settings():
+                assert "/login/oidc" not in served.ask("/login", token="").body
+                assert served.ask("/login/oidc", token="").status == 404
+                assert served.ask("/login/oidc/callback?code=c&state=s", token="").status == 404
+    assert seen == [200, 303, 200, 303]
+
+
+def test_the_client_secret_is_nowhere_to_be_seen(
+    mock: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A provider that sends it back, too, is not quoted."""
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with serving(tmp_path / "home", settings_for(mock, tmp_path)) as served:
+        bodies = [served.ask("/login", token="").body, Browser(served).log_in(mock).body]
+        mock.discovery = {"issuer": mock.issuer, "token_endpoint": f"http://localhost:{free_port()}/{CANARY}"}
+        failed = Browser(served).log_in(mock)
+        assert (failed.status, "did not do its part" in failed.body, "***" in failed.body) == (502, True, True)
+        bodies += [failed.body, *(served.ask(path).body for path in ("/settings", "/system/audit", "/audit"))]
+        bodies += [served.ask(path).body for path in ("/api/v1/settings", "/api/v1/audit")]
+        assert "oidc-client-secret" in "".join(bodies), "settings are among them"
+        assert "oidc:ann" in "".join(bodies), "the audit is among them"
+    told = capfd.readouterr()
+    assert CANARY not in "".join((*bodies, told.out, told.err))
+    found = [file for file in (tmp_path / "home").rglob("*") if file.is_file() and CANARY.encode() in file.read_bytes()]
+    assert found == []
+
+
+def test_a_provider_that_is_down_is_named(tmp_path: Path, mock: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    gone = f"http://localhost:{free_port()}"
+    with serving(tmp_path / "home", replace(settings_for(mock, tmp_path), oidc_issuer=gone)) as served:
+        answers = [served.ask("/login/oidc", token="") for _ in range(21)]
+    assert (answers[0].status, answers[0].headers.get("set-cookie")) == (502, None)
+    assert f"the OpenID provider {gone} did not do its part" in answers[0].body
+    assert (answers[20].status, int(answers[20].headers["retry-after"]) > 0) == (429, True)
+
+
+def test_no_user_of_ours_has_a_name_of_the_providers(served: Served) -> None:
+    with pytest.raises(InvalidArgument, match="can't be the name of a user"):
+        served.coordinator.services.users.add("oidc:ann", Role.ADMIN, "", "correct horse battery")
+    try:
+        served.coordinator.services.users.add("ann", Role.ADMIN, "", "correct horse battery")
+    except AlreadyExists:
+        pytest.fail("its state directory is new")
+
+
+def test_without_the_extra_the_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(Settings(), oidc_issuer="https://there.example", oidc_client_id="amoro", oidc_roles=RULES)
+    monkeypatch.delitem(sys.modules, "amoro_core.dashboard.provider", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "authlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "authlib", None)
+    with (
+        pytest.raises(
+            InvalidSettings, match=r"oidc-issuer https://there\.example needs the package authlib"
+        ) as refusal,
+        web.listening(replace(settings, http_port=free_port())),
+    ):
+        pass
+    assert "pip install 'amoro[oidc]'" in str(refusal.value.hint)
+    assert isinstance(refusal.value, AmoroError)
+
+
+def test_authlib_is_loaded_only_with_a_provider(tmp_path: Path) -> None:
+    code = (
+        "import sys, tempfile; from pathlib import Path; from tests.dashboard.served import serving\n"
+        f"with serving(Path({str(tmp_path / 'home')!r})) as served:\n"
+        "    assert served.ask('/login', token='').status == 200\n"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('authlib', 'joserfc')])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    assert ended.stdout.endswith("[]\n")

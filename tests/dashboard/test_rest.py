@@ -1,0 +1,321 @@
+"""REST over a real coordinator: routes, what requests may say, answers, pages, tags, keys, and what lasts."""
+
+from urllib.parse import quote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from amoro_core.admin.operations import OPERATIONS
+from amoro_core.app import optimizer_beside
+from amoro_core.dashboard.rest.openapi import description
+from amoro_core.dashboard.rest.parameters import parameters
+from amoro_core.dashboard.rest.requests import known_elsewhere, request_type
+from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route
+from amoro_core.errors import Conflict
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tokens import Role
+from amoro_core.services.repeating import KEPT_FOR
+from tests.acceptance.tables import messy_table
+from tests.dashboard.served import Answer, Served
+from tests.engine import writer
+
+
+@pytest.fixture(scope="module")
+def table(served: Served, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A table with a few small files, in the catalog lake."""
+    catalog = writer.make_catalog(tmp_path_factory.mktemp("lake"), "lake")
+    made = messy_table(catalog)
+    properties = tuple({**catalog.properties, "type": "sql"}.items())
+    served.coordinator.catalogs.add(CatalogConfig("lake", properties))
+    return ".".join(("lake", *made.name()[-2:]))
+
+
+def told(answer: Answer) -> tuple[int, object, object]:
+    """Status, code and value of a problem."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.document["status"] == answer.status
+    assert answer.document["hint"]
+    return answer.status, answer.document["code"], answer.document.get("value")
+
+
+# What there is
+
+
+def test_every_operation_has_a_route() -> None:
+    assert {route.operation for route in ROUTES} == set(OPERATIONS)
+
+
+def test_every_route_has_a_name_and_a_place_of_its_own() -> None:
+    names = [route.name or route.operation for route in ROUTES]
+    assert len(set(names)) == len(ROUTES) == len({(route.method, route.path) for route in ROUTES})
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_a_route_names_fields_that_its_request_has_and_changes_only_what_its_method_says(route: Route) -> None:
+    fields = parameters(request_type(route.operation))
+    assert set(route.from_path) <= set(fields)
+    assert set(route.required) <= set(known_elsewhere(route))
+    looks = {"PlanTable", "VerifyTable", "PreviewMaintenance", "PreviewUndo"}  # asked for in a body
+    assert OPERATIONS[route.operation].changes == (route.method != "GET" and route.operation not in looks)
+    if not route.has_body:
+        assert all(one.field.message_type is None for one in known_elsewhere(route).values())
+
+
+def test_the_description_is_served_to_everybody(served: Served) -> None:
+    assert served.ask(f"{PREFIX}/openapi.json", token="").document == description()
+
+
+# Who may
+
+
+def test_a_call_without_a_token_is_told_how_to_bring_one(served: Served) -> None:
+    for token in ("", "amo_garbage"):
+        answer = served.ask(f"{PREFIX}/tables", token=token)
+        assert told(answer) == (401, "AMORO-4002", None)
+        assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_a_role_that_is_not_enough_is_told_which_would_do(served: Served) -> None:
+    _, viewer = served.coordinator.tokens.create("looker", Role.VIEWER)
+    assert served.ask(f"{PREFIX}/tables", token=viewer).status == 200
+    answer = served.ask(f"{PREFIX}/groups", "POST", token=viewer, body={"name": "x"})
+    assert told(answer) == (403, "AMORO-4001", None)
+    assert "needs the role admin" in answer.document["detail"]
+
+
+# What requests may say
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "hint"),
+    [
+        ("/tables?limt=5", "limt", "Did you mean limit?"),
+        ("/tables?limit=0", 0, ""),
+        ("/tables?limit=501", 501, ""),
+        ("/tables?limit=x", "x", ""),
+        ("/tables?limit=5&limit=6", "6", ""),
+        ("/tables?after=nonsense", "nonsense", "Give `next` of the page before"),
+        ("/processes/aaaaaaaa?wait=soon", "soon", ""),
+        ("/tables?status=sleeping", None, "One of: "),
+    ],
+)
+def test_a_query_that_is_wrong_is_told_what_is(served: Served, path: str, value: object, hint: str) -> None:
+    answer = served.ask(PREFIX + path)
+    assert (answer.status, answer.document.get("value")) == (400, value)
+    assert answer.document["hint"].startswith(hint)
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        ({"naem": "x"}, "naem"),
+        ({}, "name"),
+        ({"name": 5}, 5),
+        ({"name": "x", "properties": {"a": 1}}, "{'a': 1}"),
+        ({"name": "x", "properties": [1]}, "[1]"),
+        ([1], "[1]"),
+        (b"{", None),
+        (b'{"name": NaN}', None),
+        (b"[" * 100_000, None),
+        (b'{"name": "\\ud800"}', "'\\ud800'"),
+    ],
+)
+def test_a_body_that_is_wrong_is_told_what_is(served: Served, body: object, value: object) -> None:
+    answer = served.ask(f"{PREFIX}/groups", "POST", body=body)
+    assert told(answer) == (400, "AMORO-2005", value)
+
+
+def test_a_body_of_another_kind_or_length_is_refused(served: Served) -> None:
+    other = served.ask(f"{PREFIX}/groups", "POST", body=b"name=x", headers={"Content-Type": "text/plain"})
+    assert told(other) == (415, "AMORO-2005", "text/plain")
+    assert served.ask(f"{PREFIX}/groups", "POST", body=b" " * (8 * 1024 * 1024 + 1)).status == 413
+    assert served.ask(f"{PREFIX}/groups", body={"name": "x"}).status == 400
+
+
+def test_a_path_or_method_that_is_not_there_is_told_what_is(served: Served) -> None:
+    assert told(served.ask(f"{PREFIX}/tabels")) == (404, "AMORO-3000", None)
+    answer = served.ask(f"{PREFIX}/tables", "PUT", body={})
+    assert (answer.status, answer.headers["allow"]) == (405, "GET")
+
+
+def test_a_table_is_not_disabled_by_a_body_that_says_nothing(served: Served, table: str) -> None:
+    tag = served.ask(f"{PREFIX}/tables/{table}").headers["etag"]
+    answer = served.ask(f"{PREFIX}/tables/{table}", "PATCH", body={}, headers={"If-Match": tag})
+    assert told(answer) == (400, "AMORO-2005", "enabled")
+
+
+def test_a_table_is_enabled_and_disabled(served: Served, table: str) -> None:
+    for enabled in (False, True):
+        tag = served.ask(f"{PREFIX}/tables/{table}").headers["etag"]
+        change = {"body": {"enabled": enabled}, "headers": {"If-Match": tag}}
+        changed = served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change)
+        assert (changed.status, changed.document["enabled"]) == (200, enabled)
+        assert served.ask(f"{PREFIX}/tables/{table}", "PATCH", **change).status == 412
+
+
+def test_a_name_may_hold_a_slash_and_any_letter(served: Served) -> None:
+    answer = served.ask(f"{PREFIX}/tables/{quote('lake.d/b.ä', safe='')}")
+    assert (answer.status, answer.document["code"]) == (404, "AMORO-3002")
+    assert "lake.d/b.ä" in answer.document["detail"]
+    assert served.ask(f"{PREFIX}/tables/%FF").status == 400
+    assert told(served.ask(f"{PREFIX}/groups/a%0Ab")) == (404, "AMORO-3005", None)
+
+
+# Lists
+
+
+def test_pages_of_a_list_hold_each_item_once_and_link_to_the_next(served: Served) -> None:
+    names = sorted(f"paged{number}" for number in range(5))
+    for name in names:
+        assert served.ask(f"{PREFIX}/groups", "POST", body={"name": name}).status == 201
+    found, path, pages = [], f"{PREFIX}/groups?limit=2", 0
+    while path:
+        page = served.ask(path)
+        assert page.document["total_is_exact"] is True
+        found += [item["name"] for item in page.document["items"]]
+        link = page.headers.get("link", "")
+        assert bool(link) == (page.document["next"] is not None)
+        path = link.partition(">")[0].removeprefix("<")
+        pages += 1
+    assert sorted(found) == sorted({*found}) == sorted([*names, "default"])
+    assert pages == 3 == -(-page.document["total"] // 2)
+
+
+def test_a_cursor_of_another_list_is_refused(served: Served) -> None:
+    for name in ("cursor1", "cursor2"):
+        served.ask(f"{PREFIX}/groups", "POST", body={"name": name})
+    cursor = served.ask(f"{PREFIX}/groups?limit=1").document["next"]
+    assert served.ask(f"{PREFIX}/groups?limit=2&after={cursor}").status == 200
+    for path in (f"/tables?after={cursor}", f"/catalogs?after={cursor}", f"/groups?after={cursor[:-2]}AA"):
+        assert told(served.ask(PREFIX + path)) == (400, "AMORO-2005", path.partition("after=")[2])
+
+
+# Tags
+
+
+def test_what_did_not_change_is_not_sent_again(served: Served) -> None:
+    first = served.ask(f"{PREFIX}/groups/default")
+    again = served.ask(f"{PREFIX}/groups/default", headers={"If-None-Match": f'"x", W/{first.headers["etag"]}'})
+    assert (again.status, again.body, again.headers["etag"]) == (304, "", first.headers["etag"])
+    other = served.ask(f"{PREFIX}/groups/default", headers={"If-None-Match": '"x"'})
+    assert (other.status, other.document) == (200, first.document)
+
+
+def test_a_change_needs_the_tag_of_what_it_changes(served: Served) -> None:
+    served.ask(f"{PREFIX}/groups", "POST", body={"name": "tagged"})
+    path = f"{PREFIX}/groups/tagged"
+    tag = served.ask(path).headers["etag"]
+    change = {"properties": {"a": "1"}}
+    assert told(served.ask(path, "PATCH", body=change))[0] == 428
+    changed = served.ask(path, "PATCH", body=change, headers={"If-Match": tag})
+    assert (changed.status, changed.document["properties"]) == (200, {"a": "1"})
+    assert told(served.ask(path, "PATCH", body={"properties": {"a": "2"}}, headers={"If-Match": tag}))[0] == 412
+    assert served.ask(path).document["properties"] == {"a": "1"}
+    assert told(served.ask(path, "PATCH", body=change, headers={"If-Match": "tag"})) == (400, "AMORO-2005", "tag")
+    assert served.ask(f"{PREFIX}/groups/none", "PATCH", body=change, headers={"If-Match": "*"}).status == 404
+
+
+# Keys
+
+
+def test_a_repeated_request_with_its_key_does_nothing_and_is_answered_as_before(served: Served) -> None:
+    key = {"Idempotency-Key": "one"}
+    first = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed"}, headers=key)
+    again = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed"}, headers=key)
+    assert (first.status, again.status, again.body) == (201, 201, first.body)
+    assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed"}).status == 409
+    other = served.ask(f"{PREFIX}/groups", "POST", body={"name": "keyed2"}, headers=key)
+    assert told(other) == (422, "AMORO-2005", None)
+    assert served.ask(f"{PREFIX}/groups/keyed2").status == 404
+
+
+def test_a_key_is_its_senders_own(served: Served) -> None:
+    _, other = served.coordinator.tokens.create("another-admin", Role.ADMIN)
+    key = {"Idempotency-Key": "shared"}
+    assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "own1"}, headers=key).status == 201
+    assert served.ask(f"{PREFIX}/groups", "POST", token=other, body={"name": "own2"}, headers=key).status == 201
+
+
+def test_a_key_of_a_refused_request_may_be_used_again(served: Served) -> None:
+    key = {"Idempotency-Key": "refused"}
+    assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "a b"}, headers=key).status == 400
+    assert served.ask(f"{PREFIX}/groups", "POST", body={"name": "mended"}, headers=key).status == 201
+
+
+def test_a_key_whose_request_was_cut_off_does_nothing_for_a_day(served: Served) -> None:
+    repeats = served.coordinator.services.repeating
+    assert repeats.begin("cut", "request") is None
+    with pytest.raises(Conflict, match="has not ended, or the coordinator was stopped amid it"):
+        repeats.begin("cut", "request")
+    clock = repeats._clock
+    repeats._clock = lambda: clock() + KEPT_FOR * 1.001
+    try:
+        assert repeats.begin("cut", "request") is None
+    finally:
+        repeats._clock = clock
+
+
+def test_an_answer_with_a_secret_is_kept_nowhere(served: Served) -> None:
+    key = {"Idempotency-Key": "secret"}
+    made = served.ask(f"{PREFIX}/tokens", "POST", body={"name": "kept", "kind": "viewer"}, headers=key)
+    assert made.status == 201
+    again = served.ask(f"{PREFIX}/tokens", "POST", body={"name": "kept", "kind": "viewer"}, headers=key)
+    assert (again.status, made.document["token"] in again.body) == (409, False)
+    home = served.coordinator.home
+    assert all(made.document["token"].encode() not in path.read_bytes() for path in home.glob("amoro.db*"))
+
+
+# What lasts
+
+
+def test_optimizing_is_answered_with_where_it_is_and_waited_for_on_request(served: Served, table: str) -> None:
+    plan = served.ask(f"{PREFIX}/tables/{table}/plan", "POST", body={}).document
+    assert (plan["schema"], plan["type"]) == ("amoro.plan/v1", "minor")
+    begun = served.ask(f"{PREFIX}/tables/{table}/optimize?wait=100ms", "POST", body={})
+    assert (begun.status, begun.document["outcome"]) == (202, "planned")
+    location = begun.headers["location"]
+    assert location == f"{PREFIX}/processes/{begun.document['process_id']}"
+    process = served.ask(location).document
+    assert (process["schema"], process["status"], process["table"]) == ("amoro.process/v1", "running", table)
+    assert [item["status"] for item in served.ask(f"{location}/tasks").document["items"]] == ["planned"]
+    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+        ended = served.ask(f"{location}?wait=20s").document
+    assert (ended["status"], ended["receipt"]["rows_before"]) == ("success", ended["receipt"]["rows_after"])
+    shown = served.ask(f"{PREFIX}/tables/{table}/processes").document["items"]
+    assert [item["process_id"] for item in shown] == [ended["process_id"]]
+
+
+def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: str) -> None:
+    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+        done = served.ask(f"{PREFIX}/tables/{table}/optimize?wait=60s", "POST", body={"type": "full", "force": True})
+    assert (done.status, done.document["outcome"], done.document["process"]["status"]) == (200, "success", "success")
+    nothing = served.ask(f"{PREFIX}/tables/{table}/optimize", "POST", body={"type": "minor"})
+    assert (nothing.status, nothing.document["outcome"], nothing.document["process_id"]) == (200, "nothing_to_do", None)
+
+
+# Documents
+
+
+@pytest.mark.parametrize("route", [route for route in ROUTES if route.method == "GET"], ids=lambda route: route.path)
+def test_what_is_answered_fits_its_description(served: Served, table: str, route: Route) -> None:
+    process = served.ask(f"{PREFIX}/processes").document["items"][0]["process_id"]
+    names = {
+        "table": table,
+        "process_id": process,
+        "name": "lake" if route.segments[0] == "catalogs" else "default",
+        "id": "nobody-here",
+    }
+    path = "/".join(names[part[1:-1]] if part.startswith("{") else part for part in route.segments)
+    if route.required:
+        shown = served.ask(f"{PREFIX}/tables/{table}/snapshots").document["items"]
+        after, before = (one["snapshot_id"] for one in shown[:2])
+        assert told(served.ask(f"{PREFIX}/{path}?after={after}")) == (400, "AMORO-2005", "before")
+        path += f"?before={before}&after={after}"
+    answer = served.ask(f"{PREFIX}/{path}")
+    described = description()
+    responses = described["paths"][f"{PREFIX}{route.path}"]["get"]["responses"]
+    (content,) = responses[str(answer.status)]["content"].values()
+    schema = {**content["schema"], "components": described["components"]}
+    Draft202012Validator(schema).validate(answer.document)
+    refused = {"ShowClustering": 422, "GetInstance": 404, "GetInstanceLogs": 404, "ShowTrash": 404}
+    assert answer.status == refused.get(route.operation, 200), answer.body

@@ -1,0 +1,249 @@
+"""The HTTP server of a coordinator: where it listens, whom it answers, and how it ends."""
+
+import asyncio
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from dataclasses import replace
+from http.client import HTTPSConnection
+from pathlib import Path
+
+import pytest
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from amoro_core import web
+from amoro_core.app import PEOPLE_THREADS, optimizer_beside
+from amoro_core.changes import Changes, wait_for
+from amoro_core.dashboard import static
+from amoro_core.dashboard.server import Listener, WebServer
+from amoro_core.errors import AddressInUse, InvalidSettings
+from amoro_core.model.tokens import Role
+from amoro_core.model.trust import Certificates
+from amoro_core.settings import Settings
+from tests.acceptance.processes import free_port
+from tests.dashboard.served import Served, serving
+from tests.rpc.certificates import Authority
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+
+GUARDING = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-store",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
+
+
+def test_probes_answer_everybody_and_metrics_who_may_look(served: Served) -> None:
+    assert (served.ask("/livez", token="").body, served.ask("/readyz", token="").body) == ("ok\n", "ok\n")
+    refused = served.ask("/metrics", token="")
+    assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert served.ask("/metrics", token="amo_wrong").status == 401
+    assert served.ask("/metrics", token=served.coordinator.enrolment_token.reveal()).status == 401
+    _, viewer = served.coordinator.tokens.create("scraper", Role.VIEWER)
+    told = served.ask("/metrics", token=viewer)
+    assert told.status == 200
+    assert 'amoro_build_info{version="0.1.0"} 1.0' in told.body
+
+
+def test_every_answer_has_the_guarding_headers_also_a_refusal(served: Served) -> None:
+    for answer in (
+        served.ask("/livez"),
+        served.ask("/nowhere"),
+        served.ask("/livez", headers={"Host": "evil.example"}),
+        served.ask("/livez", "POST"),
+    ):
+        told = {name: answer.headers[name] for name in ("content-security-policy", "cache-control", "referrer-policy")}
+        assert told == {
+            "content-security-policy": POLICY,
+            "cache-control": "no-store",
+            "referrer-policy": "same-origin",
+        }
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:1630", 200),
+        ("LOCALHOST", 200),
+        ("127.0.0.1", 200),
+        ("[::1]:80", 200),
+        ("evil.example", 421),
+        ("evil.example:1630", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("", 421),
+    ],
+)
+def test_a_name_that_is_not_ours_is_answered_with_421(served: Served, host: str, status: int) -> None:
+    assert served.ask("/livez", headers={"Host": host}).status == status
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "same-origin"}, 405),
+        ({"Sec-Fetch-Site": "cross-site"}, 403),
+        ({"Sec-Fetch-Site": "same-site"}, 403),
+        ({"Sec-Fetch-Site": "none"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"}, 403),
+        ({"Origin": "http://127.0.0.1"}, 405),
+        ({"Origin": "https://127.0.0.1"}, 403),
+        ({"Origin": "http://127.0.0.1:81"}, 403),
+        ({"Origin": "null"}, 403),
+        ({}, 403),
+        ({"Authorization": "Bearer amo_x", "Sec-Fetch-Site": "cross-site"}, 405),
+    ],
+    ids=str,
+)
+def test_a_browser_changes_something_from_our_own_pages_alone(
+    served: Served, headers: dict[str, str], status: int
+) -> None:
+    """405: the guard let it through to a path that takes no POST."""
+    cookie = {"Host": "127.0.0.1", "Cookie": "a=b"}
+    assert served.ask("/livez", "POST", token="", headers={**cookie, **headers}).status == status
+
+
+def test_static_files_are_kept_by_browsers_as_long_as_their_address_lasts(served: Served) -> None:
+    names = [path.name for path in static.DIRECTORY.iterdir() if path.suffix in (".css", ".js", ".svg")]
+    for name in names:
+        kept = served.ask(static.url(name), token="").headers
+        assert kept["cache-control"] == "public, max-age=31536000, immutable"
+    assert served.ask("/static/__init__.py", token="").status == 404
+    assert served.ask("/static/../app.py", token="").status == 404
+
+
+def test_a_port_that_is_taken_names_its_holder_before_anything_is_started() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as holder:
+        port = holder.getsockname()[1]
+        with pytest.raises(AddressInUse, match=rf"127.0.0.1:{port} can't be listened on: process \d+ \(.+\) listens"):
+            web.listening(replace(Settings(), http_port=port)).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"http_host": "0.0.0.0"}, "http-host 0.0.0.0 is beyond loopback"),
+        ({"http_host": "203.0.113.7", "insecure": True}, "host 203.0.113.7 can't be listened on"),
+        ({"tls_certificate": "/nowhere", "tls_key": "/nowhere"}, "tls-certificate /nowhere can't be read"),
+    ],
+    ids=str,
+)
+def test_where_it_may_not_listen_is_refused_by_name(settings: dict[str, object], said: str) -> None:
+    wanted = Settings().with_values("test", http_port=free_port(), **settings)
+    with pytest.raises(InvalidSettings, match=said):
+        web.listening(wanted).__enter__()
+
+
+def test_port_zero_serves_nothing() -> None:
+    with web.listening(replace(Settings(), http_port=0)) as listener:
+        assert listener is None
+
+
+def test_the_status_tells_where_pages_and_rest_are(served: Served) -> None:
+    assert served.coordinator.services.program.http_address() == f"http://127.0.0.1:{served.port}"
+
+
+def test_a_renewed_certificate_is_taken_for_the_next_connection(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    authority.issue("127.0.0.1", to="now")
+    files = Certificates(tmp_path / "now.crt", tmp_path / "now.key")
+    listener = Listener("127.0.0.1", 0, files)
+    server = WebServer(listener, _answering)
+    server.start()
+    try:
+        assert listener.address == f"https://127.0.0.1:{listener.port}"
+        before = _certificate(listener.port, authority)
+        assert _certificate(listener.port, authority) == before
+        authority.issue("127.0.0.1", to="now")
+        after = _certificate(listener.port, authority)
+        assert after != before
+        files.key.write_text("no key")  # half of a renewal: the last usable pair goes on
+        assert _certificate(listener.port, authority) == after
+    finally:
+        server.stop()
+
+
+async def _answering(scope: Scope, receive: Receive, send: Send) -> None:
+    await PlainTextResponse("here")(scope, receive, send)
+
+
+def _certificate(port: int, authority: Authority) -> bytes | None:
+    """What a client that trusts the authority is shown, after an answer."""
+    context = ssl.create_default_context(cafile=str(authority.file))
+    with closing(HTTPSConnection("127.0.0.1", port, timeout=90, context=context)) as connection:
+        connection.request("GET", "/")
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        shown = connection.sock.getpeercert(binary_form=True)
+        assert connection.getresponse().read() == b"here"
+        return shown
+
+
+def test_commands_load_no_web_server_and_no_hashing_of_passwords() -> None:
+    code = (
+        "import sys; from amoro_core.command import LazyLauncher; import amoro_core.launcher, amoro_core.app; "
+        "print([name for name in ('uvicorn', 'starlette', 'jinja2', 'argon2') if name in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stdout == "[]\n"
+
+
+def test_a_change_wakes_the_coroutines_of_every_loop_that_is_bound() -> None:
+    changes, woken = Changes(), []
+    ready = threading.Barrier(3)
+
+    async def wait(name: str) -> None:
+        changes.bind(asyncio.get_running_loop())
+        event = changes.current()
+        ready.wait(60)
+        await wait_for(event, 60)
+        woken.append((name, event.is_set(), changes.current().is_set()))
+
+    loops = [threading.Thread(target=lambda name=name: asyncio.run(wait(name))) for name in ("a", "b")]
+    for loop in loops:
+        loop.start()
+    ready.wait(60)
+    changes.fire()
+    for loop in loops:
+        loop.join()
+    assert sorted(woken) == [("a", True, False), ("b", True, False)]
+    changes.fire()  # closed loops are passed over
+
+
+@pytest.mark.parametrize(
+    ("proxies", "told"), [((), "127.0.0.1"), (("127.0.0.0/8",), "203.0.113.9"), (("10.0.0.0/8",), "127.0.0.1")]
+)
+def test_what_a_proxy_says_of_its_client_counts_if_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxies: tuple[str, ...], told: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with serving(tmp_path / "home", replace(Settings(), trusted_proxies=proxies)) as served:
+        said = {"X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
+        assert served.ask("/api/v1/groups", "POST", body={"name": "g"}, headers=said).status == 201
+        (noted,) = served.ask("/api/v1/audit?operation=CreateGroup").document["items"]
+        assert (noted["address"], noted["way"], noted["outcome"]) == (told, "rest", "done")
+        # Behind it a page is at https.
+        page = {"Host": "127.0.0.1", "Cookie": "a=b", "Origin": "https://127.0.0.1", **said}
+        assert served.ask("/livez", "POST", token="", headers=page).status == (405 if told == "203.0.113.9" else 403)
+
+
+def test_however_many_people_wait_an_optimizer_is_answered(served: Served) -> None:
+    """Each thread for people is held; an optimizer registers all the same, and people are answered afterwards."""
+    coordinator, held = served.coordinator, threading.Event()
+    waiting = [coordinator.people_pool.submit(held.wait, 60) for _ in range(4 * PEOPLE_THREADS)]
+    try:
+        with optimizer_beside(coordinator, 1, 512 * 1024 * 1024):
+            assert not any(one.done() for one in waiting)
+    finally:
+        held.set()
+    assert served.ask("/api/v1/status").status == 200

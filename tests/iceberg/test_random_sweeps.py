@@ -1,0 +1,28 @@
+"""Random tables with decoys and writers at work: no file that anybody needs is in any batch of deletes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from amoro_core.iceberg.guarding import Guard
+from tests.iceberg import random_sweeps
+
+#: `make prove` goes on with other tables.
+TABLES = range(25)
+
+
+def test_no_live_file_is_in_any_batch_and_planted_orphans_go(tmp_path: Path) -> None:
+    totals: Counter[str] = Counter()
+    random_sweeps.run(TABLES, tmp_path, totals)
+    assert totals["tables"] == len(TABLES)
+    assert min(totals["batches"], totals["planted orphans"]) > 5 * len(TABLES)
+    assert min(totals["guard spoke"], totals["expire-snapshots success"], totals["commits between batches"]) >= 2
+
+
+def test_without_the_guard_one_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Guard, "reachable", lambda self, paths: {})
+    with pytest.raises(AssertionError, match="would be deleted"):
+        random_sweeps.run(TABLES, tmp_path, Counter())

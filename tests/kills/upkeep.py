@@ -1,0 +1,260 @@
+"""Rounds of maintenance and undo in which the coordinator is killed at failpoints and at any moment."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from contextlib import closing, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from amoro_cli.client import AdminClient
+from amoro_cli.connection import recorded_address
+from amoro_cli.launcher import Endpoint
+from amoro_cli.wanted import Wanted
+from amoro_core import failpoints
+from amoro_core.errors import AmoroError, CannotUndo, CoordinatorUnavailable
+from amoro_core.model.secrets import Secret
+from amoro_core.model.undoing import UNDOABLE
+from amoro_core.protocol import admin_pb2 as pb
+from tests.engine import oracle
+from tests.engine.parquet_rows import local_path
+from tests.engine.reached import reached
+from tests.kills.nursery import Nursery
+from tests.kills.rounds import FOLLOWING, Rounds
+from tests.kills.site import ACTIVE, PATIENCE_S, TABLE, Site
+from tests.model.lake import process_of
+
+#: Snapshots are old as soon as the next one is there, and nothing waits long in the trash.
+PROPERTIES = {
+    "history.expire.max-snapshot-age-ms": "1",
+    "maintenance.rewrite-manifests.min-count": "2",
+    "tag.auto-create.trigger.max-delay.minutes": "0",
+    "maintenance.clean-orphan-files.trash-keep": "1s",
+    "table-trash.keep.days": "0",
+}
+KEEPS = ("0", "1s", "1h")
+ACTIONS = (
+    "expire-snapshots",
+    "clean-orphan-files",
+    "empty-trash",
+    "clean-dangling-delete-files",
+    "rewrite-manifests",
+    "compute-statistics",
+    "auto-create-tags",
+    "undo",
+)
+#: What maintenance passes; no shipped action removes files without condemning them.
+POINTS = tuple(
+    sorted(
+        name
+        for name in failpoints.NAMES
+        if name.startswith(("commit.", "sweep."))
+        or name in ("clear.after_condemning", "clear.after_done", "plan.before_store", "plan.after_store")
+    )
+)
+UPKEEP = tuple(name for name in POINTS if name.startswith(("sweep.", "clear.")))
+LONG_AGO_S = 30 * 86400
+BUSY = (*ACTIVE, "clearing")
+_ENDED = "SELECT process_id, process_type FROM table_process WHERE status IN ('success', 'partial') ORDER BY process_id"
+
+
+class UpkeepSite(Site):
+    """A table that is maintained, what was in each of its snapshots, and a coordinator that dies."""
+
+    def __init__(self, directory: Path, nursery: Nursery) -> None:
+        super().__init__(directory, nursery)
+        with self.lake.table.transaction() as change:
+            change.set_properties(PROPERTIES)
+        self.root = Path(local_path(self.lake.table.location()))
+        self.of_snapshot: dict[int, Counter[Any]] = {}
+        self._planted = 0
+
+    @property
+    def is_busy(self) -> bool:
+        return any(status in BUSY for status, _ in self.processes().values())
+
+    def keep(self, text: str, trash: bool = False) -> None:
+        """How long files of expired snapshots stay, and whether they are moved before they are deleted."""
+        properties = {"maintenance.expire-snapshots.trash-keep": text, "table-trash.enabled": str(trash).lower()}
+        with self.lake.table.refresh().transaction() as change:
+            change.set_properties(properties)
+
+    def plant(self, chance: random.Random) -> None:
+        """Old files that nobody names."""
+        for _ in range(chance.randint(0, 2)):
+            self._planted += 1
+            path = self.root / "data" / f"orphan-{self._planted}.parquet"
+            path.write_bytes(b"nobody names it")
+            then = time.time() - LONG_AGO_S
+            os.utime(path, (then, then))
+
+    def maintain(self, action: str, undone: str = "") -> bool | None:
+        """Whether a process was planned or resumed; None without an answer."""
+        address = recorded_address(self._installation.home)
+        if address is None:
+            return None
+        token = (self._installation.home / "admin.token").read_text().strip()
+        within = timedelta(seconds=PATIENCE_S)
+        with closing(AdminClient(Endpoint(address, Secret(token)))) as client:
+            try:
+                answer: pb.MaintainTableResponse = (
+                    client.undo_process(undone, within)
+                    if undone
+                    else client.maintain_table(Wanted(TABLE, action, confirm=TABLE), within)
+                )
+            except CoordinatorUnavailable:
+                return None
+            except CannotUndo as error:
+                print(f"not undone: {error.message}")
+                return False
+            except AmoroError as error:
+                print(f"asked in vain: {error.code} {error.message}")
+                return None
+        return answer.process_id != ""
+
+    def undoable(self) -> list[str]:
+        """Processes that may be taken back."""
+        return [process_id for process_id, kind in self._rows(_ENDED) if kind in UNDOABLE]
+
+    def look(self) -> None:
+        """The head's rows are the writer's; a snapshot has the rows of its first day, and of its first life."""
+        metadata = self.lake.table.refresh().metadata
+        oracle.assert_same_rows(self.lake.expected("main"), oracle.live_rows(self.lake.table))
+        for one in metadata.snapshots:
+            found = Counter(row.row for row in oracle.rows_in(metadata, one.snapshot_id))
+            assert found == self.of_snapshot.setdefault(one.snapshot_id, found), f"snapshot {one.snapshot_id} changed"
+        for name, ref in metadata.refs.items():
+            first = name.removeprefix("restored-")
+            if first != name and int(first) in self.of_snapshot:
+                assert self.of_snapshot[ref.snapshot_id] == self.of_snapshot[int(first)], f"{name} is not what it was"
+        missing = {path for path in reached(metadata) if not Path(local_path(path)).exists()}
+        assert missing == set(), f"{missing} is needed and gone"
+
+    def require(self, totals: Counter[str]) -> None:
+        """Undisturbed, all ends, nothing was committed twice, and what nobody needs goes, whatever was forgotten."""
+        self.start_coordinator()
+        self.wait(lambda: not self.is_busy, "all processes end")
+        self.look()
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                then = time.time() - LONG_AGO_S
+                os.utime(path, (then, then))
+        self.keep("1h")
+        for action in ("clean-orphan-files", "empty-trash"):
+            self.ask(lambda client: client.hurry_trash(TABLE, TABLE))
+            self.wait(lambda name=action: self.maintain(name) is not None, f"{action} is planned")
+            self.wait(lambda: not self.is_busy, f"{action} ends")
+            self.ask(lambda client: client.hurry_trash(TABLE, TABLE))
+        self.wait(lambda: self.maintain("empty-trash") is not None, "the rest is deleted")
+        self.wait(lambda: not self.is_busy, "the last process ends")
+        self.look()
+        assert self._rows("SELECT count(*) FROM condemned_batch WHERE status <> 'restored'") == [(0,)]
+        assert self._left() == set()
+        self._require_state()
+        for status, code in self.processes().values():
+            totals[f"processes {status} {code}".strip()] += 1
+
+    def _left(self) -> set[str]:
+        """Old files that nobody names."""
+        metadata = self.lake.table.refresh().metadata
+        manifests = {path for path in reached(metadata) if path.endswith(".avro") and "/snap-" not in path}
+        named = {entry["data_file"]["file_path"] for path in manifests for entry in oracle.read_avro(path)[1]}
+        logged = {self.lake.table.metadata_location, *(one.metadata_file for one in metadata.metadata_log)}
+        known = {local_path(path) for path in (*reached(metadata), *named, *logged)}
+        return {
+            str(path)
+            for path in self.root.rglob("*")
+            if path.is_file() and path.stat().st_mtime < time.time() - LONG_AGO_S / 2 and str(path) not in known
+        }
+
+    def _require_state(self) -> None:
+        by = Counter(found for one in self.lake.table.metadata.snapshots if (found := process_of(one)))
+        restored = {name for name in self.lake.table.metadata.refs if name.startswith("restored-")}
+        assert restored or set(by.values()) <= {1}, "committed twice"  # what came back has the words of its first life
+        processes = self.processes()
+        assert {status for status, _ in processes.values()} <= {"success", "partial", "failed", "closed"}, processes
+        assert self._rows("SELECT count(*) FROM commit_attempt WHERE outcome IN ('sent', 'unknown')") == [(0,)]
+        assert self._rows("PRAGMA integrity_check") == [("ok",)]
+
+
+class UpkeepRounds(Rounds):
+    """Counts as `Rounds` do; only the coordinator runs, and dies."""
+
+    points = POINTS
+
+    def __init__(self, site: UpkeepSite, chance: random.Random, totals: Counter[str]) -> None:
+        super().__init__(site, chance, totals)
+        self._upkeep = site
+
+    def run(self, kills: int) -> None:
+        self._restart("coordinator")
+        self._upkeep.wait(lambda: self._upkeep.is_listening, "the coordinator listens")
+        while self.kills < kills:
+            self._one()
+
+    def _one(self) -> None:
+        site, chance = self._upkeep, self._chance
+        armed = self._armed["coordinator"]
+        is_awaited = armed in UPKEEP
+        site.keep("0" if is_awaited else chance.choice(KEEPS), armed.endswith("_move") or chance.random() < 0.3)
+        for _ in range(chance.randrange(1, 4)):
+            site.write(chance, alone=True)
+            site.look()
+        site.plant(chance)
+        action = chance.choice(("expire-snapshots", "empty-trash") if is_awaited else ACTIONS)
+        undoable = site.undoable()
+        undone = chance.choice(undoable[-4:]) if action == "undo" and undoable else ""
+        action = "expire-snapshots" if action == "undo" else action
+        known, asked = len(site.processes()), False
+        until = time.monotonic() + PATIENCE_S
+        strikes_at = time.monotonic() + chance.uniform(0.0, 0.5) if chance.random() < 0.6 else until
+        writes_at = time.monotonic() + chance.uniform(0.0, 0.3) if chance.random() < 0.3 else until
+        while not asked or site.is_busy:
+            assert time.monotonic() < until, f"the round of {action} {undone} does not end"
+            if not asked:
+                asked = site.maintain(action, undone) is not None or len(site.processes()) > known
+            if time.monotonic() > writes_at:
+                writes_at = until
+                site.write(chance, alone=False)
+            if time.monotonic() > strikes_at:
+                strikes_at = until
+                self._strike("coordinator")
+            self._bury()
+            time.sleep(0.02)
+        site.look()
+        self._totals["rounds"] += 1
+        self._totals[f"{'undo' if undone else action} × rounds"] += 1
+
+    def _bury(self) -> None:
+        child = self._upkeep.coordinator
+        if child is None or not child.is_alive:
+            assert self._armed["coordinator"], "the coordinator ended by itself"
+            self._count("coordinator", self._armed["coordinator"])
+            self._restart("coordinator")
+
+    def _restart(self, who: str) -> None:
+        died_at = self._armed[who]
+        name = self._chance.choice((*self.points, *UPKEEP)) if self._chance.random() < 0.7 else ""
+        self._armed[who] = FOLLOWING.get(died_at, name) if name else ""
+        armed = self._armed[who]
+        self._upkeep.start_coordinator(f"{armed}=kill" if armed else "")
+
+
+def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
+    """At least so many kills over one table, and what must hold afterwards."""
+    with Nursery() as nursery:
+        site = UpkeepSite(directory, nursery)
+        try:
+            UpkeepRounds(site, random.Random(seed), totals).run(kills)
+            site.require(totals)
+            totals["worlds"] += 1
+        except BaseException:
+            with suppress(Exception):
+                print(site.said())
+            raise
+        finally:
+            site.close()

@@ -1,0 +1,268 @@
+"""What others do while a table is clustered: each operation at each moment, by both update strategies."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.actions import clustering as action_module
+from amoro_core.errors import CommitConflict
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.model.clustering import CLUSTER, ClusterOptions
+from amoro_core.model.processes import CommitOutcome, ProcessStatus
+from amoro_core.planning.clustering.facts import ClusterFacts, ClusterRequest, ClusterVerdict
+from amoro_core.planning.clustering.properties import ClusteringConfig
+from amoro_core.services.optimizing import ScheduledTask
+from amoro_core.store import commits
+from tests.model.crashes import Died, dying
+from tests.model.invariants import require_tidy
+from tests.model.lake import Lake, process_of
+from tests.model.operations import OPERATIONS, Fate, Kind, Operation, Scene, expected_status, prepared
+from tests.model.stages import Stages
+from tests.services.clustered import Grouping, clusterer, commit_due, unsorted
+from tests.services.world import World
+
+ENDED = (ProcessStatus.SUCCESS, ProcessStatus.PARTIAL, ProcessStatus.FAILED, ProcessStatus.CLOSED)
+
+
+class Moment(StrEnum):
+    BEFORE_START = "before start"
+    BEFORE_EXECUTE = "before execute"
+    BETWEEN_GROUPS = "between groups"  # the first is committed, the second is not done
+    BEFORE_COMMIT = "before commit"
+    INSIDE_ORDER = "inside order"  # the sort order's change is staged
+    INSIDE_COMMIT = "inside commit"
+    BEFORE_DATABASE = "before database"  # it has landed, and the coordinator dies before it notes so
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCase:
+    """What happens to one process that clusters a kind of table, at one moment or at two."""
+
+    happenings: tuple[tuple[Operation, Moment], ...]
+    version: int
+    partitioned: bool
+    strategy: str
+
+    def __str__(self) -> str:
+        what = "-".join(f"{operation.name}-{moment}" for operation, moment in self.happenings)
+        return f"{what}-v{self.version}-{'parts' if self.partitioned else 'plain'}-{self.strategy}".replace(" ", "_")
+
+
+TABLES = tuple(product((1, 2), (False, True), ("give-way", "reject")))
+LAST = ("key column dropped",)
+HISTORY = {"main rolled back", "main replaced", "expiry", "expiry after appends"}
+
+
+def is_possible(operation: Operation, version: int, *, partitioned: bool) -> bool:
+    return (version == 2 or not operation.deletes) and (partitioned or not operation.partitions)
+
+
+WHOLE = tuple(
+    ClusterCase(((operation, moment),), version, partitioned, strategy)
+    for operation, moment, (version, partitioned, strategy) in product(OPERATIONS, Moment, TABLES)
+    if is_possible(operation, version, partitioned=partitioned)
+    if partitioned or moment is not Moment.BETWEEN_GROUPS
+)
+
+
+def quick() -> list[ClusterCase]:
+    """Each operation at one moment, those that may harm the process at two; moments and tables by turns."""
+    moments, chosen = list(Moment), []
+    for turn, operation in enumerate(OPERATIONS):
+        times = 2 if operation.fate is not Fate.UNHARMED or operation.name in LAST else 1
+        for at in range(times):
+            cases = [one for one in WHOLE if one.happenings == ((operation, moments[(turn + 2 * at) % len(moments)]),)]
+            chosen.append(cases[(3 * turn + at) % len(cases)])
+    return chosen
+
+
+def pair(chance: random.Random) -> ClusterCase:
+    """Two operations, by chance, the first at the earlier moment."""
+    version, partitioned, strategy = chance.choice(TABLES)
+    moments = [one for one in Moment if partitioned or one is not Moment.BETWEEN_GROUPS]
+    possible = [
+        one for one in OPERATIONS if is_possible(one, version, partitioned=partitioned) and one.name != "nothing"
+    ]
+    first = chance.choice([one for one in possible if one.name not in LAST])
+    second = chance.choice(
+        [one for one in possible if one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY]
+    )
+    at = sorted(chance.choices(range(len(moments)), k=2))
+    return ClusterCase(((first, moments[at[0]]), (second, moments[at[1]])), version, partitioned, strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A case under way."""
+
+    case: ClusterCase
+    scene: Scene
+    process_id: str
+
+    def happens(self, here: Moment) -> None:
+        for operation, moment in self.case.happenings:
+            if moment is here:
+                operation.run(self.scene)
+
+    @property
+    def moments(self) -> set[Moment]:
+        return {moment for _, moment in self.case.happenings}
+
+
+def carry_out(case: ClusterCase, directory: Path, stages: Stages) -> ProcessStatus:
+    """Let the process go through what happens; returns how it ended.
+
+    Raises AssertionError unless it ends as the only operation lets it, every ref holds its rows, each group was
+    committed at most once, and no file is missing or left behind.
+    """
+    name = f"cluster-v{case.version}-{'parts' if case.partitioned else 'plain'}-{case.strategy}"
+    lake = stages.restored(name, lambda catalog: _prepared(catalog, case))
+    directory.mkdir(parents=True, exist_ok=True)
+    world = World(directory, lake.catalog)
+    try:
+        others = frozenset(one.path for one in lake.placed() if one.record["id"] >= 200)
+        with _planning(others):
+            asked = ClusterOptions(schedule_only=True)
+            table_id = world.table().table_id
+            begun = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked)
+        running = _Running(case, Scene(lake, world, directory / "other"), begun.process_id)
+        assert len(world.tasks(begun.process_id)) == 1 + case.partitioned
+        running.happens(Moment.BEFORE_START)
+        with suppress(CommitConflict):
+            world.starting.start(begun.process_id)
+        if world.status(begun.process_id) is ProcessStatus.RUNNING:
+            _run(running)
+        world.clearing.clean_up(begun.process_id)
+        status = _require_ended(running)
+        lake.require()
+        require_tidy(world, lake, begun.process_id)
+        return status
+    finally:
+        world.store.close()
+
+
+def _prepared(catalog: SqlCatalog, case: ClusterCase) -> Lake:
+    lake = prepared(catalog, case.version, partitioned=case.partitioned, kind=Kind.REWRITE)
+    with lake.table.refresh().transaction() as change:
+        change.set_properties({"self-optimizing.cluster.update-strategy": case.strategy})
+    return lake
+
+
+@contextmanager
+def _planning(others: frozenset[str]) -> Iterator[None]:
+    """A plan of all files but those: a group for each partition."""
+    every = Grouping(size=100)
+
+    def plan(facts: ClusterFacts, config: ClusteringConfig, request: ClusterRequest) -> ClusterVerdict:
+        assert facts.scan is not None
+        chosen = tuple(file for file in facts.scan.files if file.data.path not in others)
+        return every(replace(facts, scan=replace(facts.scan, files=chosen)), config, request)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(action_module, "plan_clustering", plan)
+        yield
+
+
+def _run(running: _Running) -> None:
+    world, process_id = running.scene.world, running.process_id
+    optimizer = clusterer(world)
+    running.happens(Moment.BEFORE_EXECUTE)
+    handed = list(world.poll(optimizer, 1, 2))
+    assert len(handed) == len(world.tasks(process_id))
+    if Moment.BETWEEN_GROUPS in running.moments:
+        _complete(world, optimizer, handed.pop(0))
+        commit_due(world, process_id)
+        running.happens(Moment.BETWEEN_GROUPS)
+    for one in handed:
+        _complete(world, optimizer, one)
+    running.happens(Moment.BEFORE_COMMIT)
+    died = False
+    with ExitStack() as during:
+        for moment, is_order in ((Moment.INSIDE_ORDER, True), (Moment.INSIDE_COMMIT, False)):
+            if moment in running.moments:
+                during.enter_context(_before(is_order, lambda moment=moment: running.happens(moment)))
+        if Moment.BEFORE_DATABASE in running.moments:
+            sends: Counter[str] = Counter()
+
+            def second(_: int, name: str) -> bool:
+                sends[name] += 1
+                return name == "send" and sends[name] == 2
+
+            during.enter_context(dying(world, second, after=True))
+        try:
+            commit_due(world, process_id)
+        except Died:
+            died = True
+    if Moment.BEFORE_DATABASE in running.moments:
+        running.happens(Moment.BEFORE_DATABASE)
+    if died:
+        world.restart()
+        commit_due(world, process_id)
+
+
+def _complete(world: World, optimizer: str, handed: ScheduledTask) -> None:
+    """Do a task, unless its group was given up meanwhile."""
+    if world.optimizing.ack(optimizer, [handed.attempt]) != [None]:
+        assert world.optimizing.complete(optimizer, handed.attempt, unsorted(handed))
+
+
+@contextmanager
+def _before(is_order: bool, meanwhile: Callable[[], object]) -> Iterator[None]:
+    """Let something happen once, before the change of the sort order is sent, or the first other one."""
+    waiting, send = [meanwhile], IcebergTable.send
+
+    def late(table: IcebergTable, payload: bytes) -> None:
+        if waiting and (b"add-sort-order" in payload) == is_order:
+            waiting.pop()()
+        send(table, payload)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(IcebergTable, "send", late)
+        yield
+
+
+def _require_ended(running: _Running) -> ProcessStatus:
+    """The process has ended and says so truly; each group is in one commit at most."""
+    world, process_id, case = running.scene.world, running.process_id, running.case
+    process = world.optimizing.find_process(process_id).process
+    assert process.status in ENDED
+    attempts = world.store.read(lambda db: commits.list_for_process(db, process_id))
+    assert {one.outcome for one in attempts}.isdisjoint({CommitOutcome.SENT, CommitOutcome.UNKNOWN})
+    done = [one for one in attempts if one.outcome is CommitOutcome.DONE and one.groups]
+    groups = [number for one in done for number in one.groups]
+    assert len(groups) == len(set(groups))
+    every = 1 + case.partitioned
+    assert (process.status is ProcessStatus.SUCCESS) == (len(groups) == every)
+    assert (process.status is ProcessStatus.PARTIAL) == (0 < len(groups) < every)
+    landed = [
+        one.snapshot_id
+        for one in running.scene.lake.table.refresh().metadata.snapshots
+        if process_of(one) == process_id
+    ]
+    assert set(landed) <= {one.snapshot_id for one in done}  # others may have expired some
+    assert len(landed) == len(set(landed))
+    if len(case.happenings) == 1:
+        assert process.status in _expected(case), process.failure
+    return process.status
+
+
+def _expected(case: ClusterCase) -> Sequence[ProcessStatus]:
+    ((operation, moment),) = case.happenings
+    if moment is Moment.BEFORE_DATABASE:  # it has landed by then
+        return [ProcessStatus.SUCCESS]
+    status = expected_status(operation.fate, Kind.REWRITE, partitioned=case.partitioned)
+    if moment is Moment.BETWEEN_GROUPS and (operation.fate is not Fate.UNHARMED or operation.name in HISTORY):
+        return [ProcessStatus.SUCCESS, ProcessStatus.PARTIAL]  # one group is safe, and not always that of a
+    if moment is Moment.BEFORE_START and operation.fate in (Fate.LOSES_A, Fate.FAILS):
+        return [ProcessStatus.CLOSED, status]  # of a plan that waits no file may be gone
+    return [status]

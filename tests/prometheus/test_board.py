@@ -1,0 +1,139 @@
+"""The board for Grafana: made by code, and answered by a Prometheus that scrapes a coordinator."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from amoro_core.app import Coordinator, running
+from amoro_core.documents.monitoring import BOARD, scrape
+from amoro_core.model.metrics import METRICS
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.tokens import Role
+from amoro_core.settings import Settings
+from amoro_core.web import listening, serving
+from tests.acceptance.processes import free_port, wait_until
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.prometheus import promtool
+
+ROOT = promtool.ROOT
+MADE = json.loads((ROOT / "deploy" / "monitoring" / BOARD).read_text(encoding="utf-8"))
+PANELS = [panel for panel in MADE["panels"] if panel["type"] != "row"]
+
+
+def expressions() -> list[str]:
+    return [target["expr"] for panel in PANELS for target in panel["targets"]]
+
+
+def test_files_are_made_by_code(tmp_path: Path) -> None:
+    said = "import sys; sys.path.insert(0, sys.argv[1]); import board, json; "
+    said += "print(json.dumps({str(path): text for path, text in board.files().items()}))"
+    done = subprocess.run([sys.executable, "-c", said, ROOT / "deploy"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    made: dict[str, str] = json.loads(done.stdout)
+    assert len(made) == 4
+    for path, text in made.items():
+        assert Path(path).read_text(encoding="utf-8") == text, f"{path}: python deploy/board.py"
+
+
+def test_every_panel_says_what_it_shows() -> None:
+    assert len({panel["title"] for panel in PANELS}) == len(PANELS)
+    for panel in PANELS:
+        assert panel["title"]
+        assert panel["description"].endswith(".")
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert {panel["datasource"]["uid"], *(target["datasource"]["uid"] for target in panel["targets"])} == {
+            "${datasource}"
+        }
+    (variable,) = MADE["templating"]["list"]
+    assert (variable["name"], variable["type"], variable["query"]) == ("datasource", "datasource", "prometheus")
+
+
+def test_the_board_asks_for_known_metrics_only() -> None:
+    known = {metric.name for metric in METRICS}
+    for expression in expressions():
+        for name in re.findall(r"amoro_\w+", expression):
+            assert re.sub("_bucket$", "", name) in known, expression
+
+
+@contextmanager
+def scraped(coordinator: Coordinator, port: int, directory: Path) -> Iterator[str]:
+    """A Prometheus with the job that is exported; its URL."""
+    _, token = coordinator.tokens.create("prometheus", Role.VIEWER)
+    (directory / "token").write_text(token)
+    job = scrape().replace("/etc/prometheus/amoro.token", str(directory / "token"))
+    job = job.replace("127.0.0.1:1630", f"127.0.0.1:{port}").replace("15s", "1s")
+    assert str(port) in job
+    (directory / "prometheus.yml").write_text(f"rule_files: [{promtool.ALERTS}]\n{job}")
+    own = free_port()
+    arguments = [f"--config.file={directory}/prometheus.yml", f"--storage.tsdb.path={directory}/data"]
+    with subprocess.Popen(
+        [promtool.found("prometheus"), *arguments, f"--web.listen-address=127.0.0.1:{own}"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            yield f"http://127.0.0.1:{own}"
+        finally:
+            process.terminate()
+
+
+def ask(url: str, path: str, **arguments: str) -> Any:
+    """What Prometheus says; None while it does not answer yet."""
+    try:
+        answer = requests.get(f"{url}/api/v1/{path}", params=arguments, timeout=30)
+    except requests.ConnectionError:
+        return None
+    assert answer.status_code in (200, 503), answer.text
+    return answer.json()["data"] if answer.status_code == 200 else None
+
+
+def is_answered(url: str, expression: str) -> bool:
+    found = ask(url, "query", query=expression)
+    return bool(found and found["result"])
+
+
+def test_a_prometheus_that_scrapes_a_working_coordinator_answers_every_expression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promtool.found("prometheus")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    catalog = writer.make_catalog(tmp_path)
+    table = writer.make_table(catalog, "db.t", SCHEMA)
+    known = CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items()))
+    settings = Settings(port=0, http_port=free_port())
+    with (
+        running(tmp_path / "home", settings, threads=1, catalogs=(known,)) as coordinator,
+        listening(settings) as listener,
+        serving(coordinator, listener),
+        scraped(coordinator, settings.http_port, tmp_path) as prometheus,
+    ):
+        asked = [expression.replace("$__rate_interval", "1m") for expression in expressions()]
+
+        def unanswered() -> list[str]:
+            return [expression for expression in asked if not is_answered(prometheus, expression)]
+
+        wait_until(lambda: is_answered(prometheus, "amoro_leader"), "Prometheus has scraped")
+        for number in range(3):
+            writer.append(table, [row(number)])
+        runtime = coordinator.tables.ensure(parse_table("cat.db.t"))
+        coordinator.planning.begin(runtime.table_id, trigger="request", requested=OptimizingType.FULL)
+        with suppress(AssertionError):
+            wait_until(lambda: not unanswered(), "every expression is answered", seconds=100)
+        assert unanswered() == []
+        targets = ask(prometheus, "targets")["activeTargets"]
+        assert [target["health"] for target in targets] == ["up"]
+        groups = ask(prometheus, "rules")["groups"]
+        assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}

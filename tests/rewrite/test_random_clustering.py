@@ -1,0 +1,165 @@
+"""Random tables with deletes of all kinds, clustered by random layouts: the slow reader's rows, in Iceberg's order.
+
+`AMORO_CLUSTERED` says how many tables, `AMORO_SEED` the first one's seed, which is the number in the test's name.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cmp_to_key
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType, StructType
+
+from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg.catalogs import close_catalogs
+from amoro_core.model.clustering import ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
+from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import TableIdentifier
+from amoro_optimizer.cluster.engine import cluster
+from amoro_optimizer.cluster.transforms import transform_parts
+from tests.engine import oracle, writer
+from tests.engine.parquet_rows import read_parquet
+from tests.rewrite import tables
+from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
+from tests.rewrite.metrics import assert_true_metrics
+from tests.unit.cluster.scalar import compared, transformed
+
+TABLES = int(os.environ.get("AMORO_CLUSTERED", "40"))
+FIRST = int(os.environ.get("AMORO_SEED", "0"))
+TRANSFORMS = ("identity", "identity", "bucket[3]", "truncate[2]", "year", "month", "day", "hour")
+GROUP = "0123456789ab"
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Catalog, CatalogConfig]]:
+    root: Path = tmp_path_factory.mktemp("random")
+    catalog = writer.make_catalog(root)
+    uri = f"sqlite:///{root / 'catalog.db'}"
+    properties = {"type": "sql", "uri": uri, "warehouse": (root / "warehouse").as_uri()}
+    yield catalog, CatalogConfig("cat", tuple(sorted(properties.items())))
+    catalog.close()
+    close_catalogs()
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + TABLES))
+def test_a_random_table_is_clustered_with_its_rows_in_order(
+    warehouse: tuple[Catalog, CatalogConfig], seed: int, tmp_path: Path
+) -> None:
+    catalog, config = warehouse
+    made = tables.make(catalog, seed)
+    live = defaultdict(list)
+    for row in oracle.live_rows_with_positions(made.table):
+        live[row.path].append(row.row)
+    loaded = IcebergFormat().load(config, TableIdentifier("cat", ("db",), f"t{seed}"))
+    for work in tasks(loaded, made.chance):
+        schema = Schema.model_validate_json(work.table.schema_json)
+        layout = _layout(made.chance, schema)
+        if layout is None:
+            continue
+        print(f"seed {seed}: {' '.join(made.steps)}; {layout}")
+        rewritten = replace(work, rewritten=(*work.rewritten, *work.converted), converted=())
+        group = ClusterInput(rewritten, layout, GROUP, seed=seed)
+        outputs = [_clustered(group, limit, tmp_path) for limit in (512 << 20, 1)]
+        expected = [row for file in rewritten.rewritten for row in live.get(file.data.path, ())]
+        written = [[read_rows(file, schema) for file in output.rewrite.data_files] for output in outputs]
+        assert written[0] == written[1]
+        assert outputs[0].cuts == outputs[1].cuts
+        assert Counter(map(repr, chain.from_iterable(written[0]))) == Counter(map(repr, expected))
+        assert len(written[0]) == min(work.output_count, len(expected))
+        if layout.strategy is Strategy.LINEAR:
+            _assert_in_order(outputs[0], schema, layout)
+        told = _told_properties(made.table.properties, schema, layout)
+        for file in outputs[0].rewrite.data_files:
+            assert_true_metrics(file, schema, told)
+
+
+def _clustered(group: ClusterInput, limit: int, root: Path) -> ClusterOutput:
+    return cluster(
+        group,
+        access_to(group.rewrite.table),
+        ATTEMPT,
+        on_progress=lambda done, total: None,
+        is_cancelled=lambda: False,
+        memory_limit_bytes=limit,
+        spill_root=str(root),
+    )
+
+
+def _layout(chance: random.Random, schema: Schema) -> Layout | None:
+    """Of columns that have an order; None where there are none."""
+    columns = list(_leaves(schema.fields))
+    if not columns:
+        return None
+    chosen = chance.sample(columns, chance.randint(1, min(4, len(columns))))
+    if chance.random() < 0.4:
+        return Layout(
+            chance.choice([Strategy.HILBERT, Strategy.ZORDER]),
+            tuple(LayoutKey(field.field_id, "identity", *chance.choices([False, True], k=2)) for _, field in chosen),
+        )
+    keys = []
+    for _, field in chosen:
+        known = [name for name in TRANSFORMS if _takes(field, name)]
+        keys.append(LayoutKey(field.field_id, chance.choice(known), *chance.choices([False, True], k=2)))
+    return Layout(Strategy.LINEAR, tuple(keys))
+
+
+def _takes(field: NestedField, transform: str) -> bool:
+    try:
+        transform_parts(transform, field.field_type)
+    except Exception:
+        return False
+    # The least numbers wrap around, as in Java and not in Python.
+    return transform != "truncate[2]" or str(field.field_type) not in ("int", "long")
+
+
+def _leaves(
+    fields: tuple[NestedField, ...], path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], NestedField]]:
+    for field in fields:
+        if isinstance(field.field_type, StructType):
+            yield from _leaves(field.field_type.fields, (*path, field.name))
+        elif isinstance(field.field_type, PrimitiveType):
+            yield (*path, field.name), field
+
+
+def _assert_in_order(output: ClusterOutput, schema: Schema, layout: Layout) -> None:
+    """Fail unless each row is at most as great as the next, in all files, compared one by one."""
+    places = {field.field_id: (path, field) for path, field in _leaves(schema.fields)}
+    rows = []
+    for file in output.rewrite.data_files:
+        for record in read_parquet(file.path, None, {}).records(schema.as_struct()):
+            values = []
+            for key in layout.keys:
+                path, field = places[key.field_id]
+                value: Any = record
+                for name in path:
+                    value = None if value is None else value[name]
+                values.append(None if value is None else transformed(field.field_type, key, value))
+            rows.append(values)
+
+    def order(one: list[Any], other: list[Any]) -> int:
+        signs = (compared(key, a, b) for key, a, b in zip(layout.keys, one, other, strict=True))
+        return next((sign for sign in signs if sign), 0)
+
+    assert all(order(one, other) <= 0 for one, other in pairwise(rows))
+    assert rows == sorted(rows, key=cmp_to_key(order))
+
+
+def _told_properties(properties: Any, schema: Schema, layout: Layout) -> dict[str, str]:
+    """Those by which the columns of the layout have bounds, whatever the table says."""
+    told = dict(properties)
+    for key in layout.keys:
+        name = f"write.metadata.metrics.column.{schema.find_column_name(key.field_id)}"
+        mode = told.get(name, told.get("write.metadata.metrics.default", "truncate(16)"))
+        told[name] = "truncate(16)" if mode in ("none", "counts") else mode
+    return told

@@ -1,0 +1,272 @@
+"""Work of large tables over real gRPC: blobs in pieces, and optimizers with threads of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_cli.client import AdminClient
+from amoro_cli.launcher import Endpoint
+from amoro_core.actions import delete_tasks
+from amoro_core.app import Coordinator
+from amoro_core.errors import OptimizerError
+from amoro_core.model.processes import Attempt, ProcessStatus
+from amoro_core.model.secrets import Secret
+from amoro_core.model.tables import parse_table
+from amoro_core.store import blobs
+from amoro_core.store import condemned as store_condemned
+from amoro_optimizer.backends.standalone import InProcess
+from amoro_optimizer.client import Client
+from amoro_optimizer.kinds import BlobName, Kinds
+from amoro_optimizer.runner import OptimizerConfig, Runner
+from tests.acceptance.processes import Installation
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.large import count_as_large
+from tests.rpc.test_services import register
+
+NAME = "clean-orphan-files"
+
+
+@pytest.fixture
+def orphans(coordinator: Coordinator, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A table of a few files that counts as large, and files of nobody in it."""
+    count_as_large(monkeypatch)
+    table = writer.make_table(
+        catalog, "db.t", SCHEMA, BY_PART, properties={"maintenance.clean-orphan-files.trash-keep": "0"}
+    )
+    for number in range(3):
+        writer.append(table, [row(number, "a"), row(number, "b")])
+    root = Path(local_path(table.location()))
+    made = [root / "data" / f"part={part}" / f"orphan-{number}.parquet" for part in "abc" for number in range(3)]
+    for path in made:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"xyz")
+    old = (datetime.now(UTC) - timedelta(days=5)).timestamp()
+    for path in root.rglob("*"):
+        os.utime(path, (old, old))
+    return made
+
+
+def begin(coordinator: Coordinator, action: str = NAME) -> str:
+    table_id = coordinator.tables.ensure(parse_table("cat.db.t")).table_id
+    begun = coordinator.services.maintaining.begin(table_id, action, trigger="request")
+    assert begun.process_id, begun.reason
+    return begun.process_id
+
+
+def ended(coordinator: Coordinator, process_id: str) -> str:
+    """Where a process stands once it does nothing any more."""
+    for _ in range(1200):
+        status = coordinator.optimizing.find_process(process_id).process.status
+        if status in (ProcessStatus.SUCCESS, ProcessStatus.FAILED, ProcessStatus.HELD, ProcessStatus.CLOSED):
+            return status
+        threading.Event().wait(0.05)
+    raise AssertionError(f"it is {status}")
+
+
+@contextmanager
+def optimizer(coordinator: Coordinator, threads: int = 2) -> Iterator[Runner]:
+    config = OptimizerConfig(
+        coordinator.address, "default", threads, 1 << 28, coordinator.enrolment_token, heartbeat_interval_s=1, labels={}
+    )
+    runner = Runner(config, InProcess(Kinds()))
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        runner.stop()
+        thread.join()
+
+
+def test_a_process_says_that_no_optimizer_takes_its_kind_of_work(
+    coordinator: Coordinator, client: Client, orphans: list[Path]
+) -> None:
+    def waits_for() -> str:
+        with closing(AdminClient(Endpoint(coordinator.address, coordinator.admin_token))) as admin:
+            return admin.get_process(process_id).no_optimizer
+
+    process_id = begin(coordinator)
+    assert waits_for().startswith("group 'default' has no optimizer: start one with")
+    register(coordinator, client)  # as of an earlier version: it knows rewriting alone
+    assert waits_for() == (
+        "no optimizer of group 'default' takes work of the kind list: update one of them, or start one that does with "
+        "amoro optimizer run --group default"
+    )
+    with optimizer(coordinator):
+        wait_for(lambda: waits_for() == "")
+        assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
+
+
+def test_two_optimizers_list_a_table(coordinator: Coordinator, catalog: SqlCatalog, orphans: list[Path]) -> None:
+    before = oracle.live_rows(catalog.load_table("db.t"))
+    with optimizer(coordinator, 1), optimizer(coordinator, 1):
+        process_id = begin(coordinator)
+        assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
+        receipt = coordinator.optimizing.find_process(process_id).process.receipt
+        assert receipt is not None
+        assert receipt.words == f"condemned {len(orphans)} orphan files"
+        assert all(path.exists() for path in orphans)
+        assert ended(coordinator, begin(coordinator, "empty-trash")) == ProcessStatus.SUCCESS
+    assert not any(path.exists() for path in orphans)
+    assert oracle.live_rows(catalog.load_table("db.t")) == before
+
+
+@pytest.fixture
+def handed(coordinator: Coordinator, client: Client, orphans: list[Path]) -> tuple[Secret, Attempt]:
+    """An attempt that was acknowledged, with the token of its optimizer."""
+    begin(coordinator)
+    token = register(coordinator, client, work_kinds=Kinds().names).token
+    (task,) = client.poll(token, [1], 0)
+    assert client.ack(token, task.attempt) is not None
+    return token, task.attempt
+
+
+def keep(coordinator: Coordinator, attempt: Attempt, content: bytes, sha256: str = "") -> BlobName:
+    name = BlobName(sha256 or hashlib.sha256(content).hexdigest(), len(content))
+    process_id = attempt.task_id.process_id
+    coordinator._store.write(lambda db: blobs.save_many(db, process_id, {name.sha256: content}))
+    return name
+
+
+def test_a_blob_comes_in_pieces_and_whole(
+    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
+) -> None:
+    content = os.urandom(2 * blobs.PIECE_BYTES + 17)
+    name = keep(coordinator, handed[1], content)
+    assert client.fetch_blob(*handed, name) == content
+    exact = content[: blobs.PIECE_BYTES]
+    assert client.fetch_blob(*handed, keep(coordinator, handed[1], exact)) == exact
+
+
+def test_a_blob_that_is_cut_altered_or_gone_is_refused(
+    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt]
+) -> None:
+    content = os.urandom(2 * blobs.PIECE_BYTES)
+    sha256 = hashlib.sha256(content).hexdigest()
+    name = BlobName(sha256, len(content))
+    altered = content[:-1] + bytes([content[-1] ^ 1])
+    for wrong in (content[:-1], content[: blobs.PIECE_BYTES], altered, content + b"x"):
+        keep(coordinator, handed[1], wrong, sha256)
+        with pytest.raises(OptimizerError, match="is not what its work names"):
+            client.fetch_blob(*handed, name)
+    with pytest.raises(OptimizerError, match=r"NOT_FOUND: attempt .* has no blob"):
+        client.fetch_blob(*handed, BlobName("0" * 64, 1))
+
+
+def test_work_whose_blob_was_altered_fails_and_finds_nothing(coordinator: Coordinator, orphans: list[Path]) -> None:
+    process_id = begin(coordinator)
+    change = "UPDATE work_blob SET content = zeroblob(length(content))"
+    coordinator._store.write(lambda db: db.execute(change, {}))
+    with optimizer(coordinator):
+        assert ended(coordinator, process_id) == ProcessStatus.FAILED
+    assert "is not what its work names" in coordinator.optimizing.find_process(process_id).process.failure
+
+
+def test_an_optimizer_that_is_lost_has_its_task_done_by_another(
+    coordinator: Coordinator, client: Client, handed: tuple[Secret, Attempt], orphans: list[Path]
+) -> None:
+    token, attempt = handed
+    client.deregister(token)
+    with optimizer(coordinator):
+        assert ended(coordinator, attempt.task_id.process_id) == ProcessStatus.SUCCESS
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 1)
+    monkeypatch.setattr(store_condemned, "MOST_IN_A_BATCH", 1)
+
+
+@pytest.fixture
+def condemned(coordinator: Coordinator, orphans: list[Path]) -> list[Path]:
+    """Files that are due to be deleted."""
+    with optimizer(coordinator):
+        assert ended(coordinator, begin(coordinator)) == ProcessStatus.SUCCESS
+    return orphans
+
+
+@pytest.fixture
+def installation(tmp_path: Path, catalog: SqlCatalog) -> Iterator[Installation]:
+    """Where optimizers are started as processes of their own."""
+    made = Installation(tmp_path, catalog)
+    yield made
+    for process in made.processes:
+        process.popen.send_signal(signal.SIGCONT)
+        process.kill()
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    for _ in range(1200):
+        if is_so():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it does not come")
+
+
+def test_an_optimizer_that_was_stopped_between_ack_and_delete_deletes_nothing_past_its_lease(
+    coordinator: Coordinator, installation: Installation, condemned: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another has done its work, and the very same files are there again, which nobody has guarded for it."""
+    monkeypatch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(seconds=3))
+    mark = installation.directory / "mark"
+    stopped = installation.optimizer(coordinator.address, failpoints=f"task.before_delete=hold:{mark}")
+    process_id = begin(coordinator, "empty-trash")
+    wait_for(mark.exists)
+    stopped.popen.send_signal(signal.SIGSTOP)
+    (task,) = coordinator.optimizing.find_process(process_id).tasks
+    assert task.thread is not None
+    coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
+    monkeypatch.setattr(delete_tasks, "BEGIN_WITHIN", timedelta(minutes=10))
+    before = {path: path.stat() for path in condemned}
+    with optimizer(coordinator):
+        # Its own task has the short lease, too, and is done well within it, or else once more.
+        ended(coordinator, process_id)
+    assert not any(path.exists() for path in condemned)
+    for path, was in before.items():
+        path.write_bytes(b"xyz")
+        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    threading.Event().wait(3.0)  # past its lease
+    mark.unlink()
+    stopped.popen.send_signal(signal.SIGCONT)
+    stopped.wait_for("were not begun to be deleted within 3 s of their ack")
+    assert all(path.exists() for path in condemned)
+
+
+def test_an_optimizer_that_is_killed_while_it_deletes_has_its_batch_guarded_again(
+    coordinator: Coordinator, installation: Installation, condemned: list[Path]
+) -> None:
+    killed = installation.optimizer(coordinator.address, failpoints="task.after_delete=kill")
+    process_id = begin(coordinator, "empty-trash")
+    killed.popen.wait()
+    assert not any(path.exists() for path in condemned)
+    (task,) = coordinator.optimizing.find_process(process_id).tasks
+    assert task.thread is not None
+    coordinator.optimizing.dismiss(task.thread.optimizer_id, "it is silent", lost=True)
+    with optimizer(coordinator):
+        assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
+    receipt = coordinator.optimizing.find_process(process_id).process.receipt
+    assert receipt is not None
+    assert {one.name: one.value for one in receipt.more}["files_absent"] == len(condemned)
+
+
+def test_an_ack_waits_for_the_guard_without_a_thread(
+    coordinator: Coordinator, small_batches: None, condemned: list[Path]
+) -> None:
+    """One kind of files in many tasks, of which one guard answers for one at a time."""
+    with optimizer(coordinator, 4):
+        process_id = begin(coordinator, "empty-trash")
+        assert ended(coordinator, process_id) == ProcessStatus.SUCCESS
+    assert len(coordinator.optimizing.find_process(process_id).tasks) == len(condemned)
+    assert not any(path.exists() for path in condemned)

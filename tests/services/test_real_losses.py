@@ -1,0 +1,458 @@
+"""What others have lost tables by: each is nothing here, and is lost once the guard against it is switched off.
+
+The numbers are those of the issues of Apache Iceberg, Amoro and others where it happened. Where the guard of the sweep
+would speak as well, it is switched off beside the planner's: it is there for what nobody has thought of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import fastavro
+import pytest
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+from pyiceberg.table.statistics import StatisticsFile
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+
+from amoro_core import failpoints
+from amoro_core.actions import dangling
+from amoro_core.actions import orphans as orphan_action
+from amoro_core.errors import AmoroError
+from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.iceberg import guarding, reachable
+from amoro_core.maintaining import last_commit, orphans, snapshots
+from amoro_core.maintaining.places import Named
+from amoro_core.model.maintenance import Condemned, Options
+from amoro_core.model.tables import OptimizingType
+from amoro_core.services import committing, maintaining
+from amoro_core.store import condemned
+from tests.engine import oracle, writer
+from tests.engine.aging import aged
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.engine.reached import reached
+from tests.iceberg.orphan_tables import write_manifest_of
+from tests.services.world import World
+
+SEND = IcebergTable.send
+PROPERTIES = {
+    "maintenance.expire-snapshots.trash-keep": "0",
+    "maintenance.clean-orphan-files.trash-keep": "0",
+    "clean-orphan-file.min-existing-time-minutes": "0",
+}
+CONFIRMED = Options(confirmed=True)
+DAY_S = 86400
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What is refused is said."""
+    try:
+        yield
+    except AmoroError as error:
+        print(f"{error.code} {error.message}")
+
+
+class Scene:
+    """A table of old files, the services, and the guards to be switched off."""
+
+    def __init__(self, world: World, patch: pytest.MonkeyPatch, guarded: bool) -> None:
+        self.world, self._patch, self.guarded = world, patch, guarded
+        world.now = datetime.now(UTC) + timedelta(seconds=1)
+        self.table = self.make()
+        self.root = Path(local_path(self.table.location()))
+
+    def make(self) -> Table:
+        made = writer.make_table(self.world.catalog, "db.t", SCHEMA, BY_PART, properties=PROPERTIES)
+        for number in range(3):
+            writer.append(made, [row(number, "a"), row(number, "b")])
+        return made
+
+    def off(self, where: Any, name: str, value: Any) -> None:
+        """Switch a guard off, where this is asked for; with it that of the sweep."""
+        if not self.guarded:
+            self._patch.setattr(where, name, value)
+            self._patch.setattr(guarding.Guard, "reachable", lambda guard, paths: {})
+
+    def put(self, below: str, content: bytes = b"xyz") -> Path:
+        path = self.root / below
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        return path
+
+    def age(self, days: float = 5) -> None:
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                os.utime(path, (time.time() - days * DAY_S,) * 2)
+
+    def old_snapshots(self) -> None:
+        aged(self.table, 30)
+
+    def run(self, *names: str) -> None:
+        """Each to its end, however it ends."""
+        for name in names:
+            with told():
+                table_id = self.world.table().table_id
+                begun = self.world.maintaining.begin(table_id, name, trigger="request", options=CONFIRMED)
+                print(f"{name}: {begun.reason}")
+                if begun.process_id:
+                    self.world.committing.commit(begun.process_id)
+
+    def rewrite_manifests(self) -> None:
+        with self.table.transaction() as change:
+            change.set_properties({"maintenance.rewrite-manifests.min-count": "2"})
+        self.run("rewrite-manifests")
+
+    def clean(self) -> None:
+        self.run("clean-orphan-files", "empty-trash")
+
+    def expire(self) -> None:
+        self.run("expire-snapshots", "empty-trash")
+
+    def gone(self, paths: Iterable[str | Path]) -> set[str]:
+        return {str(path) for path in paths if not Path(local_path(str(path))).exists()}
+
+    def lost(self) -> set[str]:
+        metadata = self.table.refresh().metadata
+        return self.gone((*reached(metadata), self.table.metadata_location))
+
+
+# Expiry
+
+
+def branch_at_count_0(scene: Scene) -> set[str]:
+    writer.create_branch(scene.table, "audit", scene.table.metadata.snapshots[1].snapshot_id)
+    with scene.table.transaction() as change:
+        change.set_properties({"history.expire.min-snapshots-to-keep": "0", "snapshot.keep.min-count": "0"})
+    scene.old_snapshots()
+    keep = snapshots._keep
+
+    def not_of_refs(stay: Any, ids: Any, ground: Any, reason: str) -> None:
+        if ground not in (snapshots.Ground.BRANCH, snapshots.Ground.COUNT):
+            keep(stay, ids, ground, reason)
+
+    scene.off(snapshots, "_keep", not_of_refs)
+    plan = scene.world.maintaining.preview(scene.world.table().identifier, "expire-snapshots").plan
+    assert plan is not None
+    kept: Any = plan.document["kept_snapshots"]
+    ids = {one["snapshot_id"] for one in kept}
+    return {name for name, ref in scene.table.metadata.refs.items() if ref.snapshot_id not in ids}
+
+
+def tag_made_meanwhile(scene: Scene) -> set[str]:
+    first = scene.table.metadata.snapshots[0].snapshot_id
+    scene.old_snapshots()
+    made: list[str] = []
+
+    def send(table: IcebergTable, payload: bytes) -> None:
+        if not made:
+            made.append("kept")
+            writer.create_tag(scene.table, "kept", first)
+        if scene.guarded:
+            SEND(table, payload)
+        elif first in {one.snapshot_id for one in scene.table.refresh().metadata.snapshots}:  # as pyiceberg sends it
+            removal = RemoveSnapshotsUpdate(snapshot_ids=[first])
+            catalog, now = scene.world.catalog, scene.table.refresh()
+            catalog.commit_table(now, (AssertTableUUID(uuid=now.metadata.table_uuid),), (removal,))
+
+    scene._patch.setattr(IcebergTable, "send", send)
+    scene.expire()
+    return set(made) - scene.table.refresh().metadata.refs.keys()
+
+
+def another_table_of_the_name(scene: Scene) -> set[str]:
+    """With the same snapshots: it was copied."""
+    scene.old_snapshots()
+    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    copied = {**json.loads(Path(local_path(scene.table.metadata_location)).read_bytes()), "table-uuid": str(uuid4())}
+    path = scene.put("metadata/00099-copy.metadata.json", json.dumps(copied).encode())
+    scene.world.catalog.drop_table("db.t")
+    scene.table = scene.world.catalog.register_table("db.t", path.as_uri())
+    before = {str(one.snapshot_id) for one in scene.table.metadata.snapshots}
+    scene.off(committing, "open_planned", lambda tables, case: tables.open(case.runtime.identifier))
+    with told():
+        scene.world.committing.commit(begun.process_id)
+    return before - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
+
+
+def chain_of_a_writer(scene: Scene) -> set[str]:
+    said = {"flink.job-id": "j", "flink.operator-id": "o", "flink.max-committed-checkpoint-id": "4"}
+    writer.append(scene.table, [row(8)], summary=said)
+    for number in (9, 10):
+        writer.append(scene.table, [row(number)])
+    aged(scene.table, 6)
+    chain = {str(one.snapshot_id) for one in scene.table.metadata.snapshots[-3:]}
+    scene.off(snapshots, "_states", lambda chain, config, now: {})
+    scene.expire()
+    return chain - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
+
+
+def base_of_a_process(scene: Scene) -> set[str]:
+    base = scene.world.table_head()
+    scene.world.begin(OptimizingType.FULL)
+    writer.append(scene.table, [row(50)])
+    scene.old_snapshots()
+    scene.off(snapshots, "_keep_needed", lambda *_: None)
+    scene.expire()
+    return {str(base)} - {str(one.snapshot_id) for one in scene.table.refresh().metadata.snapshots}
+
+
+def live_in_an_older_snapshot(scene: Scene) -> set[str]:
+    writer.create_tag(scene.table, "old", scene.table.metadata.snapshots[0].snapshot_id)
+    scene.rewrite_manifests()
+    writer.remove_files(scene.table, [one.path for one in oracle.live_files(scene.table)])
+    writer.append(scene.table, [row(6)])
+    return _without_what_stays(scene)
+
+
+def added_again(scene: Scene) -> set[str]:
+    path = oracle.live_files(scene.table)[0].path
+    writer.remove_files(scene.table, [path])
+    scene.table.refresh().add_files([path])
+    return _without_what_stays(scene)
+
+
+def carried_over(scene: Scene) -> set[str]:
+    """Manifests rewritten into one, and the snapshot between expired by hand."""
+    scene.rewrite_manifests()
+    middle = scene.world.table_head()
+    writer.append(scene.table, [row(5)])
+    writer.expire_snapshots(scene.table, [middle])
+    return _without_what_stays(scene)
+
+
+def _without_what_stays(scene: Scene) -> set[str]:
+    scene.old_snapshots()
+    scene.off(reachable, "_found", lambda *_: reachable.NO_KEYS)
+    scene.expire()
+    return scene.lost()
+
+
+# Orphans
+
+
+def uncommitted_of_flink(scene: Scene) -> set[str]:
+    data = scene.put("data/part=a/uncommitted.parquet")
+    manifest = scene.root / "metadata" / f"{'0f' * 16}-sink-1-00002-0-7-00001.avro"
+    write_manifest_of(scene.table, str(manifest), str(data))
+    scene.age()
+    for place in (orphans, orphan_action):
+        scene.off(place, "is_in_flight", lambda file, now: False)
+    scene.clean()
+    return scene.gone((data, manifest))
+
+
+def two_tables_in_one_place(scene: Scene) -> set[str]:
+    inner = scene.world.catalog.create_table("db.inner", SCHEMA, location=f"{scene.table.location()}/data/inner")
+    writer.append(inner, [row(1)])
+    scene.world.tables.refresh(scene.world.table("cat.db.inner").table_id)
+    scene.age()
+    needed = reached(inner.metadata)
+    scene.off(orphan_action, "refuse_shared", lambda *_: None)
+    scene.off(orphans.Search, "opened", lambda search, uuids, own: None)
+    scene.clean()
+    return scene.gone(needed)
+
+
+def one_file_under_two_names(scene: Scene) -> set[str]:
+    """The listing spells paths in another way than the metadata, the current metadata file's too."""
+    scene.age()
+    known = {*reached(scene.table.refresh().metadata), scene.table.metadata_location}
+
+    def by_text(table: IcebergTable) -> Named:
+        return Named(lambda paths: [{("file", "")} if path in known else set() for path in paths])
+
+    scene.off(IcebergTable, "named", by_text)
+    scene.clean()
+    return scene.gone(known)
+
+
+def deletes_are_files_too(scene: Scene) -> set[str]:
+    writer.upsert(scene.table, [row(1, "a", "new")], ["id"])
+    scene.age()
+    every = reachable._manifests_of
+
+    def of_data(*given: Any) -> Any:
+        return {path: one for path, one in every(*given).items() if one.content == ManifestContent.DATA}
+
+    scene.off(reachable, "_manifests_of", of_data)
+    needed = reached(scene.table.refresh().metadata)
+    scene.clean()
+    return scene.gone(needed)
+
+
+def statistics_are_files_too(scene: Scene) -> set[str]:
+    path = f"{scene.table.location()}/metadata/kept.stats"
+    Path(local_path(path)).write_bytes(b"puffin")
+    said: dict[str, Any] = {"snapshot-id": scene.world.table_head(), "statistics-path": path, "file-size-in-bytes": 6}
+    with scene.table.update_statistics() as update:
+        update.set_statistics(StatisticsFile(**said, **{"file-footer-size-in-bytes": 1, "blob-metadata": []}))
+    scene.age()
+    every = reachable._named_by
+    scene.off(reachable, "_named_by", lambda *given: (one for one in every(*given) if not one.endswith(".stats")))
+    scene.clean()
+    return scene.gone([path])
+
+
+def young_files(scene: Scene) -> set[str]:
+    """Of a commit under way, though the table says that no age is needed."""
+    scene.age()
+    path = scene.put("data/part=a/under-way.parquet")
+    os.utime(path, (time.time() - 3600,) * 2)
+    scene.off(orphans, "LEAST_AGE", timedelta(0))
+    scene.clean()
+    return scene.gone([path])
+
+
+def outputs_of_a_process(scene: Scene) -> set[str]:
+    process_id = scene.world.begin(OptimizingType.FULL)
+    scene.world.run_all(process_id)
+    scene.age()
+    outputs = list(scene.root.rglob(f"{process_id}*.parquet"))
+    assert outputs
+    known, nobody = maintaining.surroundings, frozenset[str]()
+    scene.off(maintaining, "surroundings", lambda *given: replace(known(*given), active=nobody, paths=nobody, ended={}))
+    scene.clean()
+    return scene.gone(outputs)
+
+
+def rewritten_by_a_zombie(scene: Scene) -> set[str]:
+    """It comes back to life and writes under the name that was condemned."""
+    path = scene.put("data/part=a/zombie.parquet")
+    scene.age()
+    scene.run("clean-orphan-files")
+    path.write_bytes(b"written anew")
+    scene.off(Condemned, "is_still", lambda one, stored: True)
+    scene.run("empty-trash")
+    return scene.gone([path])
+
+
+def live_set_empty(scene: Scene) -> set[str]:
+    scene.old_snapshots()
+    head = scene.table.refresh().current_snapshot()
+    assert head is not None
+    needed = {one.path for one in oracle.live_files(scene.table)}
+    schema, _ = oracle.read_avro(head.manifest_list)
+    with Path(local_path(head.manifest_list)).open("wb") as file:
+        fastavro.writer(file, schema, [])
+    scene.age()
+    scene.off(reachable, "_require_files", lambda *_: None)
+    scene.expire()
+    scene.clean()
+    return scene.gone(needed)
+
+
+# Restarts, data, deletes
+
+
+def forgotten_by_a_restart(scene: Scene) -> set[str]:
+    """The other way round: what was condemned is not forgotten."""
+    scene.old_snapshots()
+    before = reached(scene.table.metadata)
+    scene.off(condemned, "add_many", lambda db, batches: None)
+    begun = scene.world.maintaining.begin(scene.world.table().table_id, "expire-snapshots", trigger="request")
+    failpoints.arm("clear.after_done=fail")
+    with suppress(failpoints.InjectedFault):
+        scene.world.committing.commit(begun.process_id)
+    failpoints.arm("")
+    scene.world.restart()
+    scene.run("empty-trash")
+    left = before - reached(scene.table.refresh().metadata)
+    return left - scene.gone(left)
+
+
+def rows_counted_from_our_own_commit(scene: Scene) -> set[str]:
+    said = {"data-expire.field": "value", "data-expire.retention-time": "10d", "data-expire.level": "file"}
+    with scene.table.transaction() as change:
+        change.set_properties(said)
+    writer.append(scene.table, [row(9, "c", f"{datetime.now(UTC) - timedelta(days=30):%Y-%m-%d}")])
+    scene.old_snapshots()
+    assert scene.world.optimize(OptimizingType.FULL)
+    scene.off(last_commit, "_brought_data", lambda snapshot: True)
+    scene.run("expire-data")
+    return {"9"} - {str(one.record["id"]) for one in oracle.live_rows_with_positions(scene.table)}
+
+
+def deletes_of_another_scan(scene: Scene) -> set[str]:
+    """What dangled when it was planned applies again: the table was set back to where its file is."""
+    old = {one.path for one in oracle.live_files(scene.table) if one.partition[0] == "a"}
+    writer.upsert(scene.table, [row(1, "a", "new")], ["id"])
+    deleted = scene.world.table_head()
+    writer.remove_files(scene.table, old)
+    begun = scene.world.maintaining.begin(scene.world.table().table_id, dangling.NAME, trigger="request")
+    assert begun.process_id
+    planned = scene.table.refresh().metadata.current_snapshot_id
+    writer.rollback(scene.table, deleted)
+    rows = oracle.live_rows(scene.table)
+
+    def of_the_plan(scan: Any) -> Any:
+        (table,) = seen
+        return _DANGLING(table.scan_of(planned))
+
+    seen: list[IcebergTable] = []
+    head = IcebergTable.head
+
+    def headed(table: IcebergTable, *given: Any) -> Any:
+        seen[:] = [table]
+        return head(table, *given)
+
+    scene.off(IcebergTable, "head", headed)
+    scene.off(dangling, "dangling_deletes", of_the_plan)
+    with told():
+        scene.world.committing.commit(begun.process_id)
+    return {str(one) for one in oracle.live_rows(scene.table) - rows}
+
+
+_DANGLING = dangling.dangling_deletes
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Where it happened, and what would be lost."""
+
+    at: str
+    scene: Callable[[Scene], set[str]]
+
+
+LOSSES = (
+    Loss("iceberg #13568, amoro #4231", carried_over),
+    Loss("iceberg #8255, #10982", added_again),
+    Loss("iceberg #2131", live_in_an_older_snapshot),
+    Loss("iceberg-go #1829", branch_at_count_0),
+    Loss("iceberg-python #2409", another_table_of_the_name),
+    Loss("pyiceberg 0.12: a tag", tag_made_meanwhile),
+    Loss("amoro #930, iceberg #5846", chain_of_a_writer),
+    Loss("amoro #930: Flink's files", uncommitted_of_flink),
+    Loss("iceberg #17213, #4265, doris #66348", two_tables_in_one_place),
+    Loss("amoro #877, iceberg #1471, OpenHouse", one_file_under_two_names),
+    Loss("amoro #1386", deletes_are_files_too),
+    Loss("amoro #1959, trino #19965", statistics_are_files_too),
+    Loss("amoro #2925", young_files),
+    Loss("iceberg #4194", outputs_of_a_process),
+    Loss("PostHog #78455", rewritten_by_a_zombie),
+    Loss("paimon #7710, #6479", live_set_empty),
+    Loss("amoro #1190, #1736", base_of_a_process),
+    Loss("amoro #3608", forgotten_by_a_restart),
+    Loss("amoro #2555", rows_counted_from_our_own_commit),
+    Loss("amoro #3348", deletes_of_another_scan),
+)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
+def test_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
+    assert loss.scene(Scene(world, monkeypatch, guarded=True)) == set()
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.at)
+def test_without_its_guard_it_would_be(world: World, monkeypatch: pytest.MonkeyPatch, loss: Loss) -> None:
+    assert loss.scene(Scene(world, monkeypatch, guarded=False))

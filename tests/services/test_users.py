@@ -1,0 +1,212 @@
+"""Users, their sessions, and login links."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from amoro_core.errors import AlreadyExists, InvalidArgument, NotAllowed, NotFound
+from amoro_core.model.accounts import IDLE_SESSION, LINK_LASTS, LONGEST_SESSION
+from amoro_core.model.principals import Principal
+from amoro_core.model.secrets import Secret
+from amoro_core.model.tokens import Role
+from amoro_core.passwords import Passwords
+from amoro_core.services.sessions import SessionService
+from amoro_core.services.tokens import TokenService
+from amoro_core.services.users import UserService
+from tests.services.world import World
+
+PASSWORD = "correct horse battery"
+
+
+@dataclass
+class Quick:
+    """Hashes that are no hashes, and what was checked against what."""
+
+    checked: list[str | None] = field(default_factory=list)
+
+    def hash(self, password: str) -> str:
+        return f"hash of {password}"
+
+    def is_right(self, password: str, stored: str | None) -> bool:
+        self.checked.append(stored)
+        return stored == f"hash of {password}"
+
+
+@pytest.fixture
+def hashing() -> Quick:
+    return Quick()
+
+
+@pytest.fixture
+def users(world: World, hashing: Quick) -> UserService:
+    return UserService(world.store, lambda: world.now, hashing)
+
+
+@pytest.fixture
+def tokens(world: World) -> TokenService:
+    return TokenService(world.store, lambda: world.now, {Role.ADMIN: Secret("the-admin")})
+
+
+@pytest.fixture
+def sessions(world: World, tokens: TokenService) -> SessionService:
+    return SessionService(world.store, lambda: world.now, tokens.find)
+
+
+def test_a_user_logs_in_with_the_password_alone(users: UserService, hashing: Quick) -> None:
+    assert users.list_users("", 9).total == 0
+    users.add("ann", Role.OPERATOR, "shop.**", PASSWORD)
+    ann = Principal("ann", Role.OPERATOR, "shop.**", is_user=True)
+    assert (users.check("ann", PASSWORD), users.check("ann", PASSWORD + "s")) == (ann, None)
+    assert users.check("bob", PASSWORD) is None
+    assert users.check("ann\n", PASSWORD) is None
+    assert hashing.checked[2:] == [None, None], "an unknown user takes as long"
+
+
+def test_the_password_is_kept_as_a_slow_hash_alone() -> None:
+    made = Passwords()
+    kept = made.hash(PASSWORD)
+    assert kept.startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+    assert (made.is_right(PASSWORD, kept), made.is_right("another password", kept)) == (True, False)
+    assert (made.is_right("nobody's password", None), made.is_right(PASSWORD, "no hash")) == (False, False)
+
+
+@pytest.mark.parametrize("password", ["", "11 of them!", "x" * 1025])
+def test_a_password_is_neither_short_nor_endless(users: UserService, password: str) -> None:
+    with pytest.raises(InvalidArgument, match="a password has 12 to 1024 characters") as refused:
+        users.add("ann", Role.VIEWER, "", password)
+    assert not password or password not in str(refused.value)
+    assert users.list_users("", 9).total == 0
+
+
+def test_users_are_named_once_and_have_human_roles(users: UserService) -> None:
+    users.add("ann", Role.VIEWER, "", PASSWORD)
+    with pytest.raises(AlreadyExists, match="user 'ann' exists already"):
+        users.add("ann", Role.ADMIN, "", PASSWORD)
+    for name in ("", "a b"):
+        with pytest.raises(InvalidArgument, match="can't be the name of a user"):
+            users.add(name, Role.ADMIN, "", PASSWORD)
+    with pytest.raises(InvalidArgument, match="a user registers no optimizer"):
+        users.add("bob", Role.ENROLMENT, "", PASSWORD)
+    with pytest.raises(InvalidArgument, match="a pattern limits"):
+        users.add("bob", Role.ADMIN, "shop.**", PASSWORD)
+    for change in (
+        users.remove,
+        lambda name: users.update(name, None, ""),
+        lambda name: users.set_password(name, "x" * 12),
+    ):
+        with pytest.raises(NotFound, match="user 'eve' is not known"):
+            change("eve")
+
+
+def test_a_pattern_goes_with_the_role_that_had_it(users: UserService) -> None:
+    users.add("ann", Role.OPERATOR, "shop.**", PASSWORD)
+    assert users.update("ann", None, "shop.db.*").pattern == "shop.db.*"
+    assert users.update("ann", Role.OPERATOR, None).pattern == "shop.db.*"
+    assert users.update("ann", Role.ADMIN, None).pattern == ""
+    assert users.update("ann", Role.OPERATOR, None).pattern == ""
+
+
+def test_a_session_ends_by_itself(users: UserService, sessions: SessionService, world: World) -> None:
+    users.add("ann", Role.VIEWER, "", PASSWORD)
+    begun, ann = world.now, Principal("ann", Role.VIEWER, is_user=True)
+    idle, busy = sessions.begin(ann), sessions.begin(ann)
+    world.now = begun + IDLE_SESSION - timedelta(milliseconds=1)
+    assert sessions.find(busy) == ann
+    world.now = begun + IDLE_SESSION
+    assert (sessions.find(idle), sessions.find(busy)) == (None, ann)
+    while world.now < begun + LONGEST_SESSION - timedelta(hours=11):
+        world.now += timedelta(hours=11)
+        assert sessions.find(busy) == ann
+    world.now = begun + LONGEST_SESSION
+    assert sessions.find(busy) is None
+    assert sessions.trim() == 2
+    assert sessions.find("") is None
+
+
+@pytest.mark.parametrize("change", ["role", "pattern", "password", "removed", "logout", "made anew"])
+def test_a_session_ends_when_its_user_is_not_what_it_was(
+    users: UserService, sessions: SessionService, change: str
+) -> None:
+    users.add("ann", Role.OPERATOR, "shop.**", PASSWORD)
+    ann = Principal("ann", Role.OPERATOR, "shop.**", is_user=True)
+    session = sessions.begin(ann)
+    assert sessions.find(session) == ann
+    match change:
+        case "role":
+            users.update("ann", Role.VIEWER, None)
+        case "pattern":
+            users.update("ann", None, "**")
+        case "password":
+            users.set_password("ann", "another password")
+        case "logout":
+            sessions.end(session)
+        case _:
+            users.remove("ann")
+    if change == "made anew":
+        users.add("ann", Role.ADMIN, "", PASSWORD)
+    assert sessions.find(session) is None
+
+
+def test_a_session_that_was_stored_late_fits_no_changed_account(
+    users: UserService, sessions: SessionService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside the deletion of sessions: what a session depends on is compared at each request."""
+    users.add("ann", Role.VIEWER, "", PASSWORD)
+    session = sessions.begin(Principal("ann", Role.VIEWER, is_user=True))
+    monkeypatch.setattr("amoro_core.store.http_sessions.remove_of_user", lambda db, name: 0)
+    users.set_password("ann", "another password")
+    assert sessions.find(session) is None
+
+
+def test_a_session_of_a_token_ends_with_the_token(sessions: SessionService, tokens: TokenService, world: World) -> None:
+    tokens.create("ci", Role.ADMIN, "", timedelta(hours=1))
+    session, own = sessions.begin(Principal("ci", Role.ADMIN)), sessions.begin(Principal("admin", Role.ADMIN))
+    assert sessions.find(session) == Principal("ci", Role.ADMIN)
+    world.now += timedelta(hours=1)
+    assert (sessions.find(session), sessions.find(own)) == (None, Principal("admin", Role.ADMIN))
+    tokens.revoke("ci")
+    with pytest.raises(NotAllowed, match="the token ci is not known any more"):
+        sessions.begin(Principal("ci", Role.ADMIN))
+    changed = TokenService(world.store, lambda: world.now, {Role.ADMIN: Secret("another")})
+    assert SessionService(world.store, lambda: world.now, changed.find).find(own) is None
+
+
+def test_a_session_of_a_person_has_its_role_and_ends_with_time_or_terms(
+    world: World, sessions: SessionService, tokens: TokenService
+) -> None:
+    def with_terms(terms: str) -> SessionService:
+        return SessionService(world.store, lambda: world.now, tokens.find, terms)
+
+    person, agreed = Principal("oidc:ann", Role.OPERATOR, "shop.**", is_user=True), with_terms("terms")
+    session = agreed.begin_of_person(person)
+    assert [one.find(session) for one in (agreed, with_terms("others"), sessions)] == [person, None, None]
+    with pytest.raises(NotAllowed, match="no OpenID provider"):
+        sessions.begin_of_person(person)
+    began = world.now
+    while world.now + IDLE_SESSION - timedelta(minutes=1) < began + LONGEST_SESSION:
+        world.now += IDLE_SESSION - timedelta(minutes=1)
+        assert agreed.find(session) == person
+    world.now = began + LONGEST_SESSION
+    assert agreed.find(session) is None
+    another = agreed.begin_of_person(person)
+    world.now += IDLE_SESSION
+    assert agreed.find(another) is None
+    last = agreed.begin_of_person(person)
+    agreed.end(last)
+    assert agreed.find(last) is None
+
+
+def test_a_link_is_used_once_and_in_time(sessions: SessionService, tokens: TokenService, world: World) -> None:
+    code, ends_at = sessions.make_link("admin")
+    assert ends_at == world.now + LINK_LASTS
+    assert sessions.spend_link(code[:-1]) is None
+    assert sessions.spend_link(code) == Principal("admin", Role.ADMIN)
+    assert sessions.spend_link(code) is None
+    late, _ = sessions.make_link("admin")
+    world.now += LINK_LASTS
+    assert sessions.spend_link(late) is None
+    tokens.create("ci", Role.ADMIN)
+    gone, _ = sessions.make_link("ci")
+    tokens.revoke("ci")
+    assert sessions.spend_link(gone) is None

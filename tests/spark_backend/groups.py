@@ -1,0 +1,168 @@
+"""A group of files with deletes, clustered by a backend; what is seen of it, and of the parts of its job."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
+
+from amoro_core.model.clustering import CLUSTER, ClusterInput, ClusterOutput, Layout, LayoutKey, Strategy
+from amoro_core.model.files import DataFile
+from amoro_core.model.processes import Attempt, TaskId
+from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.work import Work
+from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
+from amoro_optimizer.backends.spark import clustering
+from amoro_optimizer.backends.spark.channel import Job
+from amoro_optimizer.kinds import Run
+from amoro_optimizer.runner import Backend
+from tests.acceptance.tables import name_of
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+from tests.work import rewrite_input
+
+FILES, FILE_ROWS, OUTPUTS = 6, 150, 4
+LINEAR = Layout(Strategy.LINEAR, (LayoutKey(3, descending=True, nulls_last=True), LayoutKey(1)))
+HILBERT = Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(3)))
+
+
+def group_table(catalog: Catalog, name: str = "db.group") -> Table:
+    """Six files with rows in no order, some of which equality and position deletes remove."""
+    chance = random.Random(16)
+    table = writer.make_table(catalog, name, SCHEMA)
+    numbers = list(range(FILES * FILE_ROWS))
+    chance.shuffle(numbers)
+    for file in range(FILES):
+        chosen = numbers[file * FILE_ROWS : (file + 1) * FILE_ROWS]
+        writer.append(table, [row(number, value=_value(number)) for number in chosen])
+    writer.upsert(table, [row(number, value="anew") for number in range(0, 300, 7)], ["id"])
+    writer.delete_where(table, lambda record: record["id"] % 11 == 5)
+    return table
+
+
+def _value(number: int) -> str | None:
+    return None if number % 13 == 0 else f"value {number % 5}"
+
+
+def group_of(world: World, table: Table, layout: Layout, outputs: int = OUTPUTS) -> tuple[Attempt, ClusterInput]:
+    """All files of the table, to be clustered into so many outputs."""
+    attempt, work = only_task(world, table)
+    return attempt, ClusterInput(replace(work, output_count=outputs), layout, "0123456789ab", seed=7)
+
+
+def only_task(world: World, table: Table) -> tuple[Attempt, RewriteInput]:
+    """All files of the table as one rewrite."""
+    from amoro_core.model.tables import OptimizingType
+
+    world.begin(OptimizingType.FULL, name_of(table))
+    (task,) = world.poll(world.optimizer())
+    return task.attempt, rewrite_input(task.work)
+
+
+def clustered(
+    backend: Backend,
+    work: ClusterInput,
+    attempt: Attempt,
+    *,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_stage: Callable[[str, int], None] = lambda stage, core_ms: None,
+    memory_bytes: int = 1 << 28,
+    io_properties: Mapping[str, str] = MappingProxyType({}),
+) -> ClusterOutput:
+    """What the backend makes of the group."""
+    run = Run(attempt, io_properties, memory_bytes, on_progress, is_cancelled, on_stage=on_stage)
+    result = backend.execute(Work(CLUSTER, encode_cluster_input(work)), work.rewrite.table.table, run)
+    return decode_cluster_output(result.payload)
+
+
+def another(attempt: Attempt) -> Attempt:
+    """An attempt of another task, whose files have other names."""
+    return Attempt(TaskId(attempt.task_id.process_id, attempt.task_id.number + 1), attempt.number)
+
+
+def rows_of(output: ClusterOutput) -> list[list[dict[str, Any]]]:
+    """The rows of each file, in their order."""
+    return [_read(file).to_pylist() for file in output.rewrite.data_files]
+
+
+def _read(file: DataFile) -> pa.Table:
+    return pq.read_table(local_path(file.path))
+
+
+def footer_of(file: DataFile) -> Mapping[bytes, bytes]:
+    """The metadata of a file's footer."""
+    found: Mapping[bytes, bytes] = pq.read_metadata(local_path(file.path)).metadata
+    return found
+
+
+def files_of(table: Table) -> set[str]:
+    """The names of all files in the table's data directory."""
+    return {path.name for path in Path(local_path(table.location()), "data").rglob("*") if path.is_file()}
+
+
+def remove(output: ClusterOutput) -> None:
+    for file in output.rewrite.data_files:
+        Path(local_path(file.path)).unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What an execution of a part said."""
+
+    stage: str
+    part: str
+    execution: int
+    what: str  # "file", "facts" or "failed"
+    job: Job
+
+
+class Watch:
+    """All that parts say, and what is done before they are answered, for which they wait."""
+
+    def __init__(self, patch: Any, before: Callable[[Told], None] = lambda told: None) -> None:
+        """For the time of `patch`, a MonkeyPatch, in this process: it has the driver."""
+        self.told: list[Told] = []
+        answer = Job._answer
+
+        def watched(job: Job, line: Any, part: str, execution: int, said: Mapping[str, Any]) -> None:
+            one = Told(part.split()[0], part, execution, next(iter(said)), job)
+            self.told.append(one)
+            before(one)
+            answer(job, line, part, execution, said)
+
+        patch.setattr(Job, "_answer", watched)
+
+    def executions(self, stage: str) -> dict[str, set[int]]:
+        """Of each part of the stage that said something those who did."""
+        found: dict[str, set[int]] = {}
+        for one in self.told:
+            if one.stage == stage:
+                found.setdefault(one.part, set()).add(one.execution)
+        return found
+
+
+def small_slices(patch: Any) -> None:
+    """Each file is a part of its own, as if it were large; for the time of `patch`, a MonkeyPatch."""
+    patch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
+    patch.setattr(clustering, "SLICE_BYTES", 1)
+
+
+def kill_quietly(pids: set[int]) -> None:
+    """SIGKILL to processes, of which some may be gone."""
+    from tests.spark_backend.spark import kill
+
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            kill(pid)

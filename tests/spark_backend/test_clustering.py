@@ -1,0 +1,283 @@
+"""Groups that a Spark application clusters: what a standalone optimizer makes of them, whatever is lost meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_core.errors import AttemptAbandoned, CheckFailed, DataFileMissing, TableRefused
+from amoro_core.model.clustering import CLUSTER, Layout, LayoutKey, Strategy
+from amoro_core.model.rewrite import InputFile
+from amoro_optimizer.backends.spark import clustering
+from amoro_optimizer.backends.spark.channel import Job
+from amoro_optimizer.backends.spark.driver import SparkBackend
+from amoro_optimizer.backends.spark.worker import Assignment
+from amoro_optimizer.backends.standalone import InProcess
+from tests.acceptance.processes import wait_until
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+from tests.engine.files import Layout as FileLayout
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+from tests.spark_backend.conftest import open_backend
+from tests.spark_backend.groups import (
+    HILBERT,
+    LINEAR,
+    OUTPUTS,
+    Told,
+    Watch,
+    another,
+    clustered,
+    files_of,
+    footer_of,
+    group_of,
+    group_table,
+    kill_quietly,
+    only_task,
+    rows_of,
+    small_slices,
+)
+from tests.spark_backend.spark import python_workers
+from tests.spark_backend.stuck import in_thread
+from tests.work import rewriting
+
+#: A local master on which what is lost is repeated, up to three times.
+PATIENT = "local[2,4]"
+
+
+@pytest.fixture(scope="module")
+def backend(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkBackend]:
+    with open_backend(PATIENT, tmp_path_factory.mktemp("spark")) as opened:
+        yield opened
+
+
+@pytest.fixture
+def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    (tmp_path / "home").mkdir()
+    made = World(tmp_path / "home", catalog)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("layout", [LINEAR, HILBERT], ids=["linear", "hilbert"])
+def test_a_group_with_deletes_becomes_the_files_that_a_standalone_optimizer_makes_of_it(
+    backend: SparkBackend, world: World, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    attempt, work = group_of(world, group_table(world.catalog), layout)
+    told: list[tuple[int, int]] = []
+    stages: list[str] = []
+    made = clustered(
+        backend,
+        work,
+        attempt,
+        on_progress=lambda *rows: told.append(rows),
+        on_stage=lambda stage, core_ms: stages.append(stage),
+    )
+    alone = clustered(InProcess(), work, another(attempt))
+    assert rows_of(made) == rows_of(alone)
+    assert [file.record_count for file in made.rewrite.data_files] == [
+        file.record_count for file in alone.rewrite.data_files
+    ]
+    assert (len(made.rewrite.data_files), made.cuts) == (OUTPUTS, alone.cuts)
+    told_of = ("rows_read", "rows_deleted", "rows_written")
+    assert [getattr(made.rewrite, name) for name in told_of] == [getattr(alone.rewrite, name) for name in told_of]
+    assert made.rewrite.rows_deleted > 100
+    for one, other in zip(made.rewrite.data_files, alone.rewrite.data_files, strict=True):
+        assert one.path.endswith("-g0123456789ab.parquet")
+        assert footer_of(one)[b"amoro.cluster"] == footer_of(other)[b"amoro.cluster"]
+        assert (one.metrics, one.sort_order_id) == (other.metrics, other.sort_order_id)
+    live = made.rewrite.rows_written
+    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
+    assert made.shuffle_bytes > 0
+    assert {total for _, total in told} == {made.rewrite.rows_read}
+    assert list(dict.fromkeys(stages)) == ["sample", "split", "write"]
+    spill = Path(os.environ["SPARK_LOCAL_DIRS"])
+    wait_until(lambda: not list(spill.rglob("shuffle_*")), "what was shuffled is gone from the disk")
+
+
+def with_offsets(file: InputFile) -> InputFile:
+    """The file with the offsets of its row groups, which the writer of the tests leaves out."""
+    footer = pq.read_metadata(local_path(file.data.path))
+    offsets = tuple(footer.row_group(index).column(0).file_offset or index for index in range(footer.num_row_groups))
+    return replace(file, data=replace(file.data, split_offsets=offsets))
+
+
+def test_large_files_are_read_in_pieces_by_their_row_groups(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of six row groups with position deletes, one with an equality delete, which is read as a whole."""
+    table = writer.make_table(world.catalog, "db.pieces", SCHEMA)
+    groups = FileLayout(row_group_rows=50)
+    writer.append(table, [row(number * 7 % 300, value="first") for number in range(300)], layout=groups)
+    writer.upsert(table, [row(number, value="anew") for number in (0, 7, 299)], ["id"])
+    writer.append(table, [row(300 + number * 11 % 300, value="second") for number in range(300)], layout=groups)
+    writer.delete_where(table, lambda record: record["id"] % 5 == 3)
+    attempt, work = group_of(world, table, LINEAR, outputs=3)
+    work = replace(work, rewrite=replace(work.rewrite, rewritten=tuple(map(with_offsets, work.rewrite.rewritten))))
+    whole = clustered(InProcess(), work, another(attempt))
+    monkeypatch.setattr(clustering, "_LEAST_SLICE_BYTES", 1)
+    monkeypatch.setattr(clustering, "SLICE_BYTES", 1000)
+    slices = clustering.slices_of(work, Assignment(b"", CLUSTER, b"", {}, 1, ("127.0.0.1", 1), b"", ""), 2)
+    pieces = [one.piece for one in slices if one.piece is not None]
+    assert len(pieces) > 2
+    assert len(pieces) == pieces[0][1]
+    assert len(slices) > len(pieces)
+    made = clustered(backend, work, attempt)
+    assert rows_of(made) == rows_of(whole)
+    assert (made.rewrite.rows_read, made.rewrite.rows_deleted) == (whole.rewrite.rows_read, whole.rewrite.rows_deleted)
+    assert made.rewrite.rows_deleted > 100
+    read = sum(file.data.size_bytes for file in work.rewrite.rewritten)
+    assert made.rewrite.bytes_read <= 1.5 * read + sum(one.size_bytes for one in work.rewrite.deletes) * len(slices) * 2
+
+
+def test_a_range_beyond_the_memory_is_sorted_through_disk(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt, work = group_of(world, group_table(world.catalog), HILBERT, outputs=1)
+    made = clustered(backend, work, attempt, memory_bytes=1 << 14)
+    assert made.spill_bytes > 0
+    assert rows_of(made) == rows_of(clustered(InProcess(), work, another(attempt)))
+
+
+def test_what_can_t_be_done_arrives_as_it_was_and_leaves_nothing(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    table = group_table(world.catalog)
+    attempt, work = group_of(world, table, LINEAR)
+    before = files_of(table)
+    lost = Path(local_path(work.rewrite.rewritten[3].data.path))
+    kept = lost.rename(lost.with_suffix(".kept"))
+    with pytest.raises(DataFileMissing, match=f"{lost.name} does not exist"):
+        clustered(backend, work, attempt)
+    kept.rename(lost)
+    unknown = Layout(Strategy.LINEAR, (LayoutKey(99),))
+    with pytest.raises(TableRefused, match="rows can't be ordered by column id 99"):
+        clustered(backend, replace(work, layout=unknown), attempt)
+    assert files_of(table) == before
+
+
+def test_rows_that_do_not_add_up_fail_the_group_and_its_files_are_removed(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = group_table(world.catalog)
+    attempt, work = group_of(world, table, LINEAR)
+    before, facts = files_of(table), Job.facts
+
+    def one_row_more(job: Job, stage: str) -> dict[str, Mapping[str, int]]:
+        told = facts(job, stage)
+        return {part: {**one, "rows": one["rows"] + (stage == "split")} for part, one in told.items()}
+
+    monkeypatch.setattr(Job, "facts", one_row_more)
+    with pytest.raises(CheckFailed, match=r"^\d+ rows read, \d+ deleted, but \d+ written$"):
+        clustered(backend, work, attempt)
+    assert files_of(table) == before
+
+
+def test_executions_that_die_in_each_stage_are_repeated_and_the_files_are_the_same(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    table = group_table(world.catalog)
+    attempt, work = group_of(world, table, HILBERT)
+    alone = clustered(InProcess(), work, another(attempt))
+    before = files_of(table)
+    done: set[tuple[str, str]] = set()
+
+    def kill_all_workers_once(told: Told) -> None:
+        if (told.stage, told.what) not in done:
+            done.add((told.stage, told.what))
+            kill_quietly(python_workers(os.getpid()))
+
+    watch = Watch(monkeypatch, kill_all_workers_once)
+    made = clustered(backend, work, attempt)
+    assert done == {("sample", "facts"), ("split", "facts"), ("write", "file"), ("write", "facts")}
+    parts = len(work.rewrite.rewritten)
+    assert [len(watch.executions(stage)) for stage in ("sample", "split", "write")] == [parts, parts, OUTPUTS]
+    for stage in ("sample", "split", "write"):
+        assert max(len(executions) for executions in watch.executions(stage).values()) > 1
+    assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+    live = made.rewrite.rows_written
+    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
+    assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
+
+
+@pytest.mark.parametrize("stage", ["sample", "split", "write"])
+def test_a_cancelled_group_ends_in_every_stage_and_leaves_nothing(
+    backend: SparkBackend, world: World, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    table = group_table(world.catalog)
+    attempt, work = group_of(world, table, LINEAR)
+    before = files_of(table)
+    cancelled = threading.Event()
+
+    def cancel(told: Told) -> None:
+        if told.stage == stage:
+            cancelled.set()
+            wait_until(lambda: told.job.is_over, "the job is told to stop")
+
+    Watch(monkeypatch, cancel)
+    ended = threading.Event()
+
+    def wish() -> bool:
+        return cancelled.is_set() or ended.is_set()
+
+    with in_thread(lambda: clustered(backend, work, attempt, is_cancelled=wish), ended.set) as call:
+        assert call.ends_within(90.0)
+    assert cancelled.is_set()
+    assert isinstance(call.raised, AttemptAbandoned)
+    assert files_of(table) == before
+
+
+def test_a_group_leaves_the_next_free_core_to_other_tables(
+    backend: SparkBackend, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    attempt, work = group_of(world, group_table(world.catalog), LINEAR)
+    small = group_table(world.catalog, "db.small")
+    other, beside = only_task(world, small)
+    begun, told = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    def wait_for_the_other(one: Told) -> None:
+        # Both cores are busy with the group; it has more parts than these.
+        if one.stage == "split" and not told.is_set():
+            begun.set()
+            assert told.wait(90.0)
+
+    watch = Watch(monkeypatch, wait_for_the_other)
+    tracker = backend._context.statusTracker()
+
+    def rewrite() -> None:
+        rewriting(backend)(beside, {}, other, lambda done, total: None, lambda: False)
+        ended.append("small")
+
+    with in_thread(lambda: clustered(backend, work, attempt), told.set) as group:
+        assert begun.wait(90.0)
+        with in_thread(rewrite, told.set) as quick:
+            wait_until(lambda: len(tracker.getActiveJobsIds()) == 2, "the small table's job waits")
+            told.set()
+            assert quick.ends_within(90.0)
+            assert quick.raised is None
+            assert len(watch.executions("write")) < OUTPUTS, "the small table waited for all of the group"
+        assert group.ends_within(90.0)
+    assert (ended, group.raised) == (["small"], None)
+    store = backend._context._jsc.sc().statusStore()
+    (jobs,) = [[job for job in _items(store.jobsList(None)) if job.jobGroup().get() == str(attempt)]]
+    stages = [store.lastStageAttempt(number) for job in jobs for number in _items(job.stageIds())]
+    assert {stage.name() for stage in stages} == {f"{name} cat.db.group" for name in ("sample", "split", "write")}
+    assert {stage.schedulingPool().split("-")[0] for stage in stages} == {"amoro"}
+
+
+def _items(scala_sequence: Any) -> list[Any]:
+    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]

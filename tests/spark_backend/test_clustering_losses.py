@@ -1,0 +1,115 @@
+"""A group on a cluster of two executors, of which one is killed: what is lost is made again, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+
+from amoro_optimizer.backends.spark.driver import SparkBackend
+from amoro_optimizer.backends.standalone import InProcess
+from tests.acceptance.processes import wait_until
+from tests.services.world import World
+from tests.spark_backend.cluster import Cluster, start_cluster
+from tests.spark_backend.conftest import open_backend
+from tests.spark_backend.groups import (
+    HILBERT,
+    Told,
+    Watch,
+    another,
+    clustered,
+    files_of,
+    group_of,
+    group_table,
+    kill_quietly,
+    rows_of,
+    small_slices,
+)
+from tests.spark_backend.spark import command_of, descendants
+
+OUTPUTS = 8
+SETTINGS = {
+    "spark.executor.memory": "512m",
+    # As if each executor had a machine of its own: what a dead one leaves on disk nobody reads.
+    "spark.shuffle.readHostLocalDisk": "false",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "100ms",
+}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = start_cluster(tmp_path, workers=2, cores=1)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, catalog: SqlCatalog) -> Iterator[World]:
+    (tmp_path / "home").mkdir()
+    made = World(tmp_path / "home", catalog)
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_killed_executor_costs_what_it_had_made_and_the_files_are_the_same(
+    cluster: Cluster, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_slices(monkeypatch)
+    table = group_table(world.catalog)
+    attempt, work = group_of(world, table, HILBERT, OUTPUTS)
+    alone = clustered(InProcess(), work, another(attempt))
+    before = files_of(table)
+    killed: list[int] = []
+    parts = len(work.rewrite.rewritten)
+
+    def kill_an_executor(told: Told) -> None:
+        # Splitting is over, and a file is written: what the executor had split is lost with it.
+        if (told.stage, told.what) == ("write", "facts") and not killed:
+            wait_until(lambda: len(splitters(backend)) == parts, "Spark knows who has split rows")
+            killed.append(executor_pid(cluster, splitters(backend)[0]))
+            kill_quietly(set(killed))
+
+    with open_backend(cluster.master_url, tmp_path, SETTINGS) as backend:
+        wait_until(lambda: backend.slots() == 2, "both executors are there")
+        watch = Watch(monkeypatch, kill_an_executor)
+        made = clustered(backend, work, attempt)
+    assert len(killed) == 1
+    assert (rows_of(made), made.cuts) == (rows_of(alone), alone.cuts)
+    assert files_of(table) - before == {Path(file.path).name for file in made.rewrite.data_files}
+    counts = {stage: [len(one) for one in watch.executions(stage).values()] for stage in ("sample", "split", "write")}
+    assert counts["sample"] == [1] * parts, "the sample was taken again"
+    assert len(counts["split"]) == parts
+    assert 1 <= sum(counts["split"]) - parts < parts, "what the other executor had split was split again"
+    assert len(counts["write"]) == OUTPUTS
+    live = made.rewrite.rows_written
+    assert [(stage.name, stage.rows) for stage in made.stages] == [("sample", live), ("split", live), ("write", live)]
+
+
+def splitters(backend: SparkBackend) -> list[str]:
+    """The executors that have split rows, for each part."""
+    store = backend._context._jsc.sc().statusStore()
+    stages = [store.lastStageAttempt(number) for job in items(store.jobsList(None)) for number in items(job.stageIds())]
+    return [
+        task.executorId()
+        for stage in stages
+        if stage.name().startswith("split ")
+        for task in items(store.taskList(stage.stageId(), stage.attemptId(), 1000))
+        if task.status() == "SUCCESS"
+    ]
+
+
+def items(scala_sequence: Any) -> list[Any]:
+    return [scala_sequence.apply(number) for number in range(scala_sequence.size())]
+
+
+def executor_pid(cluster: Cluster, executor_id: str) -> int:
+    """The JVM of an executor."""
+    wanted = b"--executor-id\0" + executor_id.encode() + b"\0"
+    below = {pid for worker in cluster.workers for pid in descendants(worker.pid)}
+    (found,) = {pid for pid in below if wanted in command_of(pid) and b"java" in command_of(pid).split(b"\0")[0]}
+    return found

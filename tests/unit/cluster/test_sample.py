@@ -1,0 +1,200 @@
+"""The sample depends on the rows alone, and ranges are written alike in whatever order their batches come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.files.schema import arrow_schema
+from amoro_core.model.clustering import Layout, Strategy
+from amoro_optimizer.cluster.cuts import Cuts, make_cuts, parse_cuts
+from amoro_optimizer.cluster.order import Order, flat
+from amoro_optimizer.cluster.sample import Sample, places_of, row_hashes, sample_rows
+from amoro_optimizer.cluster.writing import RangeWriter
+from tests.unit.cluster.builders import curve, files_of, group, linear, run, table_of
+
+SCHEMA = Schema(NestedField(1, "key", LongType(), required=False), NestedField(2, "text", StringType(), required=False))
+ROWS = 30_000
+
+
+def batch_of(seed: int = 1) -> pa.RecordBatch:
+    chance = np.random.default_rng(seed)
+    keys = [None if one < 3 else int(one) for one in chance.integers(0, 50, ROWS)]
+    texts = [f"{one:05}" * (40 if one % 100 == 0 else 1) for one in chance.integers(0, 9000, ROWS)]
+    (batch,) = table_of(SCHEMA, [keys, texts]).to_batches()
+    return batch
+
+
+def sampled(batch: pa.RecordBatch, pieces: list[np.ndarray], rows: int, most_bytes: int, joined: bool) -> pa.Table:
+    """The sample of the rows that come in these pieces, in one or as one of samples of each."""
+    order = Order(SCHEMA, linear(1, 2))
+    whole = Sample(rows, most_bytes)
+    for positions in pieces:
+        one = Sample(rows, most_bytes) if joined else whole
+        parts = flat(order.parts(batch.take(pa.array(positions))))
+        one.add(row_hashes("file", positions, 7), places_of(3, positions), parts)
+        if joined:
+            found = one.table()
+            assert found is not None
+            whole.join(found)
+    table = whole.table()
+    assert table is not None
+    return table
+
+
+@pytest.mark.parametrize("most_bytes", [1 << 30, 60_000, 1], ids=["of rows", "of bytes", "of one row"])
+@pytest.mark.parametrize("joined", [False, True], ids=["one after the other", "joined"])
+def test_the_sample_is_that_of_the_rows_however_they_come(most_bytes: int, joined: bool) -> None:
+    batch = batch_of()
+    positions = np.arange(ROWS)
+    expected = sampled(batch, [positions], 2000, most_bytes, False)
+    assert expected.num_rows == 2000 if most_bytes == 1 << 30 else 1 <= expected.num_rows < 2000
+    hashes = row_hashes("file", positions, 7)
+    least = np.argsort(hashes)[: expected.num_rows]
+    assert expected.column("place").to_pylist() == places_of(3, least).tolist()
+    for seed in range(3):
+        shuffled = np.random.default_rng(seed).permutation(ROWS)
+        pieces = np.array_split(shuffled, [10, 500, 501, 9000])
+        assert sampled(batch, pieces, 2000, most_bytes, joined).equals(expected)
+
+
+def test_a_row_that_did_not_fit_ends_the_sample_of_the_other_parts_too() -> None:
+    """Whoever has all rows in one sample stops at it as well."""
+    kept, wide, behind = ([number] for number in (1, 2, 3))
+    texts = {1: b"a", 2: b"b" * 500, 3: b"c"}
+
+    def add(sample: Sample, hashes: list[int]) -> None:
+        numbers = np.array(hashes, np.uint64)
+        sample.add(numbers, numbers, [pa.array([texts[one] for one in hashes], pa.binary())])
+
+    whole, one, other = Sample(10, 100), Sample(10, 100), Sample(10, 100)
+    add(whole, [*behind, *kept, *wide])
+    add(one, [*kept, *wide])
+    add(other, behind)
+    part = one.table()
+    assert part is not None
+    other.join(part)
+    for sample in (whole, one, other):
+        found = sample.table()
+        assert found is not None
+        assert found.column("hash").to_pylist() == kept
+
+
+def test_rows_are_sampled_by_file_position_and_seed() -> None:
+    positions = np.arange(1000)
+    found = {row_hashes(path, positions, seed).tobytes() for path in ("a", "b") for seed in (1, 2)}
+    assert len(found) == 4
+    assert len(np.unique(row_hashes("a", positions, 1))) == 1000
+    assert sample_rows(1) == 20_000
+    assert sample_rows(512) == 512_000
+
+
+@pytest.mark.parametrize("layout", [linear(2), curve(Strategy.HILBERT, 1, 2)], ids=str)
+def test_cuts_are_the_same_for_repeated_runs_and_through_disk(tmp_path: Path, layout: Layout) -> None:
+    """Of more rows than the sample has."""
+    rows = pa.Table.from_batches([batch_of(seed) for seed in range(2)])
+    work = group(tmp_path, SCHEMA, layout, files_of(tmp_path, SCHEMA, rows, 3, row_group_size=7000), outputs=5)
+    cuts = {run(work).cuts, run(work).cuts, run(work, memory_limit_bytes=1 << 20).cuts}
+    assert len(cuts) == 1
+
+
+def cuts_of(batch: pa.RecordBatch, layout: Layout, outputs: int) -> Cuts:
+    order, positions = Order(SCHEMA, layout), np.arange(batch.num_rows)
+    sample = Sample(sample_rows(outputs))
+    sample.add(row_hashes("file", positions, 7), places_of(0, positions), flat(order.parts(batch)))
+    return make_cuts(order, sample.table(), outputs)
+
+
+class Files:
+    """Rows of files, in order."""
+
+    def __init__(self) -> None:
+        self.files: list[list[pa.RecordBatch]] = []
+        self._is_open = False
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not self._is_open:
+            self.files.append([])
+        self._is_open = True
+        self.files[-1].append(batch)
+
+    def finish_file(self) -> None:
+        self._is_open = False
+
+    def rows(self) -> list[list[tuple[object, ...]]]:
+        tables = [pa.Table.from_batches(batches) for batches in self.files]
+        return [list(zip(*table.to_pydict().values(), strict=True)) for table in tables]
+
+
+@pytest.mark.parametrize("share_bytes", [1 << 30, 300_000, 1], ids=["held", "split", "split row by row"])
+@pytest.mark.parametrize("layout", [linear(1), curve(Strategy.ZORDER, 1, 2)], ids=str)
+def test_a_range_is_written_alike_in_whatever_order_its_batches_come(
+    tmp_path: Path, share_bytes: int, layout: Layout
+) -> None:
+    """As blocks of a shuffle do: equal rows go by their places, and two workers agree."""
+    batch = batch_of().slice(0, 600 if share_bytes == 1 else ROWS)
+    cuts = cuts_of(batch, layout, 4)
+    tagged = cuts.tagged(batch, places_of(0, np.arange(batch.num_rows)))
+
+    @contextmanager
+    def spill() -> Iterator[Path]:
+        directory = tmp_path / str(len(list(tmp_path.iterdir())))
+        directory.mkdir()
+        yield directory
+        assert not list(directory.iterdir())
+
+    found = []
+    for seed in range(3):
+        shuffled = np.random.default_rng(seed).permutation(batch.num_rows)
+        pieces = [tagged.take(pa.array(piece)) for piece in np.array_split(shuffled, 7)]
+        files = Files()
+        writer = RangeWriter(
+            parse_cuts(cuts.order, cuts.serialized()),
+            files,
+            share_bytes=share_bytes,
+            spill=spill,
+            checkpoint=lambda: None,
+        )
+        writer.write(pieces if seed else [tagged])
+        writer.finish()
+        assert (writer.spilled_bytes > 0) == (share_bytes != 1 << 30)
+        found.append(files.rows())
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 4
+    assert sorted(map(repr, chain.from_iterable(found[0]))) == sorted(
+        map(repr, zip(*batch.to_pydict().values(), strict=True))
+    )
+
+
+def test_a_row_that_is_larger_than_the_memory_is_written_all_the_same(tmp_path: Path) -> None:
+    texts = ["b" * 9000, "a" * 9000, "c" * 9000]
+    work = group(tmp_path, SCHEMA, linear(2), files_of(tmp_path, SCHEMA, table_of(SCHEMA, [[1, 2, 3], texts]), 1))
+    output = run(work, memory_limit_bytes=1)
+    assert output.rewrite.rows_written == 3
+    assert output.spill_bytes > 0
+
+
+def test_ranks_begin_at_zero_and_are_of_all_of_a_few_values() -> None:
+    batch = table_of(SCHEMA, [[5, 1, 5, 1, 3, 5], ["x"] * 6]).to_batches()[0]
+    cuts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2)
+    assert [len(points) for points in cuts.ranks] == [2, 0]
+    tagged = cuts.tagged(batch, places_of(0, np.arange(6)))
+    (first, *_), (last, *_) = (sorted(tagged.column(2).to_pylist(), reverse=down) for down in (False, True))
+    assert first == 0
+    assert last == int("10" * 16, 2), "the highest rank has all bits of its column"
+
+
+def test_the_schema_of_tagged_batches_has_the_table_first() -> None:
+    batch = batch_of().slice(0, 5)
+    cuts = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 1)
+    tagged = cuts.tagged(batch, places_of(0, np.arange(5)))
+    assert tagged.schema == cuts.tagged_schema(arrow_schema(SCHEMA))
+    assert cuts.untagged(tagged).equals(batch)

@@ -1,0 +1,152 @@
+"""Which files are put in order together."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.files import ScannedFile
+from amoro_core.planning.clustering.depth import Ranges
+from amoro_core.planning.clustering.facts import KeptGroup
+from amoro_core.planning.clustering.grouping import (
+    MOST_MESSAGE_BYTES,
+    Candidates,
+    fitting,
+    grouped,
+    merging_tiers,
+    message_bytes,
+)
+from amoro_core.planning.clustering.kept import KeptFiles, Sealing
+from amoro_core.planning.clustering.properties import GroupBy
+from tests.unit.planning.builders import data, equality_delete
+
+LAYOUT = Layout(Strategy.LINEAR, (LayoutKey(1),))
+
+
+def candidates(spans: Sequence[tuple[int, int] | None], sizes: Sequence[int] | None = None) -> Candidates:
+    known = np.array([one is not None for one in spans])
+    bounds = np.array([(-1, -1) if one is None else one for one in spans], np.int64)
+    ranges = Ranges(bounds[:, 0], bounds[:, 1], known, np.ones(len(spans), np.bool_))
+    return Candidates(ranges, np.array(sizes or [1] * len(spans), np.int64), np.arange(len(spans))[::-1].copy())
+
+
+def groups(found: Sequence[np.ndarray]) -> list[list[int]]:
+    return [sorted(one.tolist()) for one in found]
+
+
+def test_overlapping_ranges_are_a_group_and_those_apart_are_others() -> None:
+    some = candidates([(0, 5), (10, 12), (5, 7), (20, 21), (11, 30)])
+    assert groups(grouped(some, GroupBy.OVERLAP, 100)) == [[0, 2], [1, 3, 4]]
+
+
+def test_a_file_without_bounds_overlaps_with_all() -> None:
+    assert groups(grouped(candidates([(0, 1), (5, 6), None]), GroupBy.OVERLAP, 100)) == [[0, 1, 2]]
+
+
+def test_a_component_is_cut_where_the_fewest_ranges_cross() -> None:
+    # Four files may be together; after the third only one range goes on.
+    some = candidates([(0, 3), (1, 3), (2, 9), (4, 9), (5, 9), (6, 9)])
+    assert groups(grouped(some, GroupBy.OVERLAP, 4)) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_other_ways_to_group() -> None:
+    some = candidates([(0, 1), (5, 6), (2, 3), (7, 8)], [3, 3, 3, 3])
+    assert groups(grouped(some, GroupBy.KEY_RANGE, 6)) == [[0, 2], [1, 3]]
+    assert groups(grouped(some, GroupBy.TIME, 6)) == [[2, 3], [0, 1]]
+    assert groups(grouped(candidates([(0, 1)] * 4, [5, 1, 5, 1]), GroupBy.ANY, 6)) == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("group_by", list(GroupBy))
+def test_each_file_is_in_one_group_and_no_group_is_too_large(group_by: GroupBy) -> None:
+    for seed in range(40):
+        choice = random.Random(seed)
+        lows = [choice.randint(0, 60) for _ in range(choice.randint(1, 50))]
+        spans = [None if choice.random() < 0.05 else (low, low + choice.choice([0, 3, 20])) for low in lows]
+        sizes = [choice.randint(1, 12) for _ in lows]
+        most = choice.randint(8, 60)
+        found = groups(grouped(candidates(spans, sizes), group_by, most))
+        assert sorted(at for one in found for at in one) == list(range(len(lows)))
+        for one in found:
+            assert len(one) == 1 or sum(sizes[at] for at in one) <= most
+        if group_by is GroupBy.OVERLAP and sum(sizes) <= most:
+            assert len(found) == components(spans)
+
+
+def components(spans: Sequence[tuple[int, int] | None]) -> int:
+    """The oracle: ranges joined one by one."""
+    if None in spans:
+        return 1
+    parts: list[tuple[int, int]] = []
+    for low, high in (one for one in spans if one is not None):
+        joined = [one for one in parts if one[0] <= high and low <= one[1]]
+        parts = [one for one in parts if one not in joined]
+        parts.append((min([low, *(one[0] for one in joined)]), max([high, *(one[1] for one in joined)])))
+    return len(parts)
+
+
+def test_what_is_too_large_for_a_message_is_halved() -> None:
+    long = [ScannedFile(replace(data(str(at), 1), path="/" + str(at) + "x" * 3000)) for at in range(9000)]
+    parts = list(fitting(long))
+    assert [len(one) for one in parts] == [4500, 4500]
+    assert [file for part in parts for file in part] == long
+    assert all(message_bytes(one) <= MOST_MESSAGE_BYTES for one in parts)
+    assert list(fitting(long[:3])) == [long[:3]]
+
+
+def test_a_delete_is_counted_once_in_a_message() -> None:
+    delete = equality_delete("e" * 1000)
+    one, two = ScannedFile(data("a", 1), (delete,)), ScannedFile(data("b", 1), (delete,))
+    assert message_bytes([one, two]) < message_bytes([one]) + message_bytes([two]) - 3000
+
+
+def sealed(*groups: tuple[int, int, int]) -> tuple[list[KeptFiles], dict[str, tuple[int, int]]]:
+    """Groups as (lower, upper, bytes), with their spans."""
+    found, spans = [], {}
+    for at, (lower, upper, size) in enumerate(groups):
+        name = f"{at:012x}"
+        found.append(KeptFiles(KeptGroup(name, LAYOUT, True, False, SEALING.tier(size), 1, size), np.array([at])))
+        spans[name] = (lower, upper)
+    return found, spans
+
+
+SEALING = Sealing(100, 4)
+
+
+def merged(*groups: tuple[int, int, int], most: int = 10**6, sealing: Sealing = SEALING) -> list[list[int]]:
+    found, spans = sealed(*groups)
+    stored = np.array([size for _, _, size in groups], np.int64)
+    made = merging_tiers(found, lambda one: spans[one.group.group_id], stored, sealing, most)
+    return [[int(one.group.group_id, 16) for one in parts] for parts in made]
+
+
+def test_as_many_sealed_groups_of_one_tier_that_overlap_become_one() -> None:
+    four = [(0, 9, 100)] * 4
+    assert merged(*four) == [[0, 1, 2, 3]]
+    assert merged(*four[:3]) == []
+    assert merged(*four, *four[:3]) == [[0, 1, 2, 3]]
+    assert merged(*four, most=399) == []
+    assert merged(*four, sealing=Sealing(100, 0)) == []
+
+
+def test_groups_apart_or_of_other_tiers_stay_apart() -> None:
+    assert merged((0, 1, 100), (2, 3, 100), (4, 5, 100), (6, 7, 100)) == []
+    assert merged((0, 9, 100), (0, 9, 100), (0, 9, 100), (0, 9, 400)) == []
+
+
+def test_what_makes_enough_of_the_next_tier_joins_it_at_once() -> None:
+    assert merged(*[(0, 9, 400)] * 3, *[(0, 9, 100)] * 4) == [[0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_tiers_grow_by_the_fanout() -> None:
+    assert [SEALING.tier(size) for size in (100, 200, 319, 320, 400, 1279, 1280, 5120)] == [0, 0, 0, 1, 1, 1, 2, 3]
+
+
+def test_a_group_is_open_until_it_is_large_enough_and_again_when_half_is_gone() -> None:
+    assert SEALING.is_open(99, 99)
+    assert not SEALING.is_open(100, 50)
+    assert SEALING.is_open(100, 49)

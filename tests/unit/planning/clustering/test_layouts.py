@@ -1,0 +1,139 @@
+"""Which layout a table is to have, and what can't be one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.sorting import Column, SortOrder
+from amoro_core.planning.clustering.facts import ClusterRequest
+from amoro_core.planning.clustering.layouts import Resolved, resolve, sort_order_id
+from tests.unit.planning.clustering.world import COLUMNS, Table, config, sorting
+
+LINEAR, HILBERT, ZORDER = Strategy.LINEAR, Strategy.HILBERT, Strategy.ZORDER
+LISTED = Column(40, "tags.element", "string", "lies within a list, whose values have no bounds")
+BUCKETED = SortOrder(3, (LayoutKey(1, "bucket[16]", True, True), LayoutKey(2)))
+
+
+def resolved(
+    columns: str = "", *, request: ClusterRequest | None = None, properties: dict[str, str] | None = None, **more: Any
+) -> Resolved:
+    known = {one: more.pop(one) for one in ("strategy",) if one in more}
+    names = tuple(name for name in columns.split(",") if name)
+    facts = Table(config()).facts(
+        sorting=replace(sorting(**more), columns=(*COLUMNS, LISTED)), properties=properties or {}
+    )
+    return resolve(facts, config(columns=names, **known), request or ClusterRequest())
+
+
+def ids(found: Resolved) -> tuple[Strategy, list[int]]:
+    return found.layout.strategy, [key.field_id for key in found.layout.keys]
+
+
+def test_one_column_is_linear_and_two_to_four_are_a_curve() -> None:
+    assert ids(resolved("b")) == (LINEAR, [2])
+    assert ids(resolved("b,a")) == (HILBERT, [2, 1])
+    assert ids(resolved("a,b,c,d")) == (HILBERT, [1, 2, 3, 4])
+    assert ids(resolved("a,b", strategy=ZORDER)) == (ZORDER, [1, 2])
+    assert ids(resolved("a,b,c,d,e", strategy=LINEAR)) == (LINEAR, [1, 2, 3, 4, 5])
+
+
+def test_a_curve_of_one_column_is_linear_and_says_so() -> None:
+    found = resolved("b", strategy=HILBERT)
+    assert ids(found) == (LINEAR, [2])
+    assert found.notes == ("one column is linear, whatever hilbert says",)
+
+
+def test_files_are_told_apart_by_all_columns_of_a_curve_and_by_the_first_of_a_linear_layout() -> None:
+    assert resolved("a,b").counted == (1, 2)
+    assert resolved("a,b", strategy=LINEAR).counted == (1,)
+
+
+def test_without_columns_the_sort_order_counts_with_all_that_it_says() -> None:
+    found = resolved(orders=(BUCKETED,), default_order_id=3)
+    assert found.layout == Layout(LINEAR, BUCKETED.keys)
+    plain = SortOrder(4, (LayoutKey(2, descending=True), LayoutKey(1)))
+    assert resolved(orders=(plain,), default_order_id=4).layout == Layout(HILBERT, (LayoutKey(2), LayoutKey(1)))
+    assert resolved(orders=(plain,), default_order_id=4, strategy=LINEAR).layout == Layout(LINEAR, plain.keys)
+    five = SortOrder(5, tuple(LayoutKey(at) for at in range(1, 6)))
+    assert ids(resolved(orders=(five,), default_order_id=5)) == (LINEAR, [1, 2, 3, 4, 5])
+
+
+def test_an_identity_partition_column_is_left_out_with_a_note() -> None:
+    found = resolved("a,b", partitioned_by=frozenset({1}))
+    assert ids(found) == (LINEAR, [2])
+    assert found.notes == ("column a is left out: it has one value in a whole partition",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "told"),
+    [
+        ("a,nope", {}, "property self-optimizing.cluster.columns has the value 'a,nope': the table has no column nope"),
+        ("tags.element", {}, "column tags.element lies within a list"),
+        ("a", {"partitioned_by": frozenset({1})}, "'a': each of them has one value in a whole partition"),
+        ("a,b,c,d,e", {}, "'a,b,c,d,e': a curve takes at most 4 columns, these are 5"),
+        ("a,b,c,d,e", {"strategy": ZORDER}, "has the value 'zorder': a curve takes at most 4 columns, a,b,c,d,e has 5"),
+        ("", {}, "property self-optimizing.cluster.columns names no columns, and the table has no sort order"),
+        ("", {"orders": (BUCKETED,), "default_order_id": 3, "strategy": HILBERT}, "a curve takes no transforms"),
+        (
+            "",
+            {"orders": (SortOrder(7, (LayoutKey(1, "zap"),), "has the transform 'zap' of a"),), "default_order_id": 7},
+            "the table's sort order 7 has the transform 'zap' of a",
+        ),
+        (
+            "",
+            {"orders": (BUCKETED,), "default_order_id": 3, "partitioned_by": frozenset({1, 2})},
+            "the table's sort order 3 names only columns with one value in a whole partition",
+        ),
+    ],
+)
+def test_properties_that_cannot_be_followed_are_refused_with_key_and_value(
+    columns: str, more: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(TableRefused) as caught:
+        resolved(columns, **more)
+    assert caught.value.reason == "configuration"
+    assert told in caught.value.message
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["none", " NONE ", "counts"])
+def test_a_column_without_metrics_is_refused_by_the_key_that_switches_them_off(value: str) -> None:
+    key = "write.metadata.metrics.column.b"
+    with pytest.raises(TableRefused, match=f"property {key} has the value") as caught:
+        resolved("a,b", properties={key: value})
+    assert caught.value.reason == "configuration"
+    assert ids(resolved("a", properties={key: value})) == (LINEAR, [1])
+    assert ids(resolved("a,b", properties={key: "full"})) == (HILBERT, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (ClusterRequest(True, columns=("a", "bb")), "'a,bb': the table has no column bb"),
+        (ClusterRequest(True, columns=tuple("abcde")), "a curve takes at most 4 columns"),
+        (ClusterRequest(True, columns=tuple("abcde"), strategy=HILBERT), "'hilbert': a curve takes at most 4"),
+    ],
+)
+def test_what_a_request_says_wrong_is_an_argument(request_: ClusterRequest, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        resolved("a", request=request_)
+
+
+def test_a_request_goes_before_the_properties() -> None:
+    assert ids(resolved("a,b", strategy=ZORDER, request=ClusterRequest(True, columns=("c",)))) == (LINEAR, [3])
+    assert ids(resolved("a,b", request=ClusterRequest(True, strategy=LINEAR))) == (LINEAR, [1, 2])
+
+
+def test_a_linear_layout_has_the_sort_order_that_says_the_same() -> None:
+    orders = (SortOrder(0), SortOrder(1, (LayoutKey(1, nulls_last=True),)), SortOrder(2, (LayoutKey(1),)), BUCKETED)
+    assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), orders) == 2
+    assert sort_order_id(Layout(LINEAR, (LayoutKey(1), LayoutKey(2))), orders) == 0
+    assert (
+        sort_order_id(Layout(HILBERT, (LayoutKey(1), LayoutKey(2))), (SortOrder(5, (LayoutKey(1), LayoutKey(2))),)) == 0
+    )
+    assert sort_order_id(Layout(LINEAR, (LayoutKey(1),)), (SortOrder(9, (LayoutKey(1),), "is broken"),)) == 0

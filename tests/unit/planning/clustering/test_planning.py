@@ -1,0 +1,565 @@
+"""What is clustered, what waits, and why."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from amoro_core.errors import InvalidArgument, TableRefused
+from amoro_core.model.clustered_files import group_of
+from amoro_core.model.clustering import Layout, LayoutKey, Strategy
+from amoro_core.model.files import DeleteFile, DeleteKind, FileFormat
+from amoro_core.model.plans import PartitionKey
+from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
+from amoro_core.model.sorting import Column
+from amoro_core.planning.clustering.facts import ClusterRequest, ClusterVerdict
+from amoro_core.planning.clustering.kept import clustered_at, group_ids
+from amoro_core.planning.clustering.properties import (
+    FileChoice,
+    GroupBy,
+    PartitionChoice,
+    PartitionKind,
+    PartitionOrder,
+)
+from tests.unit.planning.clustering.random_tables import random_table
+from tests.unit.planning.clustering.world import (
+    COLUMNS,
+    START,
+    TARGET,
+    Table,
+    config,
+    of_size,
+    partition,
+    place,
+    planned,
+    sorting,
+    whole,
+)
+
+ASKED = ClusterRequest(asked=True)
+FULL = ClusterRequest(asked=True, full=True)
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def wide(count: int = 16, size: int = TARGET, **values: object) -> Table:
+    """A table of files that each hold everything."""
+    table = Table(config(**values))
+    table.append(of_size(whole(rng(), count), size))
+    return table
+
+
+def clustered(count: int = 16, **values: object) -> Table:
+    table = wide(count, **values)
+    table.settle()
+    return table
+
+
+# The plan
+
+
+def test_files_that_lie_anywhere_are_one_group_of_the_layout() -> None:
+    table = wide()
+    verdict = table.plan()
+    plan = verdict.plan
+    assert plan is not None
+    assert verdict.is_due
+    assert plan.layout == Layout(Strategy.HILBERT, (LayoutKey(1), LayoutKey(2)))
+    (group,) = plan.groups
+    assert sorted(file.data.path for file in group.files) == sorted(table.files)
+    assert (group.output_count, group.input_bytes) == (16, 16 * TARGET)
+    assert (plan.snapshot_id, plan.sequence_number, plan.left, plan.sort_order_id) == (1, 1, 0, 0)
+    assert group.before == (16.0, 16.0)
+    assert group.predicted == pytest.approx((5.2, 5.2))
+    assert group.core_ms == 16 * 128 * 40
+    assert verdict.reason == "a point query meets 4.0 × the files of a perfect layout, more than 2 ×"
+
+
+def test_a_second_run_has_nothing_to_do_not_even_when_somebody_asks() -> None:
+    table = clustered()
+    assert table.plan().reason == "nothing to do: no unclustered files"
+    assert table.plan(ASKED).plan is None
+    assert table.plan(ASKED).reason == "nothing to do: no unclustered files"
+    assert planned(table.plan(FULL).plan) == sorted(table.files)
+
+
+def test_the_same_facts_give_the_same_plan_and_so_do_those_of_a_lost_state_database() -> None:
+    for seed in range(12):
+        table = random_table(seed)
+        table.settle()
+        table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
+        before = table.plan(ASKED)
+        assert table.plan(ASKED) == before
+        table.groups.clear()
+        after = table.plan(ASKED)
+        assert (after.plan, after.partitions) == (before.plan, before.partitions)
+        kept = {group_of(path) for path in table.files} - {None}
+        assert set(after.learned) == kept
+        assert before.learned == {}
+
+
+def test_one_footer_is_read_of_each_unknown_group_and_none_of_known_ones() -> None:
+    table = clustered()
+    asked: list[str] = []
+
+    def learn(file: object) -> Layout | None:
+        asked.append(file.path)  # type: ignore[attr-defined]
+        return None
+
+    table.plan(ASKED, learn=learn)
+    assert asked == []
+    unknown = table.plan(ASKED, learn=learn, groups={})
+    assert unknown.partitions[0].unclustered_files == 16  # what nothing tells of is not clustered
+    assert len(asked) == 1
+
+
+def test_plans_are_disjoint_whatever_is_pinned() -> None:
+    for seed in range(25):
+        choice, table = random.Random(seed), random_table(seed)
+        table.settle()
+        table.append(of_size(whole(rng(), 12, 3), TARGET), partition(0))
+        pinned = frozenset(path for path in table.files if choice.random() < choice.choice([0.1, 0.9]))
+        for request in (ClusterRequest(), ASKED, FULL):
+            taken = planned(table.plan(request, pinned=pinned).plan)
+            assert not pinned.intersection(taken)
+            assert len(set(taken)) == len(taken)
+        first = planned(table.plan(ASKED).plan)
+        assert not set(first) & set(planned(table.plan(ASKED, pinned=frozenset(first)).plan))
+
+
+def test_pins_are_found_however_their_paths_are_spelled() -> None:
+    table = wide()
+    pinned = frozenset(f"file://{path}" for path in table.files)
+    verdict = table.plan(pinned=pinned)
+    assert verdict.plan is None
+    assert table.plan(ASKED, pinned=pinned).reason == "nothing to do yet: other plans have the unclustered files"
+
+
+def test_an_open_group_of_which_others_have_a_file_is_left_alone_as_a_whole() -> None:
+    table = clustered()
+    kept = frozenset(table.files)
+    table.append(of_size(whole(rng(), 16), TARGET))
+    assert kept < set(planned(table.plan().plan))
+    assert not kept & set(planned(table.plan(pinned=frozenset([min(kept)])).plan))
+
+
+# Groups that are kept
+
+
+def test_new_files_are_clustered_together_with_the_open_group() -> None:
+    table = clustered(8)
+    assert [one.is_open for one in table.plan(ClusterRequest(explain=True)).partitions[0].groups] == [True]
+    table.append(of_size(whole(rng(), 8), TARGET))
+    assert set(planned(table.plan().plan)) == set(table.files)
+
+
+def test_a_sealed_group_is_not_planned() -> None:
+    seen = 0
+    for seed in range(20):
+        table = random_table(seed)
+        table.settle()
+        table.append(of_size(whole(rng(), 16, 3), TARGET), partition(0))
+        verdict = table.plan(ASKED)
+        sealed = {one.group_id for part in verdict.partitions for one in part.groups if not one.is_open}
+        taken = {group_of(path) for path in planned(verdict.plan)}
+        if table.config.tier_fanout == 0:
+            assert not sealed & taken
+        seen += len(sealed)
+    assert seen
+
+
+def test_a_sealed_group_of_which_half_is_deleted_is_open_again() -> None:
+    table = clustered(16, seal_bytes=16 * TARGET)
+    assert not table.plan(ClusterRequest(explain=True)).partitions[0].groups[0].is_open
+    for share, is_open in ((0.4, False), (0.6, True)):
+        table.deletes = [deletes_of(file.path, int(file.record_count * share)) for file in table.files.values()]
+        assert table.plan(ClusterRequest(explain=True)).partitions[0].groups[0].is_open is is_open
+
+
+def deletes_of(path: str, rows: int, sequence_number: int = 9) -> DeleteFile:
+    return DeleteFile(
+        f"{path}.delete",
+        DeleteKind.POSITION,
+        FileFormat.PARQUET,
+        0,
+        (),
+        rows,
+        1000,
+        sequence_number,
+        referenced_data_file=path,
+    )
+
+
+def test_sealed_groups_of_a_tier_become_one_though_nothing_new_came() -> None:
+    table = Table(config(seal_bytes=8 * TARGET))
+    for _ in range(3):
+        table.append(of_size(whole(rng(), 8), TARGET))
+        table.settle()
+    assert len(table.groups) == 3
+    assert table.plan().reason == "nothing to do: no unclustered files"
+    table.append(of_size(whole(rng(), 8), TARGET))
+    first, second = table.settle()
+    assert (len(first.groups[0].files), len(second.groups[0].files)) == (8, 32)
+    assert [one.tier for one in table.plan(ClusterRequest(explain=True)).partitions[0].groups] == [1]
+
+
+def test_sealed_groups_of_which_others_have_a_file_do_not_become_one() -> None:
+    table = Table(config(seal_bytes=8 * TARGET, tier_fanout=2))
+    for _ in range(2):
+        table.append(of_size(whole(rng(), 8), TARGET))
+        plan = table.plan().plan
+        assert plan is not None
+        table.apply(plan)
+    assert len(planned(table.plan().plan)) == 16
+    assert table.plan(pinned=frozenset([min(table.files)])).plan is None
+
+
+def test_a_clustered_file_with_deletes_is_left_to_others() -> None:
+    table = wide(8, TARGET // 8, min_bytes=1)
+    table.settle()
+    (path,) = table.files
+    table.deletes = [deletes_of(path, 5)]
+    assert table.plan(ASKED).plan is None
+    assert planned(table.plan(FULL).plan) == [path]
+
+
+def test_changed_columns_apply_to_new_files_only_unless_all_is_to_be_laid_out_again() -> None:
+    table = clustered()
+    before = set(table.files)
+    table.config = config(columns=("b", "c"))
+    new = [one.path for one in table.append(of_size(whole(rng(), 16, 3), TARGET))]
+    verdict = table.plan()
+    assert sorted(planned(verdict.plan)) == sorted(new)
+    assert [(one.is_current, one.is_open) for one in verdict.partitions[0].groups] == [(False, False)]
+    table.config = config(columns=("b", "c"), relayout=True)
+    assert set(planned(table.plan().plan)) == before | set(new)
+
+
+def test_the_depth_that_was_reached_counts_as_ideal() -> None:
+    """Where values have no bounds that tell them apart no layout helps: nothing is done again and again."""
+    table = Table(config(columns=("a",)))
+    same = [np.array([[0, 0], [9, 9]])] * 8
+    table.append(of_size(same, TARGET))
+    table.settle()
+    for path in table.points:  # as if bounds were cut off
+        table.files[path] = replace(table.files[path], metrics=table.files[path].metrics.__class__())
+    table.append(of_size(same, TARGET))
+    verdict = table.plan()
+    assert verdict.plan is None
+    assert verdict.partitions[0].ratio == pytest.approx(2.0)
+    assert verdict.reason == "nothing to do: a point query meets 2.0 × the files of a perfect layout, above 2 × is due"
+
+
+def test_group_ids_are_told_by_names_alone() -> None:
+    table = clustered(8)
+    paths = [*table.files, "/t/data/part-0.parquet", "/t/data/x-g0123456789ab", "/t/data/x-g0123456789AB.parquet"]
+    assert group_ids(pa.chunked_array([paths])).tolist() == [group_of(path) for path in paths]
+    assert {clustered_at(path) for path in table.files} == {START}
+    assert clustered_at("/t/data/part-g0123456789ab.parquet") is None
+    assert clustered_at("/t/data/0198c0de-0000-7000-8000-000000000001-1-1-x.parquet") is None
+
+
+# When it is due
+
+
+def test_nothing_is_due_below_the_least_bytes() -> None:
+    assert wide(3).plan().reason == "nothing to do: 384 MB unclustered, 512 MB needed"
+    assert wide(4).plan().plan is None  # the bytes are enough, the depth is not
+    assert wide(3, min_bytes=1).plan(ASKED).plan is not None
+    assert wide(5).plan().is_due
+
+
+def test_files_in_order_are_not_due_and_say_how_deep_they_are() -> None:
+    table = Table(config(columns=("a",)))
+    points = [one // 2**10 + at * 2**41 for at, one in enumerate(whole(rng(), 16))]
+    table.append(of_size(points, TARGET))
+    verdict = table.plan()
+    assert verdict.reason == "nothing to do: a point query meets 1.0 × the files of a perfect layout, above 2 × is due"
+    (column,) = verdict.partitions[0].columns
+    assert (column.name, column.depth, column.ideal, column.all_files) == ("a", 1.0, 1.0, 1.0)
+
+
+def test_commits_and_intervals_are_due_though_the_depth_is_bearable() -> None:
+    values = {"trigger_depth_ratio": 100.0}
+    assert wide(**values).plan().plan is None
+    assert wide(**values, trigger_commits=1).plan().reason == "1 commit since it was clustered, 1 are enough"
+    assert wide(**values, trigger_commits=2).plan().plan is None
+    assert wide(**values, trigger_interval=timedelta(days=1)).plan().reason == "never clustered"
+    table = clustered(8)
+    table.config = config(**values, trigger_commits=2, trigger_interval=timedelta(days=1))
+    table.now += timedelta(hours=1)
+    table.append(of_size(whole(rng(), 8), TARGET))
+    assert (table.plan().plan, table.plan().due_at) == (None, START + timedelta(days=1))
+    table.now = START + timedelta(days=1)
+    assert table.plan().reason == "clustered more than 1 day, 0:00:00 ago"
+
+
+def test_what_gains_too_little_is_not_due_whatever_triggers_say() -> None:
+    # Two files of target size: a curve of two files meets 1.4 of them at best, 1.8 as predicted.
+    table = wide(2, trigger_commits=1, min_bytes=1)
+    verdict = table.plan()
+    assert verdict.plan is None
+    assert verdict.reason.endswith("× the files of a perfect layout, clustering reaches about 1.3 ×")
+    assert table.plan(ASKED).plan is not None  # who asks is content with less
+
+
+def test_a_partition_waits_until_others_have_been_quiet() -> None:
+    table = wide(quiet=timedelta(minutes=10))
+    table.now = START + timedelta(minutes=10) - timedelta(seconds=1)
+    verdict = table.plan()
+    assert (verdict.plan, verdict.due_at) == (None, START + timedelta(minutes=10))
+    assert verdict.reason == "nothing to do yet: others wrote within 0:10:00; at 2026-03-01 00:10 UTC"
+    assert table.plan(ASKED).is_due
+    table.now = START + timedelta(minutes=10)
+    assert table.plan().is_due
+    table.deletes = [deletes_of(min(table.files), 1, sequence_number=2)]
+    table.snapshots.append(replace(table.snapshots[0], sequence_number=2, committed_at=table.now))
+    assert table.plan().due_at == table.now + timedelta(minutes=10)
+    table.snapshots[-1] = replace(table.snapshots[-1], operation="replace")
+    assert table.plan().is_due
+
+
+# Partitions
+
+
+def parted(days: int, **values: object) -> Table:
+    table = Table(config(**values))
+    for day in range(days):
+        table.append(of_size(whole(rng(), 8), TARGET), partition(day))
+    return table
+
+
+def taken(verdict: ClusterVerdict) -> list[PartitionKey]:
+    return [] if verdict.plan is None else [group.key for group in verdict.plan.groups]
+
+
+def test_partitions_are_chosen_by_age_and_come_in_order() -> None:
+    table = parted(5)
+    assert taken(table.plan()) == [place(day) for day in (4, 3, 2, 1, 0)]
+    table.config = config(partition_order=PartitionOrder.OLDEST)
+    assert taken(table.plan()) == [place(day) for day in range(5)]
+    table.config = config(partitions=PartitionChoice(PartitionKind.RECENT, 2, 1))
+    verdict = table.plan()
+    assert taken(verdict) == [place(3), place(2)]
+    left = {one.key: one.reason for one in verdict.partitions if not one.is_due}
+    assert left == {place(day): "nothing to do: it is not among the newest 2 after 1 partitions" for day in (0, 1, 4)}
+    asked = ClusterRequest(True, partitions=PartitionChoice(PartitionKind.RECENT, 1))
+    assert taken(table.plan(asked)) == [place(4)]
+
+
+def test_partitions_take_turns_by_the_hour() -> None:
+    table = parted(12, partitions=PartitionChoice(PartitionKind.ROLLING, 4))
+    seen = []
+    for hour in range(4):
+        table.now = START + timedelta(hours=hour, minutes=7)
+        found = taken(table.plan())
+        seen += found
+        waiting = [one.due_at for one in table.plan().partitions if one.key not in found]
+        assert all(START + timedelta(hours=hour) < due <= START + timedelta(hours=hour + 3) for due in waiting if due)
+    assert sorted(seen) == sorted(place(day) for day in range(12))
+
+
+def test_partitions_are_selected_by_an_expression() -> None:
+    table = parted(4, partitions=PartitionChoice(PartitionKind.SELECTED), partition_filter="day > 1")
+
+    def chooses(condition: str) -> object:
+        if condition == "day >":
+            raise InvalidArgument("the condition 'day >' is malformed", hint="Write it whole.")
+        return lambda key: key in ((place(2), place(3)) if condition == "day > 1" else (place(0), place(3)))
+
+    assert taken(table.plan(chooses=chooses)) == [place(3), place(2)]
+    assert taken(table.plan(ClusterRequest(True, where="day = 0 or 3"), chooses=chooses)) == [place(3)]
+    with pytest.raises(InvalidArgument, match="malformed"):
+        table.plan(ClusterRequest(True, where="day >"), chooses=chooses)
+    table.config = replace(table.config, partition_filter="day >")
+    with pytest.raises(TableRefused, match=r"partition-filter has the malformed value 'day >'") as caught:
+        table.plan(chooses=chooses)
+    assert (caught.value.reason, caught.value.hint) == ("configuration", "Write it whole.")
+    table.config = replace(table.config, partition_filter=None)
+    with pytest.raises(TableRefused, match="selects nothing"):
+        table.plan(chooses=chooses)
+
+
+# Files and limits
+
+
+def test_small_files_alone_may_be_clustered() -> None:
+    table = wide(8, files=FileChoice.SMALL)
+    small = [one.path for one in table.append(of_size(whole(rng(), 40), TARGET // 4))]
+    assert sorted(planned(table.plan().plan)) == sorted(small)
+
+
+def test_files_outside_the_filter_are_left_alone() -> None:
+    table = wide()
+    some = set(sorted(table.files)[:8])
+    assert set(planned(table.plan(selects=lambda file: file.path in some).plan)) == some
+
+
+def test_a_single_file_is_planned_only_to_be_split_or_for_its_deletes() -> None:
+    table = wide(1, TARGET, min_bytes=1)
+    assert table.plan(ASKED).reason == "nothing to do: no files that would gain together"
+    assert table.plan(FULL).plan is None
+    path = next(iter(table.files))
+    table.deletes = [deletes_of(path, 1)]
+    assert planned(table.plan(ASKED).plan) == [path]
+    large = wide(1, 40 * TARGET, min_bytes=1).plan()
+    assert large.plan is not None
+    assert large.plan.groups[0].output_count == 40
+
+
+def test_a_plan_holds_what_its_limits_say_and_counts_what_it_left() -> None:
+    table = parted(6, max_groups=4)
+    plan = table.plan().plan
+    assert plan is not None
+    assert ([group.key for group in plan.groups], plan.left) == ([place(5), place(4), place(3), place(2)], 2)
+    table.config = config(max_plan_bytes=17 * TARGET)
+    assert len(taken(table.plan())) == 2
+    table.config = config()
+    assert len(taken(table.plan(budget_bytes=9 * TARGET))) == 2
+    assert len(taken(table.plan(budget_bytes=0))) == 1
+
+
+def test_groups_are_no_larger_than_the_limit() -> None:
+    plan = wide(40, max_group_bytes=10 * TARGET).plan().plan
+    assert plan is not None
+    assert [len(group.files) for group in plan.groups] == [10, 10, 10, 10]
+    assert len({group.group_id for group in plan.groups}) == len({group.seed for group in plan.groups}) == 4
+
+
+def test_a_file_above_the_largest_group_is_left_out() -> None:
+    table = wide(16, max_group_bytes=40 * TARGET)
+    large = table.append(of_size(whole(rng(), 1), 41 * TARGET))
+    taken = planned(table.plan(ASKED).plan)
+    assert large[0].path not in taken
+    assert len(taken) == 16
+
+
+def test_groups_that_gain_much_more_come_before_newer_partitions() -> None:
+    table = Table(config(max_groups=1))
+    table.append(of_size(whole(rng(), 128), TARGET), partition(0))
+    table.append(of_size(whole(rng(), 8), TARGET), partition(1))
+    assert taken(table.plan(ASKED)) == [place(0)]  # 88 % of the files against 54 %
+    table.append(of_size(whole(rng(), 120), TARGET), partition(1))
+    assert taken(table.plan(ASKED)) == [place(1)]
+
+
+def test_deletes_are_read_once_and_outputs_count_what_lives() -> None:
+    table = wide(16)
+    table.deletes = [deletes_of(path, table.files[path].record_count // 2) for path in table.files]
+    plan = table.plan(ASKED).plan
+    assert plan is not None
+    (group,) = plan.groups
+    assert all(len(file.deletes) == 1 for file in group.files)
+    assert (group.output_count, group.input_bytes) == (8, 16 * TARGET + 16 * 1000)
+
+
+# What people are told
+
+
+def test_a_table_without_snapshot_or_files_has_nothing_to_do() -> None:
+    table = Table(config())
+    assert table.plan().reason == "nothing to do: the table has no snapshot"
+    table.append([])
+    assert table.plan().reason == "nothing to do: the table has no data files"
+
+
+def test_a_column_with_one_value_in_all_files_is_refused() -> None:
+    table = Table(config(columns=("a", "b")))
+    table.append(of_size([np.array([[7, at], [7, at + 9]]) for at in range(16)], TARGET))
+    with pytest.raises(TableRefused, match=r"column a, by which .* has one value in all 16 files") as caught:
+        table.plan()
+    assert caught.value.reason == "configuration"
+
+
+def test_texts_whose_bounds_are_cut_within_what_they_share_are_told() -> None:
+    table = wide(8)
+    for path, file in table.files.items():
+        bounds = file.metrics
+        cut = {1: b"https://example.", 2: bounds.lower_bounds[2]}, {1: b"https://example/", 2: bounds.upper_bounds[2]}
+        table.files[path] = replace(file, metrics=replace(bounds, lower_bounds=cut[0], upper_bounds=cut[1]))
+    texts = sorting(columns=(Column(1, "a", "string"), *COLUMNS[1:]))
+    notes = [one.note for one in table.plan(ASKED, sorting=texts).partitions[0].columns]
+    assert notes == [
+        "bounds of a are cut at 16 characters, which its values share: write.metadata.metrics.column.a=full lets "
+        "readers tell files apart",
+        "",
+    ]
+
+
+def test_depths_are_told_of_all_partitions_to_those_who_want_to_know() -> None:
+    table = wide(2)
+    assert table.plan().partitions[0].columns == ()
+    explained = table.plan(ClusterRequest(explain=True))
+    assert [one.name for one in explained.partitions[0].columns] == ["a", "b"]
+    assert explained.reason == "nothing to do: 256 MB unclustered, 512 MB needed"
+
+
+def test_the_reason_of_several_partitions_names_the_first_and_counts_the_others() -> None:
+    table = parted(3)
+    assert table.plan().reason.startswith("2: a point query meets")
+    assert table.plan().reason.endswith("; 3 of 3 partitions need work")
+    table.settle()
+    assert table.plan().reason == "nothing to do in 3 partitions: no unclustered files"
+
+
+# Scans
+
+
+def scans(column: str, a_day: int) -> tuple[ScanUse, ...]:
+    filters = (ColumnFilter(column, Operator.EQUAL),)
+    return tuple(ScanUse((START - timedelta(days=day)).date(), filters, a_day) for day in range(7))
+
+
+def test_where_scans_are_known_only_what_pays_back_is_due() -> None:
+    table = wide()
+    assert table.plan(scans=scans("a", 100)).is_due
+    verdict = table.plan(scans=scans("c", 100))
+    assert verdict.plan is None
+    assert verdict.reason == (
+        "nothing to do: about 82 CPU s, of which scans would spare 0.0 s a day, and not all within 30 d"
+    )
+    # 82 s of work pay back in 30 days when 2.7 s a day are spared: 16 files of 128 MiB read in 21 s, two thirds spared.
+    assert not table.plan(scans=scans("a", 1), core_ms_per_mb=400.0).is_due
+    assert table.plan(scans=scans("a", 1)).is_due
+    assert table.plan(ASKED, scans=scans("c", 100)).is_due  # who asks is not asked back
+
+
+def test_a_choice_whose_column_has_one_value_by_now_gains_nothing_and_refuses_nothing() -> None:
+    table = Table(config(columns=("auto",)))
+    table.append(of_size([np.array([[7, at], [7, at + 9]]) for at in range(16)], TARGET))
+    choice = ColumnChoice(("a",), Strategy.LINEAR, START, 100, 0.9)
+    verdict = table.plan(choice=choice)
+    assert (verdict.is_due, verdict.plan, verdict.choice) == (False, None, choice)
+    assert verdict.reason == (
+        "nothing to gain: column a, by which the table is to be clustered, has one value in all 16 files"
+    )
+
+
+def test_auto_waits_for_scans() -> None:
+    table = wide(columns=("auto",))
+    assert table.plan().reason == "nothing to do yet: auto chooses columns by 100 scans in 7 d, 0 are known"
+    verdict = table.plan(scans=scans("b", 20))
+    assert verdict.choice is not None
+    assert verdict.choice.columns == ("b",)
+    assert verdict.layout == Layout(Strategy.LINEAR, (LayoutKey(2),))
+    (note,) = verdict.notes
+    assert note.startswith(f"auto chose b on {verdict.choice.chosen_at:%Y-%m-%d} by ")
+    assert note.endswith(f" scans, which it spares 98% of the bytes (b 98%); chosen by {verdict.choice.scans} scans")
+
+
+@pytest.mark.parametrize("group_by", list(GroupBy))
+def test_all_ways_to_group_come_to_rest(group_by: GroupBy) -> None:
+    table = wide(40, group_by=group_by, max_group_bytes=10 * TARGET)
+    assert len(table.settle()) == 1
+
+
+def test_times_of_processes_are_those_of_their_ids() -> None:
+    name = "0198c0de-0000-7000-8000-000000000001-1-1-00000000-0000-0000-0000-000000000000-g0123456789ab.parquet"
+    assert clustered_at(f"s3://b/t/{name}") == datetime.fromtimestamp(0x0198C0DE0000 / 1000, UTC)
