@@ -10,13 +10,12 @@ from amoro_cli.views.plans import disputed_deletes, nothing_to_do
 from amoro_cli.views.tasks import task_grid
 from amoro_core.documents.bodies import optimize_body
 from amoro_core.documents.encoding import encode
+from amoro_core.documents.figures import label, own_figures, value
 from amoro_core.documents.quantities import format_bytes, format_count, format_duration, format_time, many
 from amoro_core.model.texts import one_line
 from amoro_core.model.undoing import UNDOABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from amoro_core.protocol import admin_pb2 as pb
 
 
@@ -121,38 +120,17 @@ def receipt_blocks(process: "pb.Process") -> "tuple[Block, ...]":
             f"{format_count(receipt.rows_before)} {'=' if equal else '≠'} {format_count(receipt.rows_after)} "
             f"{'✓' if equal else '✗'}",
         ),
-        *_more(receipt.figures),
+        *own_figures(receipt.figures),
         *_undo(process),
     )
     note = [f"  {disputed_deletes(receipt.disputed_deletes, 'show')}"] if receipt.disputed_deletes else []
     return (title, Pairs(pairs, indent=2), *note)
 
 
-#: Figures of every commit, which have a line of their own.
-_COMMON = {f"{of}_{when}" for of in ("data_files", "delete_files", "bytes", "rows") for when in ("before", "after")}
-
-
-def _more(figures: "Sequence[pb.Figure]") -> list[tuple[str, str]]:
-    """The action's own figures that are not zero; what was before and what is after on one line."""
-    own = {one.name: one for one in figures if one.name not in {*_COMMON, "equality_delete_files_after"}}
-    pairs = []
-    for name, figure in own.items():
-        of, _, when = name.rpartition("_")
-        if when == "before" and f"{of}_after" in own:
-            pairs.append((_label(of), f"{_figure(figure)} → {_figure(own[f'{of}_after'])}"))
-        elif figure.value and not (when == "after" and f"{of}_before" in own):
-            pairs.append((_label(name), _figure(figure)))
-    return pairs
-
-
-def _label(name: str) -> str:
-    return name.removesuffix("_ms").replace("_", " ")
-
-
 def _told(process: "pb.Process") -> "tuple[Block, ...]":
     """The receipt of a process that replaces no files: a summary and its own figures."""
     receipt = process.receipt
-    pairs = [(_label(figure.name), _figure(figure)) for figure in receipt.figures]
+    pairs = [(label(figure.name), value(figure)) for figure in receipt.figures]
     pairs += [
         ("check", f"{one.left} {'=' if one.holds else '≠'} {one.right} {'✓' if one.holds else '✗'}")
         for one in receipt.equations
@@ -160,17 +138,6 @@ def _told(process: "pb.Process") -> "tuple[Block, ...]":
     pairs += _undo(process)
     title = f"{process.process_id}  {receipt.words} in {format_duration(receipt.duration_ms)}"
     return (title, Pairs(tuple(pairs), indent=2)) if pairs else (title,)
-
-
-def _figure(figure: "pb.Figure") -> str:
-    """The number, with its unit unless the name says it."""
-    if figure.unit == "bytes":
-        return format_bytes(figure.value)
-    if figure.unit == "ms":
-        return format_duration(figure.value)
-    if not figure.unit or figure.unit in figure.name.split("_"):
-        return format_count(figure.value)
-    return many(figure.value, figure.unit.removesuffix("s"))
 
 
 def _undo(process: "pb.Process") -> "tuple[tuple[str, str], ...]":

@@ -105,9 +105,16 @@ class Doors:
         return f"{'__Host-' if is_secure else ''}{kind}-{self._state}", is_secure
 
     async def log_out(self, request: Request) -> None:
-        """End the request's session, if it has one."""
+        """End the request's session, if it has one; the audit has it."""
         if session_id := self._session_id(request):
-            await self._run(lambda: self._sessions.end(session_id))
+            address = _address(request)
+            await self._run(lambda: self._end(session_id, address))
+
+    def _end(self, session_id: str, address: str) -> None:
+        if who := self._sessions.find(session_id):
+            call = Audited(replace(who, way=Way.PAGE, address=address), "LogOut", who.name)
+            self._auditing.note(call, None)
+        self._sessions.end(session_id)
 
     async def visitor(self, request: Request) -> Principal | None:
         """Who the session of the request's cookie stands for; None without one, or when it has ended."""

@@ -135,6 +135,9 @@ class AckGuardService:
             kept.guard = guard
         except AmoroError as error:
             kept.failure = error
+        except Exception as error:  # nobody waits for this work: the attempt that asks next says what happened
+            log.exception("guard.failed", process=process.process_id)
+            kept.failure = CatalogUnavailable(f"the guard could not read the table: {type(error).__name__}: {error}")
         finally:
             kept.lock.release()
 

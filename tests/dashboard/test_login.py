@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from urllib.parse import urlencode
 
 import pytest
@@ -15,10 +16,14 @@ from starlette.responses import Response
 
 from amoro_core.dashboard.doors import Doors
 from amoro_core.dashboard.throttle import Throttle, TooManyTries
-from amoro_core.model.audit import AuditFilter
+from amoro_core.model.audit import AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window
+from amoro_core.model.principals import Way
 from amoro_core.model.tokens import Role
 from tests.dashboard.served import Answer, Served, serving
+
+if TYPE_CHECKING:
+    from amoro_core.services.users import UserService
 
 OWN = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
 PASSWORD = "correct horse battery"
@@ -45,8 +50,8 @@ def cookie_of(answer: Answer) -> str:
     return answer.headers["set-cookie"].partition(";")[0]
 
 
-def audited(served: Served) -> list[tuple[str, str, str, str]]:
-    page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation="LogIn"), Window(99))
+def audited(served: Served, operation: str = "LogIn") -> list[tuple[str, str, str, str]]:
+    page, _ = served.coordinator.services.auditing.list_events(AuditFilter(operation=operation), Window(99))
     return [
         (item.call.principal.name, item.call.principal.way, item.call.principal.address, item.outcome)
         for item in reversed(page.items)
@@ -71,6 +76,8 @@ def test_a_user_logs_in_sees_pages_and_logs_out(served: Served) -> None:
     assert (out.status, out.headers["location"]) == (303, "/login")
     assert "Max-Age=0" in out.headers["set-cookie"]
     assert see(served, "/groups", cookie).status == 303
+    send(served, "/logout", cookie)
+    assert audited(served, "LogOut") == [("ann", Way.PAGE, "127.0.0.1", AuditOutcome.DONE)], "a session ends once"
 
 
 def failures(served: Served) -> float:
@@ -169,7 +176,7 @@ def test_two_passwords_are_checked_at_once_and_eight_wait(served: Served) -> Non
 
     async def try_all() -> list[object]:
         with ThreadPoolExecutor(16) as pool:
-            doors = Doors(Slow(), services.sessions, services.auditing, pool, "state")  # type: ignore[arg-type]
+            doors = Doors(cast("UserService", Slow()), services.sessions, services.auditing, pool, "state")
             tries = [asyncio.ensure_future(doors.check(f"u{n}", PASSWORD, f"10.0.0.{n}")) for n in range(11)]
             done, _ = await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
             assert len(done) == 1

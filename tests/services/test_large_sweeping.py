@@ -410,8 +410,9 @@ def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, hands: Han
     assert (place.left(), len(asked)) == ([], 1)
 
 
+@pytest.mark.parametrize("error", [CatalogUnavailable("no answer"), ValueError("no manifest")])
 def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_again(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     place.stray(2)
     place.run()
@@ -421,7 +422,7 @@ def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_agai
     task = handed(hands, acked=False)
 
     def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
-        raise CatalogUnavailable("no answer")
+        raise error
 
     assert place.world.optimizing.ack(hands.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
     with monkeypatch.context() as patch:

@@ -37,8 +37,8 @@ def shuffled(
             yield struct.pack("!q", number)
             yield block
 
-    keyed = source.mapPartitions(addressed, preservesPartitioning=True)
-    keyed._bypass_serializer = True  # type: ignore[attr-defined]  # as PySpark does for its own shuffles
+    keyed: Any = source.mapPartitions(addressed, preservesPartitioning=True)
+    keyed._bypass_serializer = True  # as PySpark does for its own shuffles
     jvm: Any = context._jvm
     pairs = jvm.PairwiseRDD(keyed._jrdd.rdd()).asJavaPairRDD()
     moved = pairs.partitionBy(jvm.PythonPartitioner(partitions, id(split)))
