@@ -261,6 +261,7 @@ class Services:
             around.address,
             around.explore,
             around.http_address,
+            {key: value for key, value, _ in Settings().described()},
             role="reading" if store.only_reads else "leader",
         )
 

@@ -20,7 +20,8 @@ def settings_document(settings: "Sequence[pb.Setting]", origin: bool) -> Documen
 
 
 def properties_document(answer: "pb.GetTablePropertiesResponse") -> Document:
-    """Schema amoro.properties/v1: `table`, `properties` with `key`, `value`, `origin`, `enabled`, `enabled_origin`."""
+    """Schema amoro.properties/v1: `table`, `properties` with `key`, `value`, `origin`, `default`; `enabled`,
+    `enabled_origin`."""
     names = tuple(item.key for item in answer.properties)
     optimized = f"optimized: {'yes' if answer.enabled else 'no'}, {answer.enabled_origin}"
     blocks: tuple[Block, ...] = (_grid(answer.properties, True), *_unknown(answer.properties), optimized)

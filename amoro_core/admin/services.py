@@ -1,7 +1,7 @@
 """The arguments of operations: the services, the program around them, and the call."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -46,6 +46,7 @@ class Program:
     address: Callable[[], str]  # where it listens
     explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
     http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
+    defaults: Mapping[str, str] = field(default_factory=dict)  # of settings, by key
     role: str = "leader"  # reading: it answers one command from the state directory
 
 

@@ -24,8 +24,12 @@ def get_status(services: Services, request: pb.GetStatusRequest, call: Call) -> 
 
 
 def get_settings(services: Services, request: pb.GetSettingsRequest, call: Call) -> pb.GetSettingsResponse:
-    """Every setting with its origin."""
-    settings = [pb.Setting(key=key, value=value, origin=origin) for key, value, origin in services.program.settings]
+    """Every setting with its origin and its default."""
+    program = services.program
+    settings = [
+        pb.Setting(key=key, value=value, origin=origin, default=program.defaults.get(key, ""))
+        for key, value, origin in program.settings
+    ]
     return pb.GetSettingsResponse(settings=settings)
 
 

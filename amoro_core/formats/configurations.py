@@ -142,7 +142,7 @@ def _effective(known: Property, defaults: Mapping[str, str], table: Mapping[str,
         start = known.key.removesuffix(EACH_COLUMN)
         return [EffectiveProperty(key, table[key], Origin.TABLE) for key in sorted(table) if key.startswith(start)]
     if known.key in table:
-        return [EffectiveProperty(known.key, table[known.key], Origin.TABLE)]
+        return [EffectiveProperty(known.key, table[known.key], Origin.TABLE, known.default)]
     if known.key in defaults:
-        return [EffectiveProperty(known.key, defaults[known.key], Origin.CATALOG)]
-    return [EffectiveProperty(known.key, known.default, Origin.DEFAULT)]
+        return [EffectiveProperty(known.key, defaults[known.key], Origin.CATALOG, known.default)]
+    return [EffectiveProperty(known.key, known.default, Origin.DEFAULT, known.default)]

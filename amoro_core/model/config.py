@@ -114,6 +114,7 @@ class EffectiveProperty:
     key: str
     value: str
     origin: Origin
+    default: str = ""  # what would hold if nobody set it; "" where nothing would
 
 
 @dataclass(frozen=True, slots=True)

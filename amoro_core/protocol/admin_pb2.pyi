@@ -90,20 +90,24 @@ class Setting(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
+    DEFAULT_FIELD_NUMBER: _builtins.int
     key: _builtins.str
     value: _builtins.str
     origin: _builtins.str
     """where the value comes from"""
+    default: _builtins.str
+    """what holds where nobody sets it; empty for nothing"""
     def __init__(
         self,
         *,
         key: _builtins.str = ...,
         value: _builtins.str = ...,
         origin: _builtins.str = ...,
+        default: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "origin", b"origin", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default", b"default", "key", b"key", "origin", b"origin", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1216,7 +1220,7 @@ class GetTablePropertiesResponse(_message.Message):
     enabled_origin: _builtins.str
     @_builtins.property
     def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___Setting]:
-        """the effective ones; origin: table, catalog or default"""
+        """the effective ones; origin: table, catalog, default, or unknown: it has no effect"""
 
     def __init__(
         self,

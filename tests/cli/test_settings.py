@@ -8,8 +8,8 @@ from tests.cli.messages import NOON, PROCESS
 
 SETTINGS = pb.GetSettingsResponse(
     settings=[
-        pb.Setting(key="port", value="7000", origin="file /h/amoro.yaml"),
-        pb.Setting(key="host", value="127.0.0.1", origin="default"),
+        pb.Setting(key="port", value="7000", origin="file /h/amoro.yaml", default="1261"),
+        pb.Setting(key="host", value="127.0.0.1", origin="default", default="127.0.0.1"),
     ]
 )
 
@@ -23,8 +23,8 @@ def test_settings_are_shown_with_their_origins_where_somebody_asks(cli: Cli, adm
     assert json.loads(cli("config", "show", "-o", "json").out) == {
         "schema": "amoro.settings/v1",
         "settings": [
-            {"key": "port", "value": "7000", "origin": "file /h/amoro.yaml"},
-            {"key": "host", "value": "127.0.0.1", "origin": "default"},
+            {"key": "port", "value": "7000", "origin": "file /h/amoro.yaml", "default": "1261"},
+            {"key": "host", "value": "127.0.0.1", "origin": "default", "default": "127.0.0.1"},
         ],
     }
     assert cli("config", "show", "-o", "name").out == "port\nhost\n"
@@ -34,7 +34,7 @@ def test_the_properties_of_a_table_are_shown_with_who_said_them(cli: Cli, admin:
     answer = pb.GetTablePropertiesResponse(
         table="sales.db.orders",
         properties=[
-            pb.Setting(key="self-optimizing.quota", value="0.9", origin="table"),
+            pb.Setting(key="self-optimizing.quota", value="0.9", origin="table", default="0.5"),
             pb.Setting(key="self-optimizing.filter", value="", origin="default"),
         ],
         enabled=True,
@@ -49,7 +49,10 @@ def test_the_properties_of_a_table_are_shown_with_who_said_them(cli: Cli, admin:
     )
     body = json.loads(cli("table", "properties", "sales.db.orders", "-o", "json").out)
     assert (body["schema"], body["table"], body["enabled"]) == ("amoro.properties/v1", "sales.db.orders", True)
-    assert body["properties"][1] == {"key": "self-optimizing.filter", "value": "", "origin": "default"}
+    assert body["properties"] == [
+        {"key": "self-optimizing.quota", "value": "0.9", "origin": "table", "default": "0.5"},
+        {"key": "self-optimizing.filter", "value": "", "origin": "default", "default": ""},
+    ]
 
 
 def test_the_health_of_a_table_is_shown_by_its_parts(cli: Cli, admin: FakeAdmin) -> None:

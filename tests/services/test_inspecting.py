@@ -32,9 +32,11 @@ def test_properties_say_who_said_them(world: World, catalog: SqlCatalog, inspect
     world.catalogs.update("cat", CatalogChange({"table.self-optimizing.target-size": "1000"}))
     properties, enabled = inspection.properties(TABLE)
     known = {item.key: item for item in properties}
-    assert known["self-optimizing.quota"] == EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE)
+    assert known["self-optimizing.quota"] == EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5")
     assert known["self-optimizing.target-size"].origin is Origin.CATALOG
-    assert known["self-optimizing.group"] == EffectiveProperty("self-optimizing.group", "default", Origin.DEFAULT)
+    assert known["self-optimizing.group"] == EffectiveProperty(
+        "self-optimizing.group", "default", Origin.DEFAULT, "default"
+    )
     assert enabled == Enabled(False, "observed only: it was never enabled")
     world.tables.set_enabled(TABLE, True)
     assert inspection.properties(TABLE)[1] == Enabled(True, "amoro table enable")
@@ -148,7 +150,7 @@ def test_what_is_known_is_told_without_the_catalog(
     assert world.catalogs.resolve(str(known.table_id)) == TABLE
     assert world.tables.find_known(TABLE) == known
     properties, _ = inspection.properties(TABLE, known_only=True)
-    assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE) in properties
+    assert EffectiveProperty("self-optimizing.quota", "0.9", Origin.TABLE, "0.5") in properties
     other = parse_table("cat.db.other")
     with pytest.raises(TableNotFound, match=r"table cat\.db\.other is not known"):
         world.tables.find_known(other)

@@ -196,7 +196,7 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
     assert {item.origin for item in found} == {Origin.DEFAULT}
     assert [item.key for item in found] == [known.key for known in all_properties() if "*" not in known.key]
     assert found[:25] == tuple(
-        EffectiveProperty(key, value, Origin.DEFAULT)
+        EffectiveProperty(key, value, Origin.DEFAULT, value)
         for key, value in [
             ("self-optimizing.enabled", "false"),
             ("self-optimizing.group", "default"),

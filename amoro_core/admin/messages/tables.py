@@ -78,7 +78,10 @@ def table_properties(
     """The effective properties, and whether the table is optimized."""
     return pb.GetTablePropertiesResponse(
         table=str(identifier),
-        properties=[pb.Setting(key=item.key, value=item.value, origin=item.origin.value) for item in properties],
+        properties=[
+            pb.Setting(key=item.key, value=item.value, origin=item.origin.value, default=item.default)
+            for item in properties
+        ],
         enabled=enabled.value,
         enabled_origin=enabled.origin,
     )

@@ -5,10 +5,12 @@ from amoro_core.dashboard.pages.table import known_table, on_table
 from amoro_core.dashboard.pages.urls import command, to_table
 from amoro_core.dashboard.pages.visits import Shown, Visit
 from amoro_core.errors import TableRefused
+from amoro_core.model.config import Origin
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.protocol import admin_pb2 as pb
 
 _STATUSES = tuple(status.value for status in ProcessStatus)
+_ORIGINS = tuple(origin.value for origin in Origin)
 
 
 async def show_processes(visit: Visit) -> Shown:
@@ -34,8 +36,8 @@ async def show_processes(visit: Visit) -> Shown:
 
 
 async def show_properties(visit: Visit) -> Shown:
-    """The properties that control the table's optimizing, each with its origin."""
-    visit.query()
+    """The properties that control the table's work, each with its default and its origin."""
+    origin = visit.query(origin=_ORIGINS)["origin"]
     table, refused, found = await known_table(visit), "", pb.GetTablePropertiesResponse()
     asked = pb.GetTablePropertiesRequest(table=table.table, known_only=True)
     try:
@@ -47,6 +49,9 @@ async def show_properties(visit: Visit) -> Shown:
         "table_properties.html",
         "properties",
         properties=found.properties,
+        shown=[one for one in found.properties if origin in ("", one.origin)],
+        origin=origin,
+        origins=_ORIGINS,
         refused=refused,
         same=command("amoro", "table", "properties", table.table),
     )

@@ -28,10 +28,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
     with ExitStack() as ending:
-        yield lambda state="typical": _client(tmp_path, state, ending)
+        yield lambda state="typical", settings=None: _client(tmp_path, state, settings or Settings(), ending)
 
 
-def _client(home: Path, state: str | Callable[[Connection], object], ending: ExitStack) -> TestClient:
+def _client(
+    home: Path, state: str | Callable[[Connection], object], settings: Settings, ending: ExitStack
+) -> TestClient:
     store = Store.open(home / "amoro.db")
     ending.callback(store.close)
     store.write(STATES[state] if isinstance(state, str) else state)
@@ -43,7 +45,7 @@ def _client(home: Path, state: str | Callable[[Connection], object], ending: Exi
         local_address=lambda: "nowhere",
     )
     tokens = {Role.ADMIN: Secret(ADMIN), Role.ENROLMENT: Secret("amo_enrolment")}
-    services = Services(store, home, Settings(), tokens, around, installed(home, ()))
+    services = Services(store, home, settings, tokens, around, installed(home, ()))
     pool = ending.enter_context(ThreadPoolExecutor(4))
     client = TestClient(make_app(offer(services, pool), ()), "http://localhost", follow_redirects=False)
     client.headers["Authorization"] = f"Bearer {ADMIN}"

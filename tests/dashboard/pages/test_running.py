@@ -10,6 +10,7 @@ import pytest
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.series import Sample
+from amoro_core.settings import Settings
 from amoro_core.store import condemned, processes, series
 from amoro_core.store.database import Connection
 from tests.dashboard import states
@@ -90,8 +91,11 @@ def test_an_instance_that_is_not_known_is_not_found(site: Site) -> None:
 
 
 def test_settings_are_found_by_their_key(site: Site) -> None:
-    page = site("typical").get("/settings?text=nothing-has-this").text
-    assert "No setting has such a key." in page
+    client = site("typical", Settings().with_values("file /h/amoro.yaml", maintenance_threads=5))
+    page = words(client.get("/settings?text=maintenance-threads").text)
+    assert "maintenance-threads 5 2 file /h/amoro.yaml" in page
+    assert "port 1261 same default" in words(client.get("/settings?text=port").text)
+    assert "No setting has such a key." in client.get("/settings?text=nothing-has-this").text
 
 
 def test_the_system_is_checked_and_backed_up(site: Site, tmp_path: Path) -> None:

@@ -18,10 +18,11 @@ from amoro_core.model.blockers import BlockedOperation, Blocker
 from amoro_core.model.journal import About, Event, EventKind
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
-from amoro_core.store import blockers, events
+from amoro_core.store import blockers, catalogs, events, tables
 from amoro_core.store.connection import Connection
 from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
+from tests.store import builders
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
 NOW = 1_000_000
@@ -104,10 +105,25 @@ def test_the_processes_of_a_table_are_its_own(site: Site) -> None:
     )
 
 
-def test_properties_are_those_of_the_last_look_with_their_origins(site: Site) -> None:
-    page = words(site(_one(properties={"self-optimizing.quota": "0.9"})).get("/tables/1/properties").text)
-    assert "self-optimizing.quota 0.9 table" in page
-    assert "self-optimizing.group default default" in page
+def test_properties_are_those_of_the_last_look_with_defaults_and_origins(site: Site) -> None:
+    def fill(db: Connection) -> None:
+        catalogs.add(db, builders.catalog("lake", properties=(("table.self-optimizing.group", "nightly"),)))
+        own = {"self-optimizing.quota": "0.9", "self-optimizing.filter": "a > 1", "self-optimizing.colour": "blue"}
+        tables.add(db, states.table(0, properties=own))
+
+    client = site(fill)
+    page = words(client.get("/tables/1/properties").text)
+    assert "self-optimizing.quota 0.9 0.5 table" in page
+    assert "self-optimizing.group nightly default catalog" in page
+    assert "self-optimizing.filter a &gt; 1 none table" in page
+    assert "self-optimizing.max-file-count 10000 same default" in page
+    assert "self-optimizing.colour blue none unknown: it has no effect" in page
+    assert 'href="/tables/lake.sales.orders/disable"' in client.get("/tables/1/properties").text
+    of_the_catalog = words(client.get("/tables/1/properties?origin=catalog").text)
+    assert "self-optimizing.group nightly" in of_the_catalog
+    assert "self-optimizing.quota" not in of_the_catalog
+    wrong = client.get("/tables/1/properties?origin=catalogue")
+    assert (wrong.status_code, "Did you mean catalog?" in wrong.text) == (400, True)
 
 
 def test_malformed_properties_are_told_in_place(site: Site) -> None:
