@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from amoro_core.admin.operations import OPERATIONS
+from amoro_core.admin.rights import require
 from amoro_core.dashboard import static
 from amoro_core.dashboard.asking import principal_of
 from amoro_core.dashboard.offered import offered
@@ -41,7 +42,7 @@ class Site:
         self._fragments = Fragments()
 
     def page(self, path: str, view: View, name: str | None = None) -> Route:
-        """A page, which is only read."""
+        """A page, which is only read, by whoever has the role viewer."""
         return Route(path, self._answering(view), methods=["GET"], name=name)
 
     def action(self, path: str, view: View) -> Route:
@@ -54,6 +55,8 @@ class Site:
                 return await self._fragment(request, view)
             since = offered(request).revisions.latest
             try:
+                # Also where the page asks for nothing: it is for those who may look.
+                require(await principal_of(request), "a page", Role.VIEWER, None)
                 made = await view(Visit(request))
             except UnknownToken:
                 asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
