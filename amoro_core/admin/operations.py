@@ -73,6 +73,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "SelectTables": Operation(tables.select_tables, _VIEWER, TOUCHING),
     "GetTable": Operation(tables.get_table, _VIEWER, TOUCHING),
     "GetTableProperties": Operation(tables.get_table_properties, _VIEWER, TOUCHING),
+    "GetTableMetadata": Operation(tables.get_table_metadata, _VIEWER, TOUCHING),
     "GetTableHealth": Operation(tables.get_table_health, _VIEWER, READING),
     "GetTableDigest": Operation(journal.get_table_digest, _VIEWER, QUICK),
     "ListTableFiles": Operation(tables.list_table_files, _VIEWER, READING),

@@ -11,6 +11,7 @@ from amoro_core.model.paging import Window, page_limit
 from amoro_core.model.table_lists import Order, TableKey, TableOrder, WantedTables
 from amoro_core.model.tables import OptimizingStatus, TableRuntime, parse_namespace
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2
 
 MAX_FILES = 10_000  # on a page: each reads the manifests of the table anew
 
@@ -45,6 +46,15 @@ def get_table_properties(
     identifier = services.catalogs.resolve(request.table)
     found = services.inspection.properties(identifier, known_only=request.known_only)
     return messages.table_properties(identifier, *found)
+
+
+def get_table_metadata(
+    services: Services, request: snapshots_pb2.GetTableMetadataRequest, call: Call
+) -> snapshots_pb2.TableMetadata:
+    """Columns, partitioning and own properties of the table."""
+    identifier = services.catalogs.resolve(request.table)
+    facts, schema, committed_at = services.inspection.metadata(identifier)
+    return messages.table_metadata(facts, schema, committed_at, services.catalogs.shown(facts.properties.items()))
 
 
 def get_table_health(services: Services, request: pb.GetTableHealthRequest, call: Call) -> pb.TableHealth:

@@ -7,7 +7,7 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from amoro_core.dashboard import assistants, live, pages, probes, rest, scan_reports, static
+from amoro_core.dashboard import ams, assistants, live, pages, probes, rest, scan_reports, static
 from amoro_core.dashboard.guards import HeaderGuard, HostGuard, OriginGuard
 from amoro_core.dashboard.offered import Offered
 from amoro_core.dashboard.timing import Timing
@@ -23,6 +23,7 @@ def make_app(parts: Offered, hosts: Collection[str]) -> Starlette:
         *static.routes(),
         *live.routes(parts.most_streams, parts.meters),
         *rest.routes(),
+        *ams.routes(),
         *assistants.routes(),
         *scan_reports.routes(),
         *pages.routes(),

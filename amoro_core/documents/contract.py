@@ -216,6 +216,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.logs/v1": _one(pb.InstanceLogs.DESCRIPTOR),
     "amoro.maintain/v1": _maintain,
     "amoro.maintenance/v1": lambda: {"table": _TEXT, "actions": {"type": "array", "items": _object(_maintain())}},
+    "amoro.metadata/v1": _one(shown.TableMetadata.DESCRIPTOR),
     "amoro.optimize/v1": _optimize,
     "amoro.optimized/v1": _outcomes(_optimized),
     "amoro.optimizer/v1": _one(pb.Optimizer.DESCRIPTOR),

@@ -35,6 +35,7 @@ from amoro_core.iceberg.metadata import (
     refuse_locations,
     snapshot_facts,
     table_facts,
+    table_schema,
 )
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
@@ -44,7 +45,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, FileFor
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 
 
 class IcebergFormat:
@@ -136,6 +137,10 @@ class IcebergTable(UpkeptIcebergTable):
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         """Every snapshot that the metadata knows, the newest first."""
         return snapshot_facts(self._table.metadata)
+
+    def schema(self) -> TableSchema:
+        """The current schema and the default partition spec."""
+        return table_schema(self._table.metadata)
 
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes, read once; None for a table without snapshot.

@@ -16,7 +16,7 @@ from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity, Scanned
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import SnapshotFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableIdentifier, TableSchema
 
 __all__ = [
     "AnyTable",
@@ -37,6 +37,9 @@ class Readable(OpenTable, Protocol):
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         """Every snapshot that the metadata knows, the newest first."""
+
+    def schema(self) -> TableSchema:
+        """The current schema and the default partition spec."""
 
     def scan(self) -> TableScan | None:
         """All live files of main's head with their deletes; None for a table without snapshot.

@@ -18,7 +18,16 @@ from amoro_core.model.files import DeleteKind, TableScan
 from amoro_core.model.grants import Grant
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.rewrite import TableContext
-from amoro_core.model.tables import History, Ref, SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import (
+    History,
+    PartitionColumn,
+    Ref,
+    SchemaColumn,
+    SnapshotFacts,
+    TableFacts,
+    TableIdentifier,
+    TableSchema,
+)
 
 _NAME_MAPPING = "schema.name-mapping.default"
 #: A longer time is as good as for ever, and a date minus the largest number of milliseconds overflows.
@@ -179,6 +188,25 @@ def snapshot_facts(metadata: TableMetadata) -> tuple[SnapshotFacts, ...]:
         )
         for item in known
     )
+
+
+def table_schema(metadata: TableMetadata) -> TableSchema:
+    """The current schema and the default partition spec."""
+    schema, spec = metadata.schema(), metadata.spec()
+    identifiers = frozenset(schema.identifier_field_ids)
+    columns = (
+        SchemaColumn(
+            one.field_id, one.name, str(one.field_type), one.required, one.doc or "", one.field_id in identifiers
+        )
+        for one in schema.fields
+    )
+    partition = (
+        PartitionColumn(
+            one.field_id, one.name, str(one.transform), one.source_id, schema.find_column_name(one.source_id) or ""
+        )
+        for one in spec.fields
+    )
+    return TableSchema(schema.schema_id, tuple(columns), spec.spec_id, tuple(partition))
 
 
 def history_of(table: Table) -> History:

@@ -172,6 +172,39 @@ class TableFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaColumn:
+    """A column of a table's current schema."""
+
+    field_id: int
+    name: str
+    type: str  # as Iceberg writes it
+    is_required: bool
+    doc: str
+    identifies: bool  # it is one of the identifier fields
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """A field of a table's default partition spec."""
+
+    field_id: int
+    name: str
+    transform: str  # as Iceberg writes it
+    source_id: int
+    source: str  # the column's name; "": the current schema lacks it
+
+
+@dataclass(frozen=True, slots=True)
+class TableSchema:
+    """A table's current schema and default partition spec."""
+
+    schema_id: int
+    columns: tuple[SchemaColumn, ...]
+    spec_id: int
+    partition: tuple[PartitionColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotFacts:
     """One snapshot that the table's metadata knows."""
 

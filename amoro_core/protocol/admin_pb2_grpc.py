@@ -160,6 +160,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.FromString,
                 _registered_method=True)
+        self.GetTableMetadata = channel.unary_unary(
+                '/amoro.v1.AdminService/GetTableMetadata',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.GetTableMetadataRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableMetadata.FromString,
+                _registered_method=True)
         self.GetTableHealth = channel.unary_unary(
                 '/amoro.v1.AdminService/GetTableHealth',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetTableHealthRequest.SerializeToString,
@@ -569,6 +574,12 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTableProperties(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetTableMetadata(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1020,6 +1031,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetTableProperties,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.SerializeToString,
+            ),
+            'GetTableMetadata': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetTableMetadata,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.GetTableMetadataRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableMetadata.SerializeToString,
             ),
             'GetTableHealth': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTableHealth,
@@ -1935,6 +1951,33 @@ class AdminService:
             '/amoro.v1.AdminService/GetTableProperties',
             amoro_dot_v1_dot_admin__pb2.GetTablePropertiesRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.GetTablePropertiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetTableMetadata(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetTableMetadata',
+            amoro_dot_v1_dot_snapshots__pb2.GetTableMetadataRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.TableMetadata.FromString,
             options,
             channel_credentials,
             insecure,

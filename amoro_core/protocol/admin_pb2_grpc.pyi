@@ -66,6 +66,7 @@ class AdminServiceStub:
     SelectTables: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SelectTablesRequest, _admin_pb2.SelectTablesResponse]
     GetTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTableRequest, _admin_pb2.Table]
     GetTableProperties: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTablePropertiesRequest, _admin_pb2.GetTablePropertiesResponse]
+    GetTableMetadata: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.GetTableMetadataRequest, _snapshots_pb2.TableMetadata]
     GetTableHealth: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetTableHealthRequest, _admin_pb2.TableHealth]
     GetTableDigest: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetTableDigestRequest, _journal_pb2.TableDigest]
     ListTableFiles: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]
@@ -153,6 +154,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SelectTables: _aio.UnaryUnaryMultiCallable[_admin_pb2.SelectTablesRequest, _admin_pb2.SelectTablesResponse]  # type: ignore[assignment]
     GetTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTableRequest, _admin_pb2.Table]  # type: ignore[assignment]
     GetTableProperties: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTablePropertiesRequest, _admin_pb2.GetTablePropertiesResponse]  # type: ignore[assignment]
+    GetTableMetadata: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.GetTableMetadataRequest, _snapshots_pb2.TableMetadata]  # type: ignore[assignment]
     GetTableHealth: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetTableHealthRequest, _admin_pb2.TableHealth]  # type: ignore[assignment]
     GetTableDigest: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetTableDigestRequest, _journal_pb2.TableDigest]  # type: ignore[assignment]
     ListTableFiles: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTableFilesRequest, _admin_pb2.ListTableFilesResponse]  # type: ignore[assignment]
@@ -381,6 +383,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetTablePropertiesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetTablePropertiesResponse, _abc.Awaitable[_admin_pb2.GetTablePropertiesResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetTableMetadata(
+        self,
+        request: _snapshots_pb2.GetTableMetadataRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.TableMetadata, _abc.Awaitable[_snapshots_pb2.TableMetadata]]: ...
 
     @_abc_1.abstractmethod
     def GetTableHealth(

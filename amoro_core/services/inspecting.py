@@ -20,7 +20,7 @@ from amoro_core.model.config import (
 from amoro_core.model.files import DataFile, DeleteFile, TableScan
 from amoro_core.model.paging import Page, Window, page_in_order
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.tables import SnapshotFacts, TableIdentifier
+from amoro_core.model.tables import SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from amoro_core.planning.evaluating import evaluate
 from amoro_core.store import partitions, tables
 from amoro_core.store.database import Store
@@ -123,6 +123,13 @@ class InspectionService:
         Raises InvalidArgument for an id that none has.
         """
         return _page(self._load(identifier).snapshots(), window, "snapshot", lambda item: str(item.snapshot_id))
+
+    def metadata(self, identifier: TableIdentifier) -> tuple[TableFacts, TableSchema, datetime | None]:
+        """What the table's metadata says now: facts, schema, and when main's head was committed; None without one."""
+        table = self._load(identifier)
+        facts = table.facts
+        head = next((one for one in table.snapshots() if one.snapshot_id == facts.snapshot_id), None)
+        return facts, table.schema(), head.committed_at if head else None
 
     def _load(self, identifier: TableIdentifier) -> Readable:
         return with_roles(self._tables.open(identifier), (Role.READ,), "reading it")

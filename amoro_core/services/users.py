@@ -98,12 +98,16 @@ class UserService:
 
     def find(self, name: str) -> Principal | None:
         """The user of that name; None when there is none."""
-        user = self._store.read(lambda db: user_accounts.find(db, name))
+        user = self.account(name)
         return None if user is None else Principal(user.name, user.role, user.pattern, is_user=True)
+
+    def account(self, name: str) -> UserAccount | None:
+        """The user of that name with its password's hash; None when there is none."""
+        return self._store.read(lambda db: user_accounts.find(db, name)) if is_name(name) else None
 
     def check(self, name: str, password: str) -> Principal | None:
         """The user, if the password is right; None, after as long, if it is not or the user is unknown."""
-        user = self._store.read(lambda db: user_accounts.find(db, name)) if is_name(name) else None
+        user = self.account(name)
         stored = user.password_hash if user is not None and len(password) <= LONGEST_PASSWORD else None
         if not self._hashing.is_right(password[:LONGEST_PASSWORD], stored) or user is None:
             return None

@@ -1,14 +1,24 @@
 """Tables as messages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from amoro_core.admin.messages.values import files, milliseconds
 from amoro_core.model.config import EffectiveProperty, Enabled
 from amoro_core.model.files import DeleteFile
 from amoro_core.model.plans import Evaluation
 from amoro_core.model.processes import OptimizingProcess
-from amoro_core.model.tables import FAULTLESS, HealthParts, SnapshotFacts, TableIdentifier, TableRuntime
+from amoro_core.model.tables import (
+    FAULTLESS,
+    HealthParts,
+    SnapshotFacts,
+    TableFacts,
+    TableIdentifier,
+    TableRuntime,
+    TableSchema,
+)
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import snapshots_pb2
 from amoro_core.services.blockers import HeldBlocker
 from amoro_core.services.inspecting import ShownFiles
 
@@ -139,4 +149,40 @@ def snapshot(facts: SnapshotFacts) -> pb.Snapshot:
         operation=facts.operation,
         summary=facts.summary,
         refs=facts.refs,
+    )
+
+
+def table_metadata(
+    facts: TableFacts, schema: TableSchema, committed_at: datetime | None, properties: Mapping[str, str]
+) -> snapshots_pb2.TableMetadata:
+    """The metadata; `properties` are the table's own, without secrets."""
+    columns = (
+        snapshots_pb2.SchemaColumn(
+            field_id=one.field_id,
+            name=one.name,
+            type=one.type,
+            required=one.is_required,
+            doc=one.doc,
+            identifies=one.identifies,
+        )
+        for one in schema.columns
+    )
+    partition = (
+        snapshots_pb2.PartitionColumn(
+            field_id=one.field_id, name=one.name, transform=one.transform, source_id=one.source_id, source=one.source
+        )
+        for one in schema.partition
+    )
+    return snapshots_pb2.TableMetadata(
+        table=str(facts.identifier),
+        format=facts.format,
+        format_version=facts.format_version,
+        location=facts.location,
+        schema_id=schema.schema_id,
+        columns=columns,
+        spec_id=schema.spec_id,
+        partition=partition,
+        properties=properties,
+        snapshot_id=facts.snapshot_id or 0,
+        committed_ms=milliseconds(committed_at),
     )

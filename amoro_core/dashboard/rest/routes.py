@@ -102,6 +102,7 @@ ROUTES: tuple[Route, ...] = (
     _get(_TABLE, "GetTable", "amoro.table/v1"),
     _patch(_TABLE, "SetTableEnabled", "amoro.table/v1", "enabled"),
     _get(f"{_TABLE}/health", "GetTableHealth", "amoro.health/v1"),
+    _get(f"{_TABLE}/metadata", "GetTableMetadata", "amoro.metadata/v1"),
     _get(f"{_TABLE}/partitions", "GetTableDigest", "amoro.digest/v1"),
     _get(f"{_TABLE}/properties", "GetTableProperties", "amoro.properties/v1"),
     Route("GET", f"{_TABLE}/series", "GetSeries", "amoro.series/v1", name="GetTableSeries"),
