@@ -41,11 +41,17 @@ OF_A_TABLE = (
 )
 
 
+#: Forms that are the same whatever the state.
+FORMS = ("/users/add", "/tokens/create", "/tokens/any/revoke", "/system/backup")
+
+
 def paths_in(state: str) -> Sequence[str]:
     """The pages that there are in the state."""
     made = list(EVERYWHERE)
     if state != "empty":
         made += [TABLE + below for below in OF_A_TABLE]
+    if state == "typical":
+        made += FORMS
     if state in PROCESSES:
         made.append(f"/processes/{PROCESSES[state]}")
     return made

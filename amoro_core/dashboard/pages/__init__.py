@@ -15,6 +15,7 @@ from amoro_core.dashboard.pages import (
     system,
     table_routes,
     tables,
+    tokens,
     trash,
     users,
 )
@@ -41,6 +42,7 @@ def routes() -> list[BaseRoute]:
         *journal.routes(site),
         *system.routes(site),
         *users.routes(site),
+        *tokens.routes(site),
         *login.routes(site),
         *people.routes(site),
     ]

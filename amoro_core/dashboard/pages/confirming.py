@@ -15,7 +15,7 @@ class Field:
     value: str = ""
     type: str = "text"
     values: Sequence[str] = ()
-    any: str = "any"  # what stands for none of the values
+    any: str = "any"  # what stands for none of the values; "": one has to be chosen
     is_needed: bool = False
 
 

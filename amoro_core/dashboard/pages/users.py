@@ -1,6 +1,7 @@
-"""Who may log in: users, and tokens of programs."""
+"""Who may log in: users with their roles, patterns and passwords."""
 
 import shlex
+import time
 
 from starlette.routing import Route
 
@@ -9,24 +10,31 @@ from amoro_core.dashboard.pages.lists import ROWS, Listed
 from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.urls import to
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
+from amoro_core.errors import NotFound
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import accounts_pb2 as accounts
 from amoro_core.protocol import admin_pb2 as pb
 
 _ROLES = (Role.VIEWER.value, Role.OPERATOR.value, Role.ADMIN.value)
 _MOST_TOKENS = 200
+_PAGE = 1000
+#: The label of a field for the pattern of an account.
+PATTERN = "Tables on which an operator may act, such as shop.db.* (empty: all)"
+_PASSWORD = Field("password", "Password, 12 characters or more", "", "password", is_needed=True)
 
 
 def routes(site: Site) -> list[Route]:
-    """The page of users and tokens, and its forms."""
+    """The page of users and tokens, and the forms of users."""
     return [
         site.page("/users", show_users),
         site.page("/users/add", ask_to_add),
         site.action("/users/add", add),
+        site.page("/users/{user}/update", ask_to_update),
+        site.action("/users/{user}/update", update),
+        site.page("/users/{user}/password", ask_for_password),
+        site.action("/users/{user}/password", set_password),
         site.page("/users/{user}/remove", ask_to_remove),
         site.action("/users/{user}/remove", remove),
-        site.page("/tokens/{token}/revoke", ask_to_revoke),
-        site.action("/tokens/{token}/revoke", revoke),
     ]
 
 
@@ -40,6 +48,7 @@ async def show_users(visit: Visit) -> Shown:
         "users": found.users,
         "list": Listed("/users", "users", {}, len(found.users), found.total, found.next, asked["after"]),
         "tokens": tokens.tokens,
+        "now_ms": round(time.time() * 1000),
         "more_tokens": tokens.total - len(tokens.tokens),
     }
     return Shown("users.html", "Users", values, subjects=(("users", ""),))
@@ -50,12 +59,12 @@ async def ask_to_add(visit: Visit) -> Shown:
     visit.query()
     fields = (
         Field("name", "Name", is_needed=True),
-        Field("role", "Role", _ROLES[0], values=_ROLES, any=_ROLES[0]),
-        Field("pattern", "Tables on which an operator may act, such as shop.db.* (empty: all)"),
-        Field("password", "Password, 12 characters or more", "", "password", is_needed=True),
+        Field("role", "Role", _ROLES[0], values=_ROLES, any=""),
+        Field("pattern", PATTERN),
+        _PASSWORD,
     )
     effects = ("Whoever has the name and the password can log in with that role.",)
-    command = "amoro user add NAME --role ROLE"
+    command = "amoro user add NAME --role ROLE --on PATTERN"
     return Confirmation("Add a user", effects, "/users/add", "Add", "/users", command, fields).shown()
 
 
@@ -69,10 +78,60 @@ async def add(visit: Visit) -> Gone:
     return Gone("/users", f"{made.name} can log in as {made.role}.")
 
 
+async def ask_to_update(visit: Visit) -> Shown:
+    """What another role or pattern will do."""
+    visit.query()
+    user = await _found(visit)
+    acts = f", and acts on {user.pattern}" if user.pattern else ""
+    effects = (
+        f"{user.name} has the role {user.role}{acts}. The new ones hold from now on, for sessions that begin then: the "
+        f"sessions of {user.name} end at once.",
+        "A viewer only reads. An operator optimizes, cancels, blocks and scales; an admin does everything.",
+    )
+    fields = (
+        Field("role", "Role", user.role, values=_ROLES, any=""),
+        Field("pattern", PATTERN, user.pattern),
+        Field("before", "", user.pattern, "hidden"),
+    )
+    command = shlex.join(["amoro", "user", "update", user.name, "--role", "ROLE", "--on", "PATTERN"])
+    target = to("users", user.name, "update")
+    return Confirmation(f"Change {user.name}?", effects, target, "Change", "/users", command, fields).shown()
+
+
+async def update(visit: Visit) -> Gone:
+    """Give the user the role and the pattern; a pattern that is left as it was goes with the role that had it."""
+    typed = await visit.form("role", "pattern", "before")
+    is_left = typed["role"] != Role.OPERATOR and typed["pattern"] == typed["before"]
+    pattern = None if is_left else typed["pattern"]
+    request = accounts.UpdateUserRequest(name=visit.named("user"), role=typed["role"], pattern=pattern)
+    now = await visit.ask("UpdateUser", request, accounts.User)
+    return Gone("/users", f"{now.name} is {now.role} from now on{f', for {now.pattern}' if now.pattern else ''}.")
+
+
+async def ask_for_password(visit: Visit) -> Shown:
+    """What another password will do."""
+    visit.query()
+    name = (await _found(visit)).name
+    effects = (f"{name} logs in with the new password from now on. The sessions of {name} end at once.",)
+    command = shlex.join(["amoro", "user", "password", name])
+    target = to("users", name, "password")
+    return Confirmation(
+        f"A new password for {name}?", effects, target, "Set it", "/users", command, (_PASSWORD,)
+    ).shown()
+
+
+async def set_password(visit: Visit) -> Gone:
+    """Give the user the password."""
+    typed = await visit.form("password")
+    request = accounts.SetPasswordRequest(name=visit.named("user"), password=typed["password"])
+    now = await visit.ask("SetPassword", request, accounts.User)
+    return Gone("/users", f"{now.name} has a new password.")
+
+
 async def ask_to_remove(visit: Visit) -> Shown:
     """What removing the user will do."""
     visit.query()
-    name = visit.named("user")
+    name = (await _found(visit)).name
     effects = (f"{name} can't log in any more, and the sessions of {name} end at once.",)
     command = shlex.join(["amoro", "user", "remove", name])
     return Confirmation(
@@ -88,19 +147,15 @@ async def remove(visit: Visit) -> Gone:
     return Gone("/users", f"{gone.name} is removed.")
 
 
-async def ask_to_revoke(visit: Visit) -> Shown:
-    """What revoking the token will do."""
-    visit.query()
-    name = visit.named("token")
-    effects = (f"Programs that use the token {name} are refused from now on.",)
-    command = shlex.join(["amoro", "token", "revoke", name])
-    return Confirmation(
-        f"Revoke {name}?", effects, to("tokens", name, "revoke"), "Revoke", "/users", command, is_grave=True
-    ).shown()
-
-
-async def revoke(visit: Visit) -> Gone:
-    """Revoke the token."""
-    await visit.form()
-    gone = await visit.ask("RevokeToken", pb.RevokeTokenRequest(name=visit.named("token")), pb.RevokeTokenResponse)
-    return Gone("/users", f"The token {gone.name} is revoked.")
+async def _found(visit: Visit) -> accounts.User:
+    """The user of the page's path. Raises NotFound."""
+    name, after = visit.named("user"), ""
+    while True:
+        request = accounts.ListUsersRequest(limit=_PAGE, after=after)
+        page = await visit.ask("ListUsers", request, accounts.ListUsersResponse)
+        for user in page.users:
+            if user.name == name:
+                return user
+        if not page.next:
+            raise NotFound(f"there is no user {name!r}", hint="The page of users has those there are.")
+        after = page.next

@@ -13,6 +13,8 @@ from amoro_core.errors import InvalidArgument
 from amoro_core.revisions import Subject
 
 Answer = TypeVar("Answer", bound=Message)
+#: Fields whose blanks at the ends count: logging in takes a password as it is.
+_AS_TYPED = frozenset({"password"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Visit:
         for key in given:
             if key not in known:
                 raise _unknown(key, known, "a field of this form")
-        return {key: given.get(key, "").strip() for key in known}
+        return {key: value if key in _AS_TYPED else value.strip() for key in known for value in (given.get(key, ""),)}
 
 
 View = Callable[[Visit], Awaitable[Shown | Gone]]
