@@ -51,7 +51,7 @@ LOOKING = {
 #: Pages that say what a form will do without asking for anything.
 ASKING_NOTHING = {
     *("/optimizers/{optimizer}/drain", "/optimizers/{optimizer}/release", "/instances/{instance}/kill"),
-    *("/trash/hurry", "/system/backup", "/users/add", "/users/{user}/remove", "/tokens/{token}/revoke"),
+    *("/trash/hurry", "/system/backup", "/users/add", "/tokens/create", "/tokens/{token}/revoke"),
 }
 OWN = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/x-www-form-urlencoded"}
 
