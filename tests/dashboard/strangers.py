@@ -1,0 +1,151 @@
+"""A state database in which every text that strangers choose is a payload, each text in turn with each payload."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from amoro_core.model.accounts import UserAccount
+from amoro_core.model.audit import Audited
+from amoro_core.model.blockers import BlockedOperation, Blocker
+from amoro_core.model.containers import Resource, ResourceState
+from amoro_core.model.digests import FileDigest, KeptDigest, PartitionDigest
+from amoro_core.model.journal import About, AttemptOutcome, Event, EventKind, TaskAttempt
+from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.principals import Principal
+from amoro_core.model.processes import (
+    Attempt,
+    CatalogConfig,
+    OptimizerThread,
+    OptimizingProcess,
+    ProcessStatus,
+    ResourceGroup,
+    TaskStatus,
+)
+from amoro_core.model.series import Sample
+from amoro_core.model.tables import OptimizingStatus, TableIdentifier, TableRuntime
+from amoro_core.model.tokens import AccessToken, Role
+from amoro_core.store import (
+    access_tokens,
+    attempts,
+    audit,
+    blockers,
+    catalogs,
+    condemned,
+    digests,
+    events,
+    groups,
+    optimizers,
+    processes,
+    resources,
+    series,
+    tables,
+    tasks,
+    user_accounts,
+)
+from amoro_core.store.connection import Connection
+from tests.dashboard import states
+from tests.store import builders
+
+#: The process whose tasks, attempts and files are the payloads.
+PROCESS = "0199cccc-0000-7000-8000-000000000000"
+
+
+def fill(db: Connection, payloads: Sequence[str]) -> None:
+    """For each payload whatever has a name or another text by somebody else."""
+    made = [_table_and_process(db, number, payload) for number, payload in enumerate(payloads)]
+    table, process = made[0]
+    _work(db, process, payloads)
+    _properties(db, table, payloads)
+    for payload in payloads:
+        _accounts(db, payload)
+        _optimizers(db, payload)
+        at, who = states.now(), Principal(payload, Role.ADMIN, address=payload, said=payload, is_user=True)
+        about = About(table_id=table.table_id, process_id=payload, optimizer_id=payload, group=payload)
+        events.add(db, Event(EventKind.FAILED, at, payload, about, {payload: payload}))
+        audit.add(db, Audited(who, "OptimizeTable", payload, {payload: payload, "where": payload}), at, code=payload)
+        series.add(
+            db, [Sample(name, 1, payload) for name in ("threads", "threads-busy", "queue-tasks", "queue-age")], at
+        )
+
+
+def _table_and_process(db: Connection, number: int, payload: str) -> tuple[TableRuntime, OptimizingProcess]:
+    files, health = states.summary(6)
+    is_refused = number % 3 == 0
+    catalogs.add(db, CatalogConfig(payload, (("type", payload), (payload, payload)), (payload,)))
+    groups.add(db, ResourceGroup(payload, properties=((payload, payload),)))
+    table = tables.add(
+        db,
+        states.table(
+            0,
+            identifier=TableIdentifier(payload, (payload,), payload),
+            uuid=f"{number}: {payload}",
+            location=payload,
+            group=payload,
+            status=OptimizingStatus.REFUSED if is_refused else OptimizingStatus.PENDING,
+            refusal="encryption" if is_refused else "",
+            status_reason=payload,
+            enabled_origin=payload,
+            properties={"self-optimizing.quota": payload},
+            summary=files,
+            health=health,
+        ),
+    )
+    now, held = states.now(), timedelta(hours=1)
+    kinds = frozenset({BlockedOperation.OPTIMIZE})
+    blockers.add(db, Blocker(f"0199eeee-{number:04}", table.table_id, kinds, now, now + held, held, payload))
+    process = builders.process(
+        table,
+        f"0199cccc-{number:04}-7000-8000-000000000000",
+        status=ProcessStatus.FAILED,
+        reason=payload,
+        failure_code="AMORO-1002",
+        failure=f"{payload}\n{payload}",
+        where=payload,
+        created_at=now,
+        finished_at=now,
+    )
+    processes.add(db, process)
+    return table, process
+
+
+def _work(db: Connection, process: OptimizingProcess, payloads: Sequence[str]) -> None:
+    """Tasks with their attempts, and condemned files, of one process."""
+    now, files = states.now(), []
+    for number, payload in enumerate(payloads, 1):
+        thread, times = OptimizerThread(payload, 0), (now - timedelta(seconds=90), now - timedelta(seconds=80), now)
+        task = replace(
+            builders.task(process, number, partition=payload, failure=payload),
+            status=TaskStatus.FAILED,
+            attempt=1,
+            ended_on=thread,
+            scheduled_at=times[0],
+            acked_at=times[1],
+            finished_at=now,
+        )
+        tasks.add_many(db, [(task, b"")])
+        number_ = Attempt(task.task_id, 1)
+        attempts.add(db, TaskAttempt(number_, thread, AttemptOutcome.FAILED, *times, "AMORO-1002", payload))
+        files.append(Condemned(f"{number}/{payload}", FileKind.DATA, 5, now, payload))
+    owner = process.process_id, process.table_id, process.table_uuid
+    batches = condemned.batches_of(files, *owner, now + timedelta(days=1))
+    condemned.add_many(db, [replace(batch, status=condemned.BatchStatus.WAITING) for batch in batches])
+
+
+def _properties(db: Connection, table: TableRuntime, payloads: Sequence[str]) -> None:
+    """Properties of a table, and its partitions."""
+    given = {f"self-optimizing.{payload}": payload for payload in payloads}
+    tables.save(db, replace(tables.get(db, table.table_id), properties=given))
+    partitions = [PartitionDigest(payload, 1, payload, payload, 1, 1, 1, 1, 1, 1) for payload in payloads]
+    digest = FileDigest(1, 1, partitions=tuple(partitions), partitions_total=len(partitions))
+    digests.save(db, table.table_id, digests.packed(digest), KeptDigest(digest, states.now()))
+
+
+def _accounts(db: Connection, payload: str) -> None:
+    user_accounts.add(db, UserAccount(payload, Role.OPERATOR, payload, "no hash", states.now()))
+    access_tokens.add(db, AccessToken(payload, Role.OPERATOR, f"hash of {payload}", states.now(), payload))
+
+
+def _optimizers(db: Connection, payload: str) -> None:
+    labels, now = (("host", payload), (payload, payload)), states.now()
+    optimizers.add(db, builders.optimizer(payload, group=payload, labels=labels, registered_at=now))
+    resources.add(db, Resource(payload, payload, payload, ResourceState.RUNNING, now, now, payload))
