@@ -8,8 +8,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pyiceberg.catalog import Catalog
@@ -19,6 +20,7 @@ from pyiceberg.manifest import (
     FileFormat,
     ManifestEntry,
     ManifestEntryStatus,
+    ManifestFile,
     write_manifest,
 )
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -33,6 +35,8 @@ from amoro_core.model.ids import uuid7
 from amoro_core.model.maintenance import Surroundings
 from tests.engine.commits import Change, commit
 from tests.engine.writer import create_branch, create_tag, expire_snapshots, make_table, rollback
+
+T = TypeVar("T")
 
 SCHEMA = Schema(NestedField(1, "_p", StringType(), required=False), NestedField(2, "x", LongType(), required=False))
 SPEC = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="_p"))
@@ -77,6 +81,7 @@ class Site:
     needed: set[str] = field(default_factory=set)
     condemned: set[str] = field(default_factory=set)
     spellings: tuple[Callable[[str], str], ...] = SPELLINGS
+    _read: dict[tuple[str, int, int, int], list[Any]] = field(default_factory=dict, repr=False)
 
     @property
     def around(self) -> Surroundings:
@@ -108,10 +113,24 @@ class Site:
         yield from (one.statistics_path for one in metadata.statistics)
         for snapshot in metadata.snapshots:
             yield snapshot.manifest_list
-            for manifest in snapshot.manifests(self.table.io):
+            for manifest in self._once(snapshot.manifest_list, partial(snapshot.manifests, self.table.io)):
                 yield manifest.manifest_path
-                entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=live)
-                yield from (entry.data_file.file_path for entry in entries)
+                paths = self._once(manifest.manifest_path, partial(self._paths, manifest))
+                yield from (path for path, is_live in paths if is_live or not live)
+
+    def _paths(self, manifest: ManifestFile) -> list[tuple[str, bool]]:
+        """The paths of a manifest, and whether each is live."""
+        entries = manifest.fetch_manifest_entry(self.table.io, discard_deleted=False)
+        return [(entry.data_file.file_path, entry.status != ManifestEntryStatus.DELETED) for entry in entries]
+
+    def _once(self, path: str, read: Callable[[], list[T]]) -> list[T]:
+        """What was read of a file; read again when another file is there. Raises FileNotFoundError."""
+        stat = os.stat(place_of(path))
+        key = (path, stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        if key not in self._read:
+            self._read[key] = read()
+        found: list[T] = self._read[key]
+        return found
 
     def stored(self) -> set[str]:
         """Every file in the table's places."""

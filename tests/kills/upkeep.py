@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table.metadata import TableMetadata
+
 from amoro_cli.client import AdminClient
 from amoro_cli.connection import recorded_address
 from amoro_cli.launcher import Endpoint
@@ -62,6 +64,18 @@ BUSY = (*ACTIVE, "clearing")
 _ENDED = "SELECT process_id, process_type FROM table_process WHERE status IN ('success', 'partial') ORDER BY process_id"
 
 
+#: Which file it is, its time of change and its size.
+Stat = tuple[int, int, int]
+
+
+def _stat(path: str) -> Stat | None:
+    try:
+        found = os.stat(local_path(path))
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 class UpkeepSite(Site):
     """A table that is maintained, what was in each of its snapshots, and a coordinator that dies."""
 
@@ -72,6 +86,8 @@ class UpkeepSite(Site):
         self.root = Path(local_path(self.lake.table.location()))
         self.of_snapshot: dict[int, Counter[Any]] = {}
         self._planted = 0
+        self._files: dict[int, frozenset[str]] = {}  # by snapshot
+        self._looked_at: dict[int, dict[str, Stat]] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -124,15 +140,26 @@ class UpkeepSite(Site):
         """The head's rows are the writer's; a snapshot has the rows of its first day, and of its first life."""
         metadata = self.lake.table.refresh().metadata
         oracle.assert_same_rows(self.lake.expected("main"), oracle.live_rows(self.lake.table))
+        self._files = {one.snapshot_id: self._files_of(metadata, one.snapshot_id) for one in metadata.snapshots}
+        every = (*metadata.statistics, *metadata.partition_statistics)
+        needed = {one.statistics_path for one in every if one.snapshot_id in self._files}.union(*self._files.values())
+        stats = {path: stat for path in needed if (stat := _stat(path))}
+        assert stats.keys() == needed, f"{needed - stats.keys()} is needed and gone"
         for one in metadata.snapshots:
+            files = {path: stats[path] for path in self._files[one.snapshot_id]}
+            if self._looked_at.get(one.snapshot_id) == files:
+                continue  # the very files of before: no row has changed
             found = Counter(row.row for row in oracle.rows_in(metadata, one.snapshot_id))
             assert found == self.of_snapshot.setdefault(one.snapshot_id, found), f"snapshot {one.snapshot_id} changed"
+            self._looked_at[one.snapshot_id] = files
         for name, ref in metadata.refs.items():
             first = name.removeprefix("restored-")
             if first != name and int(first) in self.of_snapshot:
                 assert self.of_snapshot[ref.snapshot_id] == self.of_snapshot[int(first)], f"{name} is not what it was"
-        missing = {path for path in reached(metadata) if not Path(local_path(path)).exists()}
-        assert missing == set(), f"{missing} is needed and gone"
+
+    def _files_of(self, metadata: TableMetadata, snapshot_id: int) -> frozenset[str]:
+        """What a snapshot reaches, read once: a file of it that becomes another one shows by time and size."""
+        return self._files.get(snapshot_id) or frozenset(reached(metadata, [snapshot_id]))
 
     def require(self, totals: Counter[str]) -> None:
         """Undisturbed, all ends, nothing was committed twice, and what nobody needs goes, whatever was forgotten."""
