@@ -8,9 +8,9 @@ from amoro_core.errors import CatalogUnavailable, CheckFailed
 from amoro_core.files.path_keys import Keys, Place, keys_in_ranges
 from amoro_core.formats.upkeep import Searchable
 from amoro_core.maintaining.orphans import AFTER_THE_END, BEYOND, Found, Search, Terms
-from amoro_core.maintaining.places import Ground, is_below
+from amoro_core.maintaining.places import Ground, by_place
 from amoro_core.model.actions import TaskResult
-from amoro_core.model.paths import key_in_place, looser_spellings, normalise
+from amoro_core.model.paths import key_in_place, looser_spellings
 from amoro_core.model.stored import KeyRange, StoredFile
 from amoro_core.model.work import LIST, Work
 from amoro_core.protocol import maintenance_pb2 as pb
@@ -24,15 +24,20 @@ MOST_CANDIDATES = 10_000
 
 
 def list_tasks(
-    table: Searchable, ground: Ground, places: Sequence[str], terms: Terms, known_files: int
+    table: Searchable, ground: Ground, places: Sequence[str], terms: Terms, known_files: int, inventory: str = ""
 ) -> tuple[tuple[PlannedTask, ...], Mapping[str, bytes]]:
-    """The tasks that list files below the locations, and the blobs that they fetch. Raises like `Searchable.named`."""
+    """The tasks that list files below the locations, and the blobs that they fetch.
+
+    With an inventory they read it instead, each those of its files that lie in its range. Raises like
+    `Searchable.named`.
+    """
     cuts = _cuts(table.sampled(), min(MOST_TASKS, -(-known_files // FILES_OF_A_TASK)))
     columns = {
         pb.HASH_USE_NEEDED: keys_in_ranges((*terms.around.paths, *terms.in_flight), cuts),
         pb.HASH_USE_CONDEMNED: keys_in_ranges(terms.around.condemned, cuts),
     }
     common = _common(table, ground, terms)
+    common.inventory = inventory
     tasks, blobs = list[PlannedTask](), dict[str, bytes]()
     for at, named in enumerate(table.named_in_ranges(cuts)):
         within = KeyRange(cuts[at - 1] if at else "", cuts[at] if at < len(cuts) else "")
@@ -120,18 +125,16 @@ def _in_range(
             yield use, ("", ""), ranges[at]
 
 
-def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[tuple[str, list[StoredFile]]]:
+def _by_place(number: int, work: pb.ListWork, said: pb.ListOutput) -> Iterator[tuple[str, Sequence[StoredFile]]]:
     """The candidates of a task below each of its locations. Raises CheckFailed for one outside of them."""
     within, left = KeyRange(work.after, work.until), len(said.candidates)
-    for place in work.places:
-        prefix = normalise(place)
-        page = [
-            StoredFile(one.path, one.size_bytes, from_us(one.modified_us) if one.HasField("modified_us") else None)
-            for one in said.candidates
-            if is_below(one.path, prefix) and within.holds(key_in_place(one.path))
-        ]
+    here = [
+        StoredFile(one.path, one.size_bytes, from_us(one.modified_us) if one.HasField("modified_us") else None)
+        for one in said.candidates
+        if within.holds(key_in_place(one.path))
+    ]
+    for place, page in by_place(work.places, here):
         left -= len(page)
-        if page:
-            yield place, page
+        yield place, page
     if left:
         raise CheckFailed(f"task {number} names {left} files that lie elsewhere than it was to list")

@@ -22,13 +22,13 @@ from amoro_core.maintaining.orphans import (
     breaker,
     is_in_flight,
 )
-from amoro_core.maintaining.places import Ground, Named, is_below, outermost, refuse_shared
+from amoro_core.maintaining.places import Ground, Named, by_place, is_below, outermost, refuse_shared
 from amoro_core.maintaining.scale import is_large, known_files
 from amoro_core.maintaining.trash import is_in_trash
 from amoro_core.model.actions import Case, Change
 from amoro_core.model.lanes import STORAGE
 from amoro_core.model.maintenance import Condemned, Options
-from amoro_core.model.paths import is_within, normalise
+from amoro_core.model.paths import is_within
 from amoro_core.model.processes import Figure, Receipt
 from amoro_core.model.properties import parse_into
 from amoro_core.model.stored import StoredFile
@@ -59,7 +59,7 @@ class CleanOrphanFiles(Untasked):
         "authority"); CatalogUnavailable for an implausible listing."""
         looked = _look(table, situation, request.options)
         if _is_for_optimizers(table, request):
-            return _listing(table, looked)
+            return _listing(table, looked, request.options.file_list)
         search = Search(looked.ground, table.named(), looked.terms)
         for place, page in _pages(table, looked.places, request.options):
             search.see(place, page)
@@ -129,14 +129,17 @@ def _look(table: Upkept, situation: Situation, options: Options) -> _Looked:
 
 
 def _is_for_optimizers(table: AnyTable, request: Request) -> bool:
-    """Whether optimizers list the files: not for a preview, which starts nothing, nor for an inventory, read here."""
-    return not request.is_preview and not request.options.file_list and is_large(table.snapshots())
+    """Whether optimizers list the files, or read the inventory: not for a preview, which starts nothing."""
+    return not request.is_preview and is_large(table.snapshots())
 
 
-def _listing(table: AnyTable, looked: _Looked) -> tuple[TriggerVerdict, Plan]:
+def _listing(table: AnyTable, looked: _Looked, file_list: str) -> tuple[TriggerVerdict, Plan]:
+    if file_list:
+        next(iter(table.inventory(file_list)), None)  # one that can't be read is refused at once
     facts, known = table.facts, known_files(table.snapshots())
-    tasks, blobs = list_tasks(table, looked.ground, looked.places, looked.terms, known)
-    reason = f"{known} files are known: {len(tasks)} tasks list what lies beside them"
+    tasks, blobs = list_tasks(table, looked.ground, looked.places, looked.terms, known, file_list)
+    beside = f"go by {file_list}" if file_list else "list what lies beside them"
+    reason = f"{known} files are known: {len(tasks)} tasks {beside}"
     plan = Plan(
         NAME,
         reason,
@@ -209,9 +212,7 @@ def _pages(table: Upkept, places: Sequence[str], options: Options) -> Iterator[t
         yield from ((place, page) for place in places for page in table.pages(place))
         return
     for page in table.inventory(options.file_list):
-        for place in places:
-            if inside := [one for one in page if is_below(one.path, normalise(place))]:
-                yield place, inside
+        yield from by_place(places, page)
 
 
 def _still_files(table: Upkept, orphans: Sequence[Condemned]) -> Iterator[Condemned]:

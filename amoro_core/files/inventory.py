@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from amoro_core.errors import InvalidArgument
 from amoro_core.files.io import FileAccess, translated
 from amoro_core.files.storage import PAGE
-from amoro_core.model.paths import normalise
-from amoro_core.model.stored import StoredFile
+from amoro_core.model.paths import key_in_place, normalise
+from amoro_core.model.stored import EVERYWHERE, KeyRange, StoredFile
 from amoro_core.model.texts import briefly
 
 #: Accepted names of each column; the first one present counts.
@@ -21,8 +21,8 @@ _NAMES = {"path": ("path", "file_path"), "size": ("size", "length"), "mtime": ("
 _WAY_OUT = "An inventory is a Parquet file, or a CSV file with a header, with the columns path, size and mtime."
 
 
-def inventory(access: FileAccess, path: str) -> Iterator[Sequence[StoredFile]]:
-    """The files of an inventory in pages, each by its normalised path.
+def inventory(access: FileAccess, path: str, within: KeyRange = EVERYWHERE) -> Iterator[Sequence[StoredFile]]:
+    """The files of an inventory whose paths lie in the range, in pages, each by its normalised path.
 
     Times are timestamps (in UTC without a zone), ISO 8601 strings, or milliseconds since the epoch; they may be null.
     Raises InvalidArgument for a file that is no inventory or lacks a column, DataFileMissing, and
@@ -31,7 +31,7 @@ def inventory(access: FileAccess, path: str) -> Iterator[Sequence[StoredFile]]:
     try:
         with translated(path), access.open_input(path) as stream:
             for batch in _batches(stream, path):
-                yield from _pages(batch)
+                yield from _pages(batch, within)
     except pa.ArrowException as error:
         raise InvalidArgument(f"{path} can't be read as an inventory: {briefly(str(error))}", hint=_WAY_OUT) from error
 
@@ -56,7 +56,7 @@ def _chosen(names: Sequence[str], path: str) -> dict[str, str]:
     return chosen
 
 
-def _pages(batch: pa.RecordBatch) -> Iterator[Sequence[StoredFile]]:
+def _pages(batch: pa.RecordBatch, within: KeyRange) -> Iterator[Sequence[StoredFile]]:
     times = _times(batch.column("mtime"))
     sizes = batch.column("size").cast(pa.int64())
     for start in range(0, batch.num_rows, PAGE):
@@ -64,7 +64,11 @@ def _pages(batch: pa.RecordBatch) -> Iterator[Sequence[StoredFile]]:
         rows = zip(
             batch.column("path")[part].to_pylist(), sizes[part].to_pylist(), times[part].to_pylist(), strict=True
         )
-        yield [StoredFile(normalise(path), size or 0, _moment(at)) for path, size, at in rows if path]
+        yield [
+            StoredFile(normalise(path), size or 0, _moment(at))
+            for path, size, at in rows
+            if path and (within is EVERYWHERE or within.holds(key_in_place(path)))
+        ]
 
 
 def _times(column: pa.Array) -> pa.Array:

@@ -1,10 +1,11 @@
 """Locations of a table's files, whether they are shared, and the files referenced there."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.paths import is_within, normalise
+from amoro_core.model.stored import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,14 @@ class Named:
 def is_below(path: str, place: str) -> bool:
     """Whether a normalised path lies below a normalised place."""
     return path.startswith(f"{place.rstrip('/')}/")
+
+
+def by_place(places: Iterable[str], page: Sequence[StoredFile]) -> Iterator[tuple[str, Sequence[StoredFile]]]:
+    """The files of a page below each of the places; none of a place that has none."""
+    for place in places:
+        prefix = normalise(place)
+        if inside := [one for one in page if is_below(one.path, prefix)]:
+            yield place, inside
 
 
 def outermost(places: Iterable[str]) -> tuple[str, ...]:

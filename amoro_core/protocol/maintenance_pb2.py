@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from amoro_core.protocol import rewrite_pb2 as amoro_dot_v1_dot_rewrite__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61moro/v1/maintenance.proto\x12\x08\x61moro.v1\x1a\x16\x61moro/v1/rewrite.proto\"A\n\tLocations\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x10\n\x08readable\x18\x02 \x03(\t\x12\x10\n\x08writable\x18\x03 \x03(\t\"X\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x18\n\x0bmodified_us\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_modified_us\"*\n\x04\x42lob\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"^\n\nHashColumn\x12\x1e\n\x03use\x18\x01 \x01(\x0e\x32\x11.amoro.v1.HashUse\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"\xa9\x05\n\x08ListWork\x12&\n\tlocations\x18\x01 \x01(\x0b\x32\x13.amoro.v1.Locations\x12\x12\n\ntable_uuid\x18\x02 \x01(\t\x12\x0e\n\x06places\x18\x03 \x03(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\r\n\x05until\x18\x05 \x01(\t\x12\x16\n\x0emetadata_place\x18\x06 \x01(\t\x12\x18\n\x10partition_fields\x18\x07 \x03(\t\x12\x16\n\x0emust_be_listed\x18\x08 \x03(\t\x12\x39\n\x0csame_schemes\x18\t \x03(\x0b\x32#.amoro.v1.ListWork.SameSchemesEntry\x12\x41\n\x10same_authorities\x18\n \x03(\x0b\x32\'.amoro.v1.ListWork.SameAuthoritiesEntry\x12\x0e\n\x06now_us\x18\x0b \x01(\x03\x12\x0e\n\x06\x61ge_ms\x18\x0c \x01(\x03\x12\x15\n\rtask_limit_ms\x18\r \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x0e \x03(\t\x12,\n\x05\x65nded\x18\x0f \x03(\x0b\x32\x1d.amoro.v1.ListWork.EndedEntry\x12\x1c\n\x04\x62lob\x18\x10 \x01(\x0b\x32\x0e.amoro.v1.Blob\x12%\n\x07\x63olumns\x18\x11 \x03(\x0b\x32\x14.amoro.v1.HashColumn\x12\x17\n\x0fmost_candidates\x18\x12 \x01(\x05\x1a\x32\n\x10SameSchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14SameAuthoritiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nEndedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xfb\x01\n\nListOutput\x12\r\n\x05\x66iles\x18\x01 \x01(\x03\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x14\n\x0cwithout_time\x18\x03 \x01(\x03\x12,\n\x04kept\x18\x04 \x03(\x0b\x32\x1e.amoro.v1.ListOutput.KeptEntry\x12(\n\ncandidates\x18\x05 \x03(\x0b\x32\x14.amoro.v1.StoredFile\x12\x12\n\nmore_files\x18\x06 \x01(\x03\x12\x12\n\nmore_bytes\x18\x07 \x01(\x03\x12\x0c\n\x04seen\x18\x08 \x03(\t\x1a+\n\tKeptEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"I\n\x0e\x43ondemnedBatch\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x03\x12%\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x16.amoro.v1.FileToDelete\"n\n\x0c\x46ileToDelete\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x17\n\nsize_bytes\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0bmodified_us\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_size_bytesB\x0e\n\x0c_modified_us\"\x92\x01\n\nDeleteWork\x12&\n\tlocations\x18\x01 \x01(\x0b\x32\x13.amoro.v1.Locations\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.amoro.v1.CondemnedBatch\x12\x17\n\x0f\x62\x65gin_within_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x66iles_per_second\x18\x04 \x01(\x05\"R\n\x0b\x44\x65letedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12(\n\x07outcome\x18\x02 \x01(\x0e\x32\x17.amoro.v1.DeleteOutcome\x12\x0b\n\x03why\x18\x03 \x01(\t\"4\n\x0c\x44\x65leteOutput\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.amoro.v1.DeletedFile\"n\n\nSketchWork\x12%\n\x05table\x18\x01 \x01(\x0b\x32\x16.amoro.v1.TableContext\x12(\n\x08readings\x18\x02 \x03(\x0b\x32\x16.amoro.v1.RewriteInput\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\x05\"A\n\x0eSketchedColumn\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\r\n\x05theta\x18\x02 \x01(\x03\x12\x0e\n\x06hashes\x18\x03 \x01(\x0c\"9\n\x0cSketchOutput\x12)\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x18.amoro.v1.SketchedColumn*d\n\x07HashUse\x12\x18\n\x14HASH_USE_UNSPECIFIED\x10\x00\x12\x12\n\x0eHASH_USE_NAMED\x10\x01\x12\x13\n\x0fHASH_USE_NEEDED\x10\x02\x12\x16\n\x12HASH_USE_CONDEMNED\x10\x03*\x9d\x01\n\rDeleteOutcome\x12\x1e\n\x1a\x44\x45LETE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45LETE_OUTCOME_DELETED\x10\x01\x12\x19\n\x15\x44\x45LETE_OUTCOME_ABSENT\x10\x02\x12\x1a\n\x16\x44\x45LETE_OUTCOME_CHANGED\x10\x03\x12\x19\n\x15\x44\x45LETE_OUTCOME_FAILED\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x61moro/v1/maintenance.proto\x12\x08\x61moro.v1\x1a\x16\x61moro/v1/rewrite.proto\"A\n\tLocations\x12\x10\n\x08location\x18\x01 \x01(\t\x12\x10\n\x08readable\x18\x02 \x03(\t\x12\x10\n\x08writable\x18\x03 \x03(\t\"X\n\nStoredFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x18\n\x0bmodified_us\x18\x03 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_modified_us\"*\n\x04\x42lob\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\"^\n\nHashColumn\x12\x1e\n\x03use\x18\x01 \x01(\x0e\x32\x11.amoro.v1.HashUse\x12\x0e\n\x06scheme\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\t\x12\r\n\x05\x63ount\x18\x04 \x01(\x03\"\xbc\x05\n\x08ListWork\x12&\n\tlocations\x18\x01 \x01(\x0b\x32\x13.amoro.v1.Locations\x12\x12\n\ntable_uuid\x18\x02 \x01(\t\x12\x0e\n\x06places\x18\x03 \x03(\t\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\t\x12\r\n\x05until\x18\x05 \x01(\t\x12\x16\n\x0emetadata_place\x18\x06 \x01(\t\x12\x18\n\x10partition_fields\x18\x07 \x03(\t\x12\x16\n\x0emust_be_listed\x18\x08 \x03(\t\x12\x39\n\x0csame_schemes\x18\t \x03(\x0b\x32#.amoro.v1.ListWork.SameSchemesEntry\x12\x41\n\x10same_authorities\x18\n \x03(\x0b\x32\'.amoro.v1.ListWork.SameAuthoritiesEntry\x12\x0e\n\x06now_us\x18\x0b \x01(\x03\x12\x0e\n\x06\x61ge_ms\x18\x0c \x01(\x03\x12\x15\n\rtask_limit_ms\x18\r \x01(\x03\x12\x0e\n\x06\x61\x63tive\x18\x0e \x03(\t\x12,\n\x05\x65nded\x18\x0f \x03(\x0b\x32\x1d.amoro.v1.ListWork.EndedEntry\x12\x1c\n\x04\x62lob\x18\x10 \x01(\x0b\x32\x0e.amoro.v1.Blob\x12%\n\x07\x63olumns\x18\x11 \x03(\x0b\x32\x14.amoro.v1.HashColumn\x12\x17\n\x0fmost_candidates\x18\x12 \x01(\x05\x12\x11\n\tinventory\x18\x13 \x01(\t\x1a\x32\n\x10SameSchemesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x36\n\x14SameAuthoritiesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a,\n\nEndedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"\xfb\x01\n\nListOutput\x12\r\n\x05\x66iles\x18\x01 \x01(\x03\x12\r\n\x05\x62ytes\x18\x02 \x01(\x03\x12\x14\n\x0cwithout_time\x18\x03 \x01(\x03\x12,\n\x04kept\x18\x04 \x03(\x0b\x32\x1e.amoro.v1.ListOutput.KeptEntry\x12(\n\ncandidates\x18\x05 \x03(\x0b\x32\x14.amoro.v1.StoredFile\x12\x12\n\nmore_files\x18\x06 \x01(\x03\x12\x12\n\nmore_bytes\x18\x07 \x01(\x03\x12\x0c\n\x04seen\x18\x08 \x03(\t\x1a+\n\tKeptEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"I\n\x0e\x43ondemnedBatch\x12\x10\n\x08\x62\x61tch_id\x18\x01 \x01(\x03\x12%\n\x05\x66iles\x18\x02 \x03(\x0b\x32\x16.amoro.v1.FileToDelete\"n\n\x0c\x46ileToDelete\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x17\n\nsize_bytes\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x18\n\x0bmodified_us\x18\x03 \x01(\x03H\x01\x88\x01\x01\x42\r\n\x0b_size_bytesB\x0e\n\x0c_modified_us\"\x92\x01\n\nDeleteWork\x12&\n\tlocations\x18\x01 \x01(\x0b\x32\x13.amoro.v1.Locations\x12)\n\x07\x62\x61tches\x18\x02 \x03(\x0b\x32\x18.amoro.v1.CondemnedBatch\x12\x17\n\x0f\x62\x65gin_within_ms\x18\x03 \x01(\x03\x12\x18\n\x10\x66iles_per_second\x18\x04 \x01(\x05\"R\n\x0b\x44\x65letedFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12(\n\x07outcome\x18\x02 \x01(\x0e\x32\x17.amoro.v1.DeleteOutcome\x12\x0b\n\x03why\x18\x03 \x01(\t\"4\n\x0c\x44\x65leteOutput\x12$\n\x05\x66iles\x18\x01 \x03(\x0b\x32\x15.amoro.v1.DeletedFile\"n\n\nSketchWork\x12%\n\x05table\x18\x01 \x01(\x0b\x32\x16.amoro.v1.TableContext\x12(\n\x08readings\x18\x02 \x03(\x0b\x32\x16.amoro.v1.RewriteInput\x12\x0f\n\x07\x63olumns\x18\x03 \x03(\x05\"A\n\x0eSketchedColumn\x12\x10\n\x08\x66ield_id\x18\x01 \x01(\x05\x12\r\n\x05theta\x18\x02 \x01(\x03\x12\x0e\n\x06hashes\x18\x03 \x01(\x0c\"9\n\x0cSketchOutput\x12)\n\x07\x63olumns\x18\x01 \x03(\x0b\x32\x18.amoro.v1.SketchedColumn*d\n\x07HashUse\x12\x18\n\x14HASH_USE_UNSPECIFIED\x10\x00\x12\x12\n\x0eHASH_USE_NAMED\x10\x01\x12\x13\n\x0fHASH_USE_NEEDED\x10\x02\x12\x16\n\x12HASH_USE_CONDEMNED\x10\x03*\x9d\x01\n\rDeleteOutcome\x12\x1e\n\x1a\x44\x45LETE_OUTCOME_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x44\x45LETE_OUTCOME_DELETED\x10\x01\x12\x19\n\x15\x44\x45LETE_OUTCOME_ABSENT\x10\x02\x12\x1a\n\x16\x44\x45LETE_OUTCOME_CHANGED\x10\x03\x12\x19\n\x15\x44\x45LETE_OUTCOME_FAILED\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,10 +40,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTWORK_ENDEDENTRY']._serialized_options = b'8\001'
   _globals['_LISTOUTPUT_KEPTENTRY']._loaded_options = None
   _globals['_LISTOUTPUT_KEPTENTRY']._serialized_options = b'8\001'
-  _globals['_HASHUSE']._serialized_start=2011
-  _globals['_HASHUSE']._serialized_end=2111
-  _globals['_DELETEOUTCOME']._serialized_start=2114
-  _globals['_DELETEOUTCOME']._serialized_end=2271
+  _globals['_HASHUSE']._serialized_start=2030
+  _globals['_HASHUSE']._serialized_end=2130
+  _globals['_DELETEOUTCOME']._serialized_start=2133
+  _globals['_DELETEOUTCOME']._serialized_end=2290
   _globals['_LOCATIONS']._serialized_start=64
   _globals['_LOCATIONS']._serialized_end=129
   _globals['_STOREDFILE']._serialized_start=131
@@ -53,31 +53,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HASHCOLUMN']._serialized_start=265
   _globals['_HASHCOLUMN']._serialized_end=359
   _globals['_LISTWORK']._serialized_start=362
-  _globals['_LISTWORK']._serialized_end=1043
-  _globals['_LISTWORK_SAMESCHEMESENTRY']._serialized_start=891
-  _globals['_LISTWORK_SAMESCHEMESENTRY']._serialized_end=941
-  _globals['_LISTWORK_SAMEAUTHORITIESENTRY']._serialized_start=943
-  _globals['_LISTWORK_SAMEAUTHORITIESENTRY']._serialized_end=997
-  _globals['_LISTWORK_ENDEDENTRY']._serialized_start=999
-  _globals['_LISTWORK_ENDEDENTRY']._serialized_end=1043
-  _globals['_LISTOUTPUT']._serialized_start=1046
-  _globals['_LISTOUTPUT']._serialized_end=1297
-  _globals['_LISTOUTPUT_KEPTENTRY']._serialized_start=1254
-  _globals['_LISTOUTPUT_KEPTENTRY']._serialized_end=1297
-  _globals['_CONDEMNEDBATCH']._serialized_start=1299
-  _globals['_CONDEMNEDBATCH']._serialized_end=1372
-  _globals['_FILETODELETE']._serialized_start=1374
-  _globals['_FILETODELETE']._serialized_end=1484
-  _globals['_DELETEWORK']._serialized_start=1487
-  _globals['_DELETEWORK']._serialized_end=1633
-  _globals['_DELETEDFILE']._serialized_start=1635
-  _globals['_DELETEDFILE']._serialized_end=1717
-  _globals['_DELETEOUTPUT']._serialized_start=1719
-  _globals['_DELETEOUTPUT']._serialized_end=1771
-  _globals['_SKETCHWORK']._serialized_start=1773
-  _globals['_SKETCHWORK']._serialized_end=1883
-  _globals['_SKETCHEDCOLUMN']._serialized_start=1885
-  _globals['_SKETCHEDCOLUMN']._serialized_end=1950
-  _globals['_SKETCHOUTPUT']._serialized_start=1952
-  _globals['_SKETCHOUTPUT']._serialized_end=2009
+  _globals['_LISTWORK']._serialized_end=1062
+  _globals['_LISTWORK_SAMESCHEMESENTRY']._serialized_start=910
+  _globals['_LISTWORK_SAMESCHEMESENTRY']._serialized_end=960
+  _globals['_LISTWORK_SAMEAUTHORITIESENTRY']._serialized_start=962
+  _globals['_LISTWORK_SAMEAUTHORITIESENTRY']._serialized_end=1016
+  _globals['_LISTWORK_ENDEDENTRY']._serialized_start=1018
+  _globals['_LISTWORK_ENDEDENTRY']._serialized_end=1062
+  _globals['_LISTOUTPUT']._serialized_start=1065
+  _globals['_LISTOUTPUT']._serialized_end=1316
+  _globals['_LISTOUTPUT_KEPTENTRY']._serialized_start=1273
+  _globals['_LISTOUTPUT_KEPTENTRY']._serialized_end=1316
+  _globals['_CONDEMNEDBATCH']._serialized_start=1318
+  _globals['_CONDEMNEDBATCH']._serialized_end=1391
+  _globals['_FILETODELETE']._serialized_start=1393
+  _globals['_FILETODELETE']._serialized_end=1503
+  _globals['_DELETEWORK']._serialized_start=1506
+  _globals['_DELETEWORK']._serialized_end=1652
+  _globals['_DELETEDFILE']._serialized_start=1654
+  _globals['_DELETEDFILE']._serialized_end=1736
+  _globals['_DELETEOUTPUT']._serialized_start=1738
+  _globals['_DELETEOUTPUT']._serialized_end=1790
+  _globals['_SKETCHWORK']._serialized_start=1792
+  _globals['_SKETCHWORK']._serialized_end=1902
+  _globals['_SKETCHEDCOLUMN']._serialized_start=1904
+  _globals['_SKETCHEDCOLUMN']._serialized_end=1969
+  _globals['_SKETCHOUTPUT']._serialized_start=1971
+  _globals['_SKETCHOUTPUT']._serialized_end=2028
 # @@protoc_insertion_point(module_scope)

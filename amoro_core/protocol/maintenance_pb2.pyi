@@ -272,6 +272,7 @@ class ListWork(_message.Message):
     BLOB_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
     MOST_CANDIDATES_FIELD_NUMBER: _builtins.int
+    INVENTORY_FIELD_NUMBER: _builtins.int
     table_uuid: _builtins.str
     after: _builtins.str
     """only paths (without scheme and authority) that come after this one,"""
@@ -284,6 +285,8 @@ class ListWork(_message.Message):
     task_limit_ms: _builtins.int
     """how long tasks of an ended process may still write"""
     most_candidates: _builtins.int
+    inventory: _builtins.str
+    """the path of a list of files that takes the place of listing; "": none"""
     @_builtins.property
     def locations(self) -> Global___Locations: ...
     @_builtins.property
@@ -335,10 +338,11 @@ class ListWork(_message.Message):
         blob: Global___Blob | None = ...,
         columns: _abc.Iterable[Global___HashColumn] | None = ...,
         most_candidates: _builtins.int = ...,
+        inventory: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "locations", b"locations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "after", b"after", "age_ms", b"age_ms", "blob", b"blob", "columns", b"columns", "ended", b"ended", "locations", b"locations", "metadata_place", b"metadata_place", "most_candidates", b"most_candidates", "must_be_listed", b"must_be_listed", "now_us", b"now_us", "partition_fields", b"partition_fields", "places", b"places", "same_authorities", b"same_authorities", "same_schemes", b"same_schemes", "table_uuid", b"table_uuid", "task_limit_ms", b"task_limit_ms", "until", b"until"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "after", b"after", "age_ms", b"age_ms", "blob", b"blob", "columns", b"columns", "ended", b"ended", "inventory", b"inventory", "locations", b"locations", "metadata_place", b"metadata_place", "most_candidates", b"most_candidates", "must_be_listed", b"must_be_listed", "now_us", b"now_us", "partition_fields", b"partition_fields", "places", b"places", "same_authorities", b"same_authorities", "same_schemes", b"same_schemes", "table_uuid", b"table_uuid", "task_limit_ms", b"task_limit_ms", "until", b"until"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,18 +1,19 @@
 """Listing files of a table, and finding orphans by the coordinator's own rules."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
 from amoro_core.errors import AttemptAbandoned, OptimizerError
+from amoro_core.files.inventory import inventory
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.files.path_keys import NO_KEYS, Keys, Place, merged, seeking, seeking_places
 from amoro_core.files.table_uuids import table_uuids
 from amoro_core.maintaining.orphans import BEYOND, Found, Search, Terms
-from amoro_core.maintaining.places import Ground, Named
+from amoro_core.maintaining.places import Ground, Named, by_place
 from amoro_core.model.maintenance import Surroundings
-from amoro_core.model.stored import KeyRange
+from amoro_core.model.stored import KeyRange, StoredFile
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.protocol.times import from_us, to_us
 from amoro_optimizer.running import BlobName, Run
@@ -35,18 +36,26 @@ class ListKind:
         columns = dict(_columns(work, run.fetch(self.blob(payload))))
         ground = _ground(work)
         search = Search(ground, Named(seeking_places(_named(columns))), _terms(work, columns))
-        within = KeyRange(work.after, work.until)
-        for place in work.places:
-            for page in access.pages(place, within):
-                if run.is_cancelled():
-                    raise AttemptAbandoned(f"attempt {run.attempt} was cancelled")
-                search.see(place, page)
-                run.on_progress(search.found.files, search.found.files)
+        for place, page in _pages(work, access):
+            if run.is_cancelled():
+                raise AttemptAbandoned(f"attempt {run.attempt} was cancelled")
+            search.see(place, page)
+            run.on_progress(search.found.files, search.found.files)
         search.opened(table_uuids(access, (one.path for one in search.found.metadata_files)), work.table_uuid)
         return _output(work, search.found).SerializeToString(deterministic=True)
 
     def files(self, result: bytes) -> frozenset[str]:
         return frozenset()
+
+
+def _pages(work: pb.ListWork, access: FileAccess) -> Iterator[tuple[str, Sequence[StoredFile]]]:
+    """Pages of the files in the work's range, each with the location below which they lie."""
+    within = KeyRange(work.after, work.until)
+    if not work.inventory:
+        yield from ((place, page) for place in work.places for page in access.pages(place, within))
+        return
+    for page in inventory(access, work.inventory, within):
+        yield from by_place(work.places, page)
 
 
 def access_within(locations: pb.Locations, io_properties: Mapping[str, str]) -> FileAccess:

@@ -6,27 +6,30 @@ import os
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from amoro_core import failpoints
 from amoro_core.actions import orphan_tasks
 from amoro_core.actions.orphans import NAME
-from amoro_core.errors import CatalogUnavailable, TaskNotFound
+from amoro_core.errors import CatalogUnavailable, InvalidArgument, TaskNotFound
+from amoro_core.files.io import FileAccess
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.maintaining import scale
 from amoro_core.maintaining.places import Ground
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskStatus
+from amoro_core.model.stored import StoredFile
 from amoro_core.model.work import LIST, WorkResult
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.services.optimizing import ScheduledTask
-from amoro_core.store import blobs, condemned, process_plans
+from amoro_core.store import blobs, condemned, process_plans, processes
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import writer
 from tests.engine.builders import row
 from tests.large import Hands, count_as_large
-from tests.services.test_orphans import Place
+from tests.services.test_orphans import Place, inventory, stored
 from tests.services.world import World
 
 #: What a held process has written down is not condemned yet.
@@ -92,13 +95,41 @@ def test_a_table_up_to_the_size_has_no_tasks(place: Place, monkeypatch: pytest.M
     assert place.world.tasks(place.run().process_id) != ()
 
 
-def test_an_inventory_is_read_in_the_coordinator(place: Place) -> None:
-    listing = place.root.parent / "list.csv"
-    old = (place.world.now - timedelta(days=5)).isoformat()
-    listing.write_text(f"path,size,mtime\n{place.orphan},3,{old}\n")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(orphan_tasks, "list_tasks", None)
-        assert place.found(file_list=str(listing)) == [place.orphan]
+@pytest.mark.parametrize("name", ["list.parquet", "list.csv"])
+def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
+    place: Place, hands: Hands, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = place.put("data/part=b/y.parquet")
+    outside = StoredFile("/elsewhere/x.parquet", 3, place.world.now - timedelta(days=5))
+    files = sorted([*stored(place), outside], key=lambda one: one.path)  # as a task has them
+    listing = inventory(place, name, files)
+    place.put("data/part=b/unlisted.parquet")
+    shown = place.preview(file_list=listing)  # in the coordinator
+    assert shown.plan is not None
+    monkeypatch.setattr(FileAccess, "pages", None)  # of optimizers; the coordinator lists what Flink may still commit
+    monkeypatch.setattr(IcebergTable, "pages", lambda table, where: iter(()))
+    done = hands.run(NAME, options=Options(file_list=listing))
+    assert (done.status, len(place.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
+    assert condemned_now(place) == [place.orphan, other]
+    assert kept_document(place, done) == shown.plan.document
+
+
+def test_what_is_no_inventory_is_refused_before_any_task_is_planned(place: Place) -> None:
+    listing = inventory(place, "list.parquet", stored(place), mtime="")
+    with pytest.raises(InvalidArgument, match="has no column mtime"):
+        place.run(file_list=listing)
+    assert place.world.store.read(processes.list_active) == []
+
+
+def test_an_inventory_that_can_not_be_read_any_more_ends_the_process(place: Place, hands: Hands) -> None:
+    listing = inventory(place, "list.csv", stored(place))
+    table_id = place.world.table().table_id
+    begun = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(file_list=listing))
+    Path(listing).write_text("path,size,mtime\n/x,3,no time\n")
+    hands.work()
+    place.world.committing.commit(begun.process_id)
+    assert place.world.status(begun.process_id) is ProcessStatus.FAILED
+    assert condemned_now(place) == []
 
 
 def test_a_breaker_holds_what_the_tasks_found_until_somebody_confirms_it(place: Place, hands: Hands) -> None:
