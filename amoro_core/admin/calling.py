@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from amoro_core.admin.apart import Apart
 from amoro_core.admin.noting import noted
 from amoro_core.admin.operations import OPERATIONS, Operation
 from amoro_core.admin.rights import require
@@ -30,6 +31,7 @@ class Operations:
         self._services = services
         self._changes = changes
         self._pool = pool
+        self._apart = Apart()
 
     async def admit(self, token: str, way: Way, address: str = "", said: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.
@@ -61,6 +63,8 @@ class Operations:
         except TimeoutError as late:
             if not limit.expired():
                 raise
+            if operation.late is not None:
+                return operation.late(request)
             raise WaitTimeout(
                 f"{method} did not end within {operation.deadline.total_seconds():g} s",
                 hint="What was begun goes on: look at it before you ask again." if operation.changes else "",
@@ -70,6 +74,8 @@ class Operations:
 
     async def _until_news(self, operation: Operation, request: Any, look: "partial[Any]") -> Any:
         loop = asyncio.get_running_loop()
+        if operation.is_apart:
+            return await asyncio.wrap_future(self._apart.run(look))
         if operation.is_news is None:
             return await loop.run_in_executor(self._pool, look)
         before, deadline = None, time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)

@@ -1,10 +1,16 @@
 """Catalogs."""
 
+import time
+
 from amoro_core.admin.messages import catalogs as messages
 from amoro_core.admin.services import Call, Services
+from amoro_core.errors import AmoroError, CatalogUnavailable
 from amoro_core.model.paging import page_by_name, page_limit
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.secrets import without_secrets
+from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol.deadlines import CHECKING
 from amoro_core.services.catalogs import CatalogChange
 
 
@@ -19,6 +25,24 @@ def add_catalog(services: Services, request: pb.AddCatalogRequest, call: Call) -
 def get_catalog(services: Services, request: pb.GetCatalogRequest, call: Call) -> pb.Catalog:
     """The catalog of that name."""
     return _catalog(services, services.catalogs.get(request.name))
+
+
+def check_catalog(services: Services, request: pb.CheckCatalogRequest, call: Call) -> pb.CatalogCheck:
+    """Whether the catalog lists its tables now."""
+    services.catalogs.get(request.name)
+    began = time.monotonic()
+    try:
+        tables = len(services.catalogs.listed(request.name))
+    except AmoroError as error:
+        return _no_answer(request.name, error, _since(began))
+    return pb.CatalogCheck(name=request.name, ok=True, tables=tables, duration_ms=_since(began))
+
+
+def late_check(request: pb.CheckCatalogRequest) -> pb.CatalogCheck:
+    """The answer where the catalog has not answered in time."""
+    seconds = CHECKING.total_seconds()
+    error = CatalogUnavailable(f"catalog {request.name} has not answered within {seconds:g} s")
+    return _no_answer(request.name, error, round(seconds * 1000))
 
 
 def update_catalog(services: Services, request: pb.UpdateCatalogRequest, call: Call) -> pb.Catalog:
@@ -47,6 +71,17 @@ def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Cal
     page = page_by_name(known, request.after, limit, lambda config: config.name)
     shown = [_catalog(services, config) for config in page.items]
     return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total)
+
+
+def _no_answer(name: str, error: AmoroError, duration_ms: int) -> pb.CatalogCheck:
+    said = briefly(without_secrets(error.message), LONGEST_REASON)
+    hint = error.hint or error.remedy
+    return pb.CatalogCheck(name=name, duration_ms=duration_ms, code=error.code, message=said, hint=hint)
+
+
+def _since(began: float) -> int:
+    """Milliseconds since a moment of the monotonic clock."""
+    return round((time.monotonic() - began) * 1000)
 
 
 def _catalog(services: Services, config: CatalogConfig) -> pb.Catalog:

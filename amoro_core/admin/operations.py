@@ -29,7 +29,7 @@ from amoro_core.admin import (
 from amoro_core.admin.rights import Acted, by_blocker, by_lease, by_process, by_table
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.tokens import Role
-from amoro_core.protocol.deadlines import LASTING, QUICK, READING, TOUCHING
+from amoro_core.protocol.deadlines import CHECKING, LASTING, QUICK, READING, TOUCHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ class Operation:
     is_dry_run: bool = False  # it changes nothing, and is written down like what it tries
     #: For requests with `wait_ms`: whether this answer, after the one before, ends the wait.
     is_news: Callable[[Any, Any], bool] | None = None
+    is_apart: bool = False  # it may hang: it runs in threads of its own, a few at once
+    late: Callable[[Any], Any] | None = None  # the answer at the deadline, where that is no error
 
 
 _VIEWER, _OPERATOR, _ADMIN = Role.VIEWER, Role.OPERATOR, Role.ADMIN
@@ -66,6 +68,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "RevokeToken": Operation(tokens.revoke_token, _ADMIN, QUICK, changes=True),
     "AddCatalog": Operation(catalogs.add_catalog, _ADMIN, TOUCHING, changes=True),
     "GetCatalog": Operation(catalogs.get_catalog, _VIEWER, QUICK),
+    "CheckCatalog": Operation(catalogs.check_catalog, _VIEWER, CHECKING, is_apart=True, late=catalogs.late_check),
     "ListCatalogs": Operation(catalogs.list_catalogs, _VIEWER, QUICK),
     "UpdateCatalog": Operation(catalogs.update_catalog, _ADMIN, TOUCHING, changes=True),
     "RemoveCatalog": Operation(catalogs.remove_catalog, _ADMIN, TOUCHING, changes=True),
@@ -116,6 +119,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "CancelProcess": Operation(processes.cancel_process, _OPERATOR, QUICK, changes=True, on=by_process),
     "StartProcess": Operation(clustering.start_process, _OPERATOR, LASTING, changes=True, on=by_process),
     "ListOptimizers": Operation(optimizers.list_optimizers, _VIEWER, QUICK),
+    "GetOptimizer": Operation(optimizers.get_optimizer, _VIEWER, QUICK),
     "DrainOptimizer": Operation(optimizers.drain_optimizer, _OPERATOR, QUICK, changes=True),
     "ReleaseOptimizer": Operation(optimizers.release_optimizer, _OPERATOR, QUICK, changes=True),
     "GetInstance": Operation(optimizers.get_instance, _VIEWER, TOUCHING),

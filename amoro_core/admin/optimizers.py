@@ -16,6 +16,11 @@ def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call:
     return pb.ListOptimizersResponse(optimizers=shown, next=page.next, total=page.total)
 
 
+def get_optimizer(services: Services, request: pb.GetOptimizerRequest, call: Call) -> pb.Optimizer:
+    """The registered optimizer of that id."""
+    return _optimizer(services, *services.optimizers.find(request.optimizer_id))
+
+
 def drain_optimizer(services: Services, request: pb.DrainOptimizerRequest, call: Call) -> pb.Optimizer:
     """Drain the optimizer: it finishes the tasks that it runs, and deregisters."""
     return _optimizer(services, *services.optimizers.drain(request.optimizer_id))

@@ -196,6 +196,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.catalog/v1": _one(pb.Catalog.DESCRIPTOR),
     "amoro.catalogs/v1": _page("catalogs", pb.Catalog.DESCRIPTOR),
     "amoro.check/v1": lambda: {"ok": _FLAG, "problems": {"type": "array", "items": _TEXT}},
+    "amoro.checked/v1": _one(pb.CatalogCheck.DESCRIPTOR),
     "amoro.clustering/v1": _one(pb.Clustering.DESCRIPTOR),
     "amoro.comparison/v1": _one(shown.SnapshotComparison.DESCRIPTOR),
     "amoro.digest/v1": _one(journal.TableDigest.DESCRIPTOR),

@@ -592,6 +592,67 @@ class GetCatalogRequest(_message.Message):
 Global___GetCatalogRequest: _TypeAlias = GetCatalogRequest  # noqa: Y015
 
 @_typing.final
+class CheckCatalogRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckCatalogRequest: _TypeAlias = CheckCatalogRequest  # noqa: Y015
+
+@_typing.final
+class CatalogCheck(_message.Message):
+    """Whether a catalog answers now."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OK_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    ok: _builtins.bool
+    tables: _builtins.int
+    """that it has listed"""
+    duration_ms: _builtins.int
+    """of the listing, or of the wait for it"""
+    code: _builtins.str
+    """of the error, if it has not answered"""
+    message: _builtins.str
+    hint: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        ok: _builtins.bool = ...,
+        tables: _builtins.int = ...,
+        duration_ms: _builtins.int = ...,
+        code: _builtins.str = ...,
+        message: _builtins.str = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "duration_ms", b"duration_ms", "hint", b"hint", "message", b"message", "name", b"name", "ok", b"ok", "tables", b"tables"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CatalogCheck: _TypeAlias = CatalogCheck  # noqa: Y015
+
+@_typing.final
 class UpdateCatalogRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -3787,6 +3848,26 @@ class Optimizer(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Optimizer: _TypeAlias = Optimizer  # noqa: Y015
+
+@_typing.final
+class GetOptimizerRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPTIMIZER_ID_FIELD_NUMBER: _builtins.int
+    optimizer_id: _builtins.str
+    """or a unique prefix of six characters or more"""
+    def __init__(
+        self,
+        *,
+        optimizer_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["optimizer_id", b"optimizer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetOptimizerRequest: _TypeAlias = GetOptimizerRequest  # noqa: Y015
 
 @_typing.final
 class DrainOptimizerRequest(_message.Message):

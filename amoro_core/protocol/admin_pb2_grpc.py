@@ -125,6 +125,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
                 _registered_method=True)
+        self.CheckCatalog = channel.unary_unary(
+                '/amoro.v1.AdminService/CheckCatalog',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.CheckCatalogRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.CatalogCheck.FromString,
+                _registered_method=True)
         self.ListCatalogs = channel.unary_unary(
                 '/amoro.v1.AdminService/ListCatalogs',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListCatalogsRequest.SerializeToString,
@@ -375,6 +380,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.FromString,
                 _registered_method=True)
+        self.GetOptimizer = channel.unary_unary(
+                '/amoro.v1.AdminService/GetOptimizer',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetOptimizerRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
+                _registered_method=True)
         self.DrainOptimizer = channel.unary_unary(
                 '/amoro.v1.AdminService/DrainOptimizer',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.DrainOptimizerRequest.SerializeToString,
@@ -533,6 +543,13 @@ class AdminServiceServicer:
 
     def GetCatalog(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CheckCatalog(self, request, context):
+        """asked now, for ten seconds at most
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -843,6 +860,12 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetOptimizer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DrainOptimizer(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -996,6 +1019,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetCatalog,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Catalog.SerializeToString,
+            ),
+            'CheckCatalog': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckCatalog,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.CheckCatalogRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.CatalogCheck.SerializeToString,
             ),
             'ListCatalogs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListCatalogs,
@@ -1246,6 +1274,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListOptimizers,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.SerializeToString,
+            ),
+            'GetOptimizer': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetOptimizer,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetOptimizerRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Optimizer.SerializeToString,
             ),
             'DrainOptimizer': grpc.unary_unary_rpc_method_handler(
                     servicer.DrainOptimizer,
@@ -1762,6 +1795,33 @@ class AdminService:
             '/amoro.v1.AdminService/GetCatalog',
             amoro_dot_v1_dot_admin__pb2.GetCatalogRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Catalog.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckCatalog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/CheckCatalog',
+            amoro_dot_v1_dot_admin__pb2.CheckCatalogRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.CatalogCheck.FromString,
             options,
             channel_credentials,
             insecure,
@@ -3112,6 +3172,33 @@ class AdminService:
             '/amoro.v1.AdminService/ListOptimizers',
             amoro_dot_v1_dot_admin__pb2.ListOptimizersRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.ListOptimizersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetOptimizer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetOptimizer',
+            amoro_dot_v1_dot_admin__pb2.GetOptimizerRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Optimizer.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,6 +59,8 @@ class AdminServiceStub:
     ListAudit: _grpc.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRequest, _audit_pb2.ListAuditResponse]
     AddCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddCatalogRequest, _admin_pb2.Catalog]
     GetCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetCatalogRequest, _admin_pb2.Catalog]
+    CheckCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckCatalogRequest, _admin_pb2.CatalogCheck]
+    """asked now, for ten seconds at most"""
     ListCatalogs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListCatalogsRequest, _admin_pb2.ListCatalogsResponse]
     UpdateCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpdateCatalogRequest, _admin_pb2.Catalog]
     RemoveCatalog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveCatalogRequest, _admin_pb2.RemoveCatalogResponse]
@@ -115,6 +117,7 @@ class AdminServiceStub:
     GetSeries: _grpc.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]
     ListEvents: _grpc.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]
     ListOptimizers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]
+    GetOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetOptimizerRequest, _admin_pb2.Optimizer]
     DrainOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]
     ReleaseOptimizer: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]
     GetInstance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceRequest, _admin_pb2.InstanceStatus]
@@ -147,6 +150,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ListAudit: _aio.UnaryUnaryMultiCallable[_audit_pb2.ListAuditRequest, _audit_pb2.ListAuditResponse]  # type: ignore[assignment]
     AddCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
     GetCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
+    CheckCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckCatalogRequest, _admin_pb2.CatalogCheck]  # type: ignore[assignment]
+    """asked now, for ten seconds at most"""
     ListCatalogs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListCatalogsRequest, _admin_pb2.ListCatalogsResponse]  # type: ignore[assignment]
     UpdateCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpdateCatalogRequest, _admin_pb2.Catalog]  # type: ignore[assignment]
     RemoveCatalog: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveCatalogRequest, _admin_pb2.RemoveCatalogResponse]  # type: ignore[assignment]
@@ -203,6 +208,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetSeries: _aio.UnaryUnaryMultiCallable[_journal_pb2.GetSeriesRequest, _journal_pb2.GetSeriesResponse]  # type: ignore[assignment]
     ListEvents: _aio.UnaryUnaryMultiCallable[_journal_pb2.ListEventsRequest, _journal_pb2.ListEventsResponse]  # type: ignore[assignment]
     ListOptimizers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListOptimizersRequest, _admin_pb2.ListOptimizersResponse]  # type: ignore[assignment]
+    GetOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
     DrainOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainOptimizerRequest, _admin_pb2.Optimizer]  # type: ignore[assignment]
     ReleaseOptimizer: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseOptimizerRequest, _admin_pb2.ReleaseOptimizerResponse]  # type: ignore[assignment]
     GetInstance: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetInstanceRequest, _admin_pb2.InstanceStatus]  # type: ignore[assignment]
@@ -334,6 +340,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetCatalogRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Catalog, _abc.Awaitable[_admin_pb2.Catalog]]: ...
+
+    @_abc_1.abstractmethod
+    def CheckCatalog(
+        self,
+        request: _admin_pb2.CheckCatalogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CatalogCheck, _abc.Awaitable[_admin_pb2.CatalogCheck]]:
+        """asked now, for ten seconds at most"""
 
     @_abc_1.abstractmethod
     def ListCatalogs(
@@ -690,6 +704,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListOptimizersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListOptimizersResponse, _abc.Awaitable[_admin_pb2.ListOptimizersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetOptimizer(
+        self,
+        request: _admin_pb2.GetOptimizerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Optimizer, _abc.Awaitable[_admin_pb2.Optimizer]]: ...
 
     @_abc_1.abstractmethod
     def DrainOptimizer(

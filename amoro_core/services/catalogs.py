@@ -237,11 +237,15 @@ class CatalogService:
             found |= dict.fromkeys(meant)
         return Selected(tuple(found), tuple(unlisted.items()))
 
+    def listed(self, name: str) -> list[TableIdentifier]:
+        """The tables of one catalog, which is asked for them. Raises CatalogNotFound and what listing raises."""
+        return self._formats.list_tables(self.get(name))
+
     def _list(self, catalog: str, listed: dict[str, list[TableIdentifier]], unlisted: dict[str, AmoroError]) -> None:
         if catalog in listed or catalog in unlisted:
             return
         try:
-            listed[catalog] = self._formats.list_tables(self.get(catalog))
+            listed[catalog] = self.listed(catalog)
         except AmoroError as error:
             unlisted[catalog] = error
 

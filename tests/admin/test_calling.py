@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from amoro_core.admin import calling
+from amoro_core.admin.apart import AT_ONCE
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.admin.services import Call
-from amoro_core.errors import GroupNotFound, NotAllowed, UnknownToken, WaitTimeout
+from amoro_core.errors import CatalogUnavailable, Conflict, GroupNotFound, NotAllowed, UnknownToken, WaitTimeout
 from amoro_core.model.principals import Principal, Way
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
@@ -106,6 +107,42 @@ def test_work_that_had_not_begun_at_the_deadline_never_begins(operations: Operat
     go_on.set()
     operations._pool.shutdown()
     assert not begun.is_set()
+
+
+def test_work_apart_leaves_the_pool_free_and_is_bounded(operations: Operations, change: Replace) -> None:
+    """The pool of these operations has one thread, which all the hanging work would take."""
+    freed = threading.Event()
+
+    def hang(services: Services, request: pb.CheckCatalogRequest, call: Call) -> pb.CatalogCheck:
+        freed.wait(60)
+        return pb.CatalogCheck(name=request.name, ok=True)
+
+    change("CheckCatalog", work=hang)
+
+    async def ask() -> tuple[list[pb.CatalogCheck], list[object]]:
+        checks = [
+            asyncio.ensure_future(operations.call("CheckCatalog", pb.CheckCatalogRequest(name=str(number)), ADMIN))
+            for number in range(AT_ONCE)
+        ]
+        await asyncio.sleep(0)
+        told = [await operations.call("ListGroups", pb.ListGroupsRequest(), ADMIN)]
+        with pytest.raises(Conflict, match="4 such requests wait"):
+            await operations.call("CheckCatalog", pb.CheckCatalogRequest(name="fifth"), ADMIN)
+        freed.set()
+        return await asyncio.gather(*checks), told
+
+    checks, told = asyncio.run(ask())
+    assert ([one.name for one in checks], len(told)) == (["0", "1", "2", "3"], 1)
+    assert call(operations, "CheckCatalog", pb.CheckCatalogRequest(name="after")).ok, "places are given back"
+
+
+def test_a_catalog_that_hangs_is_told_at_the_deadline(operations: Operations, change: Replace) -> None:
+    freed = threading.Event()
+    change("CheckCatalog", work=lambda *_: freed.wait(60), deadline=timedelta(milliseconds=20))
+    found = call(operations, "CheckCatalog", pb.CheckCatalogRequest(name="lake"))
+    assert (found.name, found.ok, found.code) == ("lake", False, CatalogUnavailable.code)
+    assert found.message == "catalog lake has not answered within 10 s"
+    freed.set()
 
 
 def test_a_timeout_of_the_work_itself_is_not_taken_for_the_deadline(operations: Operations, change: Replace) -> None:

@@ -23,10 +23,11 @@ from tests.engine import writer
 
 #: Whoever may look may ask for these.
 LOOKS = """
-    GetStatus ListConditions GetCatalog ListCatalogs ListTables SelectTables GetTable GetTableProperties GetTableHealth
-    GetTableMetadata GetTableDigest ListTableFiles ListSnapshots ListBlockers PlanTable ShowClustering SuggestColumns
-    ListActions ListTrash ShowTrash ListLeases VerifyTable GetOverview ListQueue ListProcesses ListTasks ListAttempts
-    ListEvents CompareSnapshots GetRetention GetProcess GetSeries ListOptimizers GetInstance ListGroups GetGroup
+    GetStatus ListConditions GetCatalog ListCatalogs ListTables SelectTables GetTable GetTableProperties
+    GetTableHealth CheckCatalog GetOptimizer GetTableMetadata GetTableDigest ListTableFiles ListSnapshots
+    ListBlockers PlanTable ShowClustering SuggestColumns ListActions ListTrash ShowTrash ListLeases VerifyTable
+    GetOverview ListQueue ListProcesses ListTasks ListAttempts ListEvents CompareSnapshots GetRetention GetProcess
+    GetSeries ListOptimizers GetInstance ListGroups GetGroup
 """
 #: An operator acts on the tables of a pattern.
 ACTS = """

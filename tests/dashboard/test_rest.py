@@ -1,5 +1,6 @@
 """REST over a real coordinator: routes, what requests may say, answers, pages, tags, keys, and what lasts."""
 
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -11,10 +12,11 @@ from amoro_core.dashboard.rest.openapi import description
 from amoro_core.dashboard.rest.parameters import parameters
 from amoro_core.dashboard.rest.requests import known_elsewhere, request_type
 from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route
-from amoro_core.errors import Conflict
+from amoro_core.errors import CatalogUnavailable, Conflict, OptimizerNotFound
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tokens import Role
 from amoro_core.services.repeating import KEPT_FOR
+from amoro_core.store import catalogs
 from tests.acceptance.tables import messy_table
 from tests.dashboard.served import Answer, Served
 from tests.engine import writer
@@ -55,7 +57,7 @@ def test_a_route_names_fields_that_its_request_has_and_changes_only_what_its_met
     fields = parameters(request_type(route.operation))
     assert set(route.from_path) <= set(fields)
     assert set(route.required) <= set(known_elsewhere(route))
-    looks = {"PlanTable", "VerifyTable", "PreviewMaintenance", "PreviewUndo"}  # asked for in a body
+    looks = {"CheckCatalog", "PlanTable", "VerifyTable", "PreviewMaintenance", "PreviewUndo"}  # asked for in a body
     assert OPERATIONS[route.operation].changes == (route.method != "GET" and route.operation not in looks)
     if not route.has_body:
         assert all(one.field.message_type is None for one in known_elsewhere(route).values())
@@ -293,6 +295,35 @@ def test_what_is_done_within_the_wait_is_answered_whole(served: Served, table: s
     assert (nothing.status, nothing.document["outcome"], nothing.document["process_id"]) == (200, "nothing_to_do", None)
 
 
+# Single things
+
+
+def test_an_optimizer_is_told_by_its_id(served: Served) -> None:
+    with optimizer_beside(served.coordinator, 1, 512 * 1024 * 1024):
+        (listed,) = served.ask(f"{PREFIX}/optimizers").document["items"]
+        shown = served.ask(f"{PREFIX}/optimizers/{listed['optimizer_id']}").document
+    assert (shown["schema"], shown["optimizer_id"], shown["threads"]) == (
+        "amoro.optimizer/v1",
+        listed["optimizer_id"],
+        1,
+    )
+    assert told(served.ask(f"{PREFIX}/optimizers/{listed['optimizer_id']}"))[:2] == (404, OptimizerNotFound.code)
+
+
+def test_a_catalog_is_asked_whether_it_answers(served: Served, table: str, tmp_path: Path) -> None:
+    checked = served.ask(f"{PREFIX}/catalogs/lake/check", "POST", body={}).document
+    assert (checked["schema"], checked["ok"], checked["tables"], checked["code"]) == ("amoro.checked/v1", True, 1, "")
+    store = served.coordinator._store
+    broken = CatalogConfig("broken", (("type", "sql"), ("uri", f"sqlite:///{tmp_path / 'no' / 'where.db'}")))
+    store.write(lambda db: catalogs.add(db, broken))
+    failed = served.ask(f"{PREFIX}/catalogs/broken/check", "POST", body={})
+    assert (failed.status, failed.document["ok"], failed.document["tables"]) == (200, False, 0)
+    assert failed.document["code"] == CatalogUnavailable.code
+    assert failed.document["hint"]
+    store.write(lambda db: catalogs.remove(db, "broken"))
+    assert served.ask(f"{PREFIX}/catalogs/nowhere/check", "POST", body={}).status == 404
+
+
 # Documents
 
 
@@ -304,6 +335,7 @@ def test_what_is_answered_fits_its_description(served: Served, table: str, route
         "process_id": process,
         "name": "lake" if route.segments[0] == "catalogs" else "default",
         "id": "nobody-here",
+        "optimizer_id": "nobody-here",
     }
     path = "/".join(names[part[1:-1]] if part.startswith("{") else part for part in route.segments)
     if route.required:
@@ -317,5 +349,5 @@ def test_what_is_answered_fits_its_description(served: Served, table: str, route
     (content,) = responses[str(answer.status)]["content"].values()
     schema = {**content["schema"], "components": described["components"]}
     Draft202012Validator(schema).validate(answer.document)
-    refused = {"ShowClustering": 422, "GetInstance": 404, "GetInstanceLogs": 404, "ShowTrash": 404}
+    refused = {"ShowClustering": 422, "GetOptimizer": 404, "GetInstance": 404, "GetInstanceLogs": 404, "ShowTrash": 404}
     assert answer.status == refused.get(route.operation, 200), answer.body

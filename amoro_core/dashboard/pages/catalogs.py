@@ -1,7 +1,5 @@
 """The catalogs: what can be done with each, and whether it answers."""
 
-import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,11 +7,8 @@ from amoro_core.dashboard.pages.lists import ROWS, Listed
 from amoro_core.dashboard.pages.urls import command, to
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
 from amoro_core.documents.quantities import format_duration, many
-from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import monitoring_pb2 as monitoring
-
-CHECK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +35,15 @@ async def show_catalogs(visit: Visit) -> Shown:
 async def check(visit: Visit) -> Gone:
     """List the catalog's tables now, and tell whether it answered."""
     await visit.form()
-    name, began = visit.named("catalog"), time.monotonic()
-    await visit.ask("GetCatalog", pb.GetCatalogRequest(name=name), pb.Catalog)
-    request = pb.SelectTablesRequest(names=[f"{_quoted(name)}.**"])
-    try:
-        async with asyncio.timeout(CHECK_S):
-            found = await visit.ask("SelectTables", request, pb.SelectTablesResponse)
-    except TimeoutError:
-        return Gone(to("catalogs"), f"{name} has not answered within {CHECK_S:g} s.", "bad")
-    for one in found.unlisted:
-        return Gone(to("catalogs"), f"{name}: [{one.code}] {briefly(one.message, LONGEST_REASON)} {one.hint}", "bad")
-    took = format_duration(int((time.monotonic() - began) * 1000))
-    return Gone(to("catalogs"), f"{name} answers: {many(len(found.tables), 'table')}, listed in {took}.")
+    name = visit.named("catalog")
+    found = await visit.ask("CheckCatalog", pb.CheckCatalogRequest(name=name), pb.CatalogCheck)
+    if not found.ok:
+        return Gone(to("catalogs"), f"{name}: [{found.code}] {found.message} {found.hint}", "bad")
+    took = format_duration(found.duration_ms)
+    return Gone(to("catalogs"), f"{name} answers: {many(found.tables, 'table')}, listed in {took}.")
 
 
 async def _shown(visit: Visit, one: pb.Catalog, held: Sequence[monitoring.Condition]) -> ShownCatalog:
     counted = await visit.ask("ListTables", pb.ListTablesRequest(catalog=one.name, limit=1), pb.ListTablesResponse)
     tables = f"{counted.total:,}" + ("" if counted.total_is_exact else "+")
     return ShownCatalog(one, tables, [condition for condition in held if condition.labels.get("catalog") == one.name])
-
-
-def _quoted(name: str) -> str:
-    """The catalog's name as a pattern has it: with dots and spaces only in backticks."""
-    return name if not set(name) & set("`. ") else "`" + name.replace("`", "``") + "`"
