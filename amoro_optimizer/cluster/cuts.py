@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 from amoro_core.model.clustering import Strategy
 from amoro_optimizer.cluster.curves import COORDINATE_BITS, Coordinates, hilbert, zorder
 from amoro_optimizer.cluster.order import Order, flat
-from amoro_optimizer.cluster.points import Counts, Points, points_of
+from amoro_optimizer.cluster.points import Points, points_of
 from amoro_optimizer.cluster.sample import sampled_parts
-from amoro_optimizer.cluster.values import Part, Words, arrow_part, part_of, sort_rows, taken
+from amoro_optimizer.cluster.values import Counts, Part, Words, arrow_part, part_of, sort_rows, taken
 
 #: Ranks of a column, at most: its values are told apart so finely.
 MOST_RANKS = 4096

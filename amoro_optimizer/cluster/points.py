@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from amoro_core.files.murmur import Bytes, Lengths
 from amoro_core.files.sketches import stored_bytes
-from amoro_optimizer.cluster.values import Part, Words, part_of, taken
+from amoro_optimizer.cluster.buckets import Buckets
+from amoro_optimizer.cluster.values import Counts, Part, Words, part_of, taken
 
 _WORD = 8  # bytes, as a byte has bits
-
-Counts = npt.NDArray[np.int64]
+#: Combined codes of which each has its place in a table, at most.
+_MOST_IN_TABLE = 1 << 17
 
 
 class Points:
@@ -28,16 +28,17 @@ class Points:
         self.parts = tuple(parts)
         self.descending = tuple(descending)
         self._values = [_distinct(part) for part in self.parts]
-        self._levels: list[tuple[Counts, int]] = []  # of each part but the first: what codes were combined to, by what
+        self._buckets = [Buckets(values) if _is_filled(values) else None for values in self._values]
+        self._levels: list[_Level] = []  # of each part but the first
         if not len(self):
             return
         codes = self._own_codes(0, self.parts[0])
         for number in range(1, len(self.parts)):
             factor = 2 * len(self._values[number]) + 1
             combined = codes * factor + self._own_codes(number, self.parts[number])
-            distinct = np.unique(combined)
-            self._levels.append((distinct, factor))
-            codes = 2 * np.searchsorted(distinct, combined) + 1
+            before = len(self._levels[-1].distinct) if self._levels else len(self._values[0])
+            self._levels.append(_Level(np.unique(combined), factor, (2 * before + 1) * factor))
+            codes = self._levels[-1].codes(combined)
 
     def __len__(self) -> int:
         return len(self.parts[0])
@@ -46,33 +47,58 @@ class Points:
         """For each row of these parts how many points are at most as great."""
         if not len(self):
             return np.zeros(len(parts[0]), np.int64)
+        first = self._buckets[0]
+        if len(self.parts) == 1 and first is not None and not self.descending[0]:
+            return first.count_up_to(parts[0])
         codes = self._own_codes(0, parts[0])
-        for number, (distinct, factor) in enumerate(self._levels, 1):
+        for number, level in enumerate(self._levels, 1):
             equal = np.flatnonzero(codes & 1)
+            if len(equal) == len(codes):
+                codes = level.codes(codes * level.factor + self._own_codes(number, parts[number]))
+                continue
             # Those that equal no point so far stay between the same ones.
             highest = int(codes.max(initial=0))
-            moved = 2 * np.searchsorted(distinct, np.arange(highest + 1) * factor)
+            moved = 2 * np.searchsorted(level.distinct, np.arange(highest + 1) * level.factor)
             following: Counts = moved[codes]
             if len(equal):
-                combined = codes[equal] * factor + self._own_codes(number, taken(parts[number], equal))
-                following[equal] = _codes(np.searchsorted(distinct, combined), distinct, combined)
+                own = self._own_codes(number, taken(parts[number], equal))
+                following[equal] = level.codes(codes[equal] * level.factor + own)
             codes = following
         counts: Counts = (codes + 1) // 2
         return counts
 
     def _own_codes(self, number: int, part: Part) -> Counts:
         values = self._values[number]
-        if isinstance(values, np.ndarray):
-            codes = _codes(np.searchsorted(values, part), values, part)
+        buckets = self._buckets[number]
+        if buckets is not None:
+            counts = buckets.count_up_to(part)
+            codes: Counts = 2 * counts - (values[np.maximum(counts - 1, 0)] == part) * (counts > 0)
         else:
             codes = _binary_codes(values, part)
         return 2 * len(values) - codes if self.descending[number] else codes
 
 
-def _codes(places: Counts, values: npt.NDArray[np.generic], wanted: npt.NDArray[np.generic]) -> Counts:
-    within = np.minimum(places, len(values) - 1)
-    codes: Counts = 2 * places + (values[within] == wanted)
-    return codes
+class _Level:
+    """What codes of the parts so far, combined with those of the next part, become."""
+
+    def __init__(self, distinct: Counts, factor: int, bound: int) -> None:
+        """The combined codes of the points, sorted; codes are times `factor`, all combined ones below `bound`."""
+        self.distinct = distinct
+        self.factor = factor
+        self._table = self._found(np.arange(bound)) if bound <= _MOST_IN_TABLE else None
+
+    def codes(self, combined: Counts) -> Counts:
+        """Odd where they are a point's, even between points."""
+        return self._found(combined) if self._table is None else self._table[combined]
+
+    def _found(self, combined: Counts) -> Counts:
+        places = np.searchsorted(self.distinct, combined)
+        codes: Counts = 2 * places + (self.distinct[np.minimum(places, len(self.distinct) - 1)] == combined)
+        return codes
+
+
+def _is_filled(values: Part) -> bool:
+    return isinstance(values, np.ndarray) and len(values) > 0
 
 
 def _distinct(part: Part) -> Part:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from amoro_core.errors import StorageFull
 from amoro_core.files.io import translated
 from amoro_optimizer.cluster.cuts import pieces
-from amoro_optimizer.cluster.points import Counts
+from amoro_optimizer.cluster.values import Counts
 
 #: Bytes that are collected before they are split.
 _COLLECTED_BYTES = 8 << 20

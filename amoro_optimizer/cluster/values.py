@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Words = npt.NDArray[np.uint64]
+Counts = npt.NDArray[np.int64]
 #: Of rows in their file.
 Positions = npt.NDArray[np.int64]
 #: One value for each row: words, or an Arrow array of binary values; never null.

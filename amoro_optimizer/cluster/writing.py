@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from amoro_optimizer.cluster.cuts import Cuts, keyed_points
-from amoro_optimizer.cluster.points import Counts, Points
+from amoro_optimizer.cluster.points import Points
 from amoro_optimizer.cluster.ranges import MOST_RANGES, Ranges
 from amoro_optimizer.cluster.sample import Sample, place_hashes, sample_rows
-from amoro_optimizer.cluster.values import Part, sort_rows, taken
+from amoro_optimizer.cluster.values import Counts, Part, sort_rows, taken
 from amoro_optimizer.rewrite.memory import give_back
 
 #: Of what a range may take ranges that are split are to have so much, in hundredths: samples are not exact.
