@@ -31,7 +31,7 @@ def column_metrics(
             raise ValueError(f"the written column {metadata.schema.column(place).path} has no field id")
         chunks = [group.column(place) for group in groups]
         sizes[field_id] = sum(chunk.total_compressed_size for chunk in chunks)
-        mode = _mode(str(schema.find_column_name(field_id)), place, options)
+        mode = metrics_mode(str(schema.find_column_name(field_id)), place, options)
         if is_repeated or mode.type is MetricModeTypes.NONE:
             continue
         values[field_id] = sum(chunk.num_values for chunk in chunks)
@@ -62,7 +62,7 @@ def nan_counts(batch: pa.RecordBatch) -> dict[int, int]:
     return counts
 
 
-def _mode(name: str, place: int, options: WriterOptions) -> MetricsMode:
+def metrics_mode(name: str, place: int, options: WriterOptions) -> MetricsMode:
     """The column's own mode, else the table's default, else Iceberg's default for the first columns."""
     own = options.metrics_modes.get(name) or options.metrics_default
     return match_metrics_mode(own or (INFERRED_MODE if place < options.metrics_columns else "none"))

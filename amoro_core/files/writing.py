@@ -64,7 +64,7 @@ class ParquetOutput:
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(self._arrow), 0)
         self._access = access
         self._metadata = metadata
-        self._stream = _CheckedStream(access.create_output(path), checkpoint)
+        self._stream = CheckedStream(access.create_output(path), checkpoint)
         self._writer: pq.ParquetWriter | None = None  # created for the first rows, whose values decide the encoding
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -90,7 +90,7 @@ class ParquetOutput:
         try:
             if self._pending_rows:
                 self._write_table(pa.Table.from_batches(self._pending, self._arrow))
-            writer = self._writer if self._writer is not None else self._open_writer(self._arrow.empty_table())
+            writer = self._writer or self._open_writer(self._arrow.empty_table(), self._stream)
             with translated(self.path):
                 if self._metadata:
                     writer.add_key_value_metadata(dict(self._metadata))
@@ -115,14 +115,14 @@ class ParquetOutput:
         with suppress(AmoroError):
             self._access.delete(self.path)
 
-    def _open_writer(self, first: pa.Table) -> pq.ParquetWriter:
+    def _open_writer(self, first: pa.Table, sink: Any) -> pq.ParquetWriter:
         options = self._options
         more = {}
         if filters := bloom_filter_options(self._schema, options, first.num_rows):
             more["bloom_filter_options"] = filters
         with translated(self.path):
             return pq.ParquetWriter(
-                self._stream,
+                sink,
                 self._arrow,
                 compression=options.codec,
                 compression_level=options.level,
@@ -154,12 +154,12 @@ class ParquetOutput:
 
     def _write_table(self, table: pa.Table) -> None:
         if self._writer is None:
-            self._writer = self._open_writer(table)
+            self._writer = self._open_writer(table, self._stream)
         with translated(self.path):
             self._writer.write_table(table, row_group_size=table.num_rows)
 
 
-class _CheckedStream:
+class CheckedStream:
     """A stream that calls the checkpoint before each write."""
 
     def __init__(self, stream: Any, checkpoint: Callable[[], None] | None) -> None:
@@ -168,20 +168,25 @@ class _CheckedStream:
 
     @property
     def closed(self) -> bool:
+        """Whether it was closed."""
         return bool(self._stream.closed)
 
     def write(self, content: Any) -> int:
+        """Write it, unless the checkpoint raises."""
         if self.checkpoint is not None:
             self.checkpoint()
         return int(self._stream.write(content))
 
     def tell(self) -> int:
+        """Bytes written so far."""
         return int(self._stream.tell())
 
     def flush(self) -> None:
+        """Pass on what is buffered."""
         self._stream.flush()
 
     def close(self) -> None:
+        """Close the stream below."""
         self._stream.close()
 
 

@@ -1,0 +1,324 @@
+"""Parquet files whose row groups can be copied byte for byte: what must be true of them, and their pages verified.
+
+Everything here reads files of any writer, damaged ones among them: nothing is believed that was not checked. What is
+not as expected raises `NotCopied` with the reason, and is then decoded.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from amoro_core.files.parquet_format import (
+    MAGIC,
+    MAGIC_ENCRYPTED,
+    BloomFilterHeader,
+    Bytes,
+    ColumnIndex,
+    FileMetaData,
+    OffsetIndex,
+    Struct,
+    decoded,
+    encoded,
+    is_known,
+)
+
+_TAIL_BYTES = 8
+_DEEPEST = 100
+_REQUIRED, _REPEATED = 0, 2
+#: Room for a bloom filter's header where its length is not told.
+_FILTER_HEADER_BYTES = 64
+#: parquet-mr wrote wrong bounds of binary columns before 1.8 (PARQUET-251), and in signed order before 1.10; the first
+#: parquet-cpp did so too. Readers go by the writer's name, which an output of several writers does not keep.
+_DISTRUSTED = {"parquet-mr": (1, 10, 0), "parquet-cpp": (1, 3, 0)}
+_WRITER = re.compile(r"(.*?)\s+version\s+(\d+)\.(\d+)\.(\d+)")
+#: Converted types that say what a logical type says, by their number; older writers set them alone.
+_CONVERTED = {0: "string", 1: "map", 3: "list", 4: "enum", 6: "date", 19: "json", 20: "bson"}
+_TIMES = {7: ("time", "millis"), 8: ("time", "micros"), 9: ("timestamp", "millis"), 10: ("timestamp", "micros")}
+_DECIMAL = 5
+#: INT_32 of an INT32 and INT_64 of an INT64 say nothing.
+_PLAIN_INTEGERS = {(1, 17): 32, (2, 18): 64}
+
+Read = Callable[[int, int], bytes]
+#: What a file's columns are, whatever words its writer has for it: equal values can share an output.
+Agreement = tuple[object, ...]
+
+
+class NotCopied(ValueError):
+    """The reason why something can't be copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A leaf column of a file."""
+
+    path: tuple[bytes, ...]
+    type: int
+    definition: int  # the highest levels
+    repetition: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopySource:
+    """An open Parquet file, of whose footer everything needed was checked."""
+
+    read: Read  # so many bytes at an offset
+    content: bytes | None  # the whole file, if it is in memory
+    footer: Struct
+    leaves: tuple[Leaf, ...]
+    agreement: Agreement
+
+    @property
+    def created_by(self) -> bytes:
+        """The name of the writer."""
+        found: bytes = self.footer.created_by
+        return found
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The number of rows of each row group."""
+        return tuple(group.num_rows for group in self.footer.row_groups)
+
+
+def open_source(read: Read, size: int, content: bytes | None = None) -> CopySource:
+    """The file of that size as a source of copies. Raises NotCopied."""
+    if size < 2 * _TAIL_BYTES:
+        raise NotCopied("the file is too short")
+    tail = read(size - _TAIL_BYTES, _TAIL_BYTES)
+    if tail[4:] == MAGIC_ENCRYPTED:
+        raise NotCopied("its footer is encrypted")
+    begin = size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or begin < len(MAGIC) or read(0, len(MAGIC)) != MAGIC:
+        raise NotCopied("its marks are not those of a Parquet file")
+    text = read(begin, size - _TAIL_BYTES - begin)
+    try:
+        footer = decoded(FileMetaData, text)
+        known = is_known(footer, text)
+    except (ValueError, TypeError) as error:
+        raise NotCopied(f"its footer can't be read: {error}") from error
+    if not known:
+        raise NotCopied("its footer has fields that are not known here")
+    try:
+        leaves = _leaves(footer.schema)
+        source = CopySource(read, content, footer, leaves, _agreement(footer, len(leaves)))
+        _require_sound(source, begin)
+    except (TypeError, AttributeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its footer lacks a required field") from error
+    _require_trusted(footer.created_by)
+    return source
+
+
+def _leaves(schema: Sequence[Struct]) -> tuple[Leaf, ...]:
+    found: list[Leaf] = []
+    waiting = iter(schema)
+
+    def descend(count: int, path: tuple[bytes, ...], definition: int, repetition: int) -> None:
+        if len(path) > _DEEPEST:
+            raise NotCopied("its schema is nested too deeply")
+        for _ in range(count):
+            element = next(waiting, None)
+            if element is None:
+                raise NotCopied("its schema ends early")
+            own, kind = (*path, element.name), element.repetition_type
+            levels = definition + (kind != _REQUIRED), repetition + (kind == _REPEATED)
+            if element.num_children:
+                descend(element.num_children, own, *levels)
+            elif element.type is None:
+                raise NotCopied(f"its column {element.name!r} has no type")
+            else:
+                found.append(Leaf(own, element.type, *levels))
+
+    root = next(waiting, None)
+    if root is None:
+        raise NotCopied("it has no schema")
+    descend(root.num_children or 0, (), 0, 0)
+    if next(waiting, None) is not None:
+        raise NotCopied("its schema has more elements than its tree")
+    return tuple(found)
+
+
+def _agreement(footer: Struct, leaves: int) -> Agreement:
+    orders = footer.column_orders
+    if orders is None or len(orders) != leaves or any(one.type_order is None for one in orders):
+        raise NotCopied("its columns have no order, so their bounds must stay unused")
+    return tuple(_meaning(element) for element in footer.schema[1:])
+
+
+def _meaning(element: Struct) -> tuple[object, ...]:
+    """What the element says, in one way for all writers; a time is local whatever its writer says of it."""
+    return (
+        element.name,
+        element.num_children or 0,
+        element.type,
+        element.type_length if element.type_length else None,
+        element.repetition_type,
+        element.field_id,
+        _logical(element),
+    )
+
+
+def _logical(element: Struct) -> object:
+    logical = element.logical_type
+    if logical is None:
+        return _by_converted(element, element.converted_type)
+    name, value = _only(logical)
+    match name:
+        case "decimal":
+            return name, value.precision, value.scale
+        case "time":
+            return name, _unit(value)
+        case "timestamp":
+            return name, _unit(value), value.is_adjusted_to_utc
+        case "integer" if value.is_signed and {1: 32, 2: 64}.get(element.type) == value.bit_width:
+            return None
+    return name, encoded(logical) if vars(value) else b""
+
+
+def _only(union: Struct) -> tuple[str, Struct]:
+    """The only field of a union that is set, and its value."""
+    ((name, value),) = vars(union).items()
+    return name, value
+
+
+def _by_converted(element: Struct, converted: int | None) -> object:
+    if converted is None or (element.type, converted) in _PLAIN_INTEGERS:
+        return None
+    if converted in _CONVERTED:
+        return _CONVERTED[converted], b""
+    if converted == _DECIMAL:
+        return "decimal", element.precision, element.scale or 0
+    if converted in _TIMES:
+        name, unit = _TIMES[converted]
+        return (name, unit) if name == "time" else (name, unit, True)
+    return "converted", converted
+
+
+def _unit(moment: Struct) -> str:
+    return _only(moment.unit)[0]
+
+
+def _require_trusted(created_by: bytes | None) -> None:
+    if not created_by:
+        raise NotCopied("its footer does not say who wrote it")
+    found = _WRITER.match(created_by.decode(errors="replace"))
+    if found is not None:
+        least = _DISTRUSTED.get(found[1].strip())
+        if least is not None and tuple(map(int, found.groups()[1:])) < least:
+            raise NotCopied(f"statistics of {found[0]} are not believed")
+
+
+def _require_sound(source: CopySource, footer_begin: int) -> None:
+    """Raise NotCopied unless counts agree, and all that the footer points to lies before it without overlap."""
+    footer = source.footer
+    used: list[tuple[int, int]] = [(0, len(MAGIC))]
+    for group in footer.row_groups:
+        if len(group.columns) != len(source.leaves):
+            raise NotCopied("a row group has other columns than the schema")
+        for leaf, chunk in zip(source.leaves, group.columns, strict=True):
+            used += _places(leaf, chunk, group.num_rows)
+    if sum(source.rows) != footer.num_rows or min(source.rows, default=0) < 0:
+        raise NotCopied("its row groups do not have the rows that the footer says")
+    used.sort()
+    if any(length < 0 for _, length in used) or any(one[0] + one[1] > other[0] for one, other in pairwise(used)):
+        raise NotCopied("its parts overlap")
+    if used[-1][0] + used[-1][1] > footer_begin:
+        raise NotCopied("it ends before a part that the footer names")
+
+
+def _places(leaf: Leaf, chunk: Struct, rows: int) -> list[tuple[int, int]]:
+    """Where the parts of a column chunk lie; of a row group without rows, none."""
+    meta = chunk.meta_data
+    if chunk.file_path is not None:
+        raise NotCopied("a column lies in another file")
+    if meta.type != leaf.type or tuple(meta.path_in_schema) != leaf.path:
+        raise NotCopied("a column is not the one that the schema says")
+    if meta.num_values < rows or (meta.num_values != rows and not leaf.repetition):
+        raise NotCopied("a column has another number of values than of rows")
+    _require_levels(leaf, meta.size_statistics)
+    if rows == 0:
+        return []
+    begin, length = extent(meta)
+    if length <= 0 or (meta.index_page_offset or 0) > 0:
+        raise NotCopied("a column has no pages, or an index page")
+    places = [(begin, length)]
+    for at, size in (
+        (chunk.offset_index_offset, chunk.offset_index_length),
+        (chunk.column_index_offset, chunk.column_index_length),
+        (meta.bloom_filter_offset, meta.bloom_filter_length or (meta.bloom_filter_offset and 1)),
+    ):
+        if (at is None) != (size is None):
+            raise NotCopied("an index has an offset without a length")
+        if at:
+            places.append((at, size))
+    return places
+
+
+def _require_levels(leaf: Leaf, sizes: Struct | None) -> None:
+    """Raise NotCopied for histograms of other levels than the column has: Arrow ends the process on them."""
+    if sizes is None:
+        return
+    for histogram, highest in (
+        (sizes.repetition_level_histogram, leaf.repetition),
+        (sizes.definition_level_histogram, leaf.definition),
+    ):
+        if histogram and len(histogram) != highest + 1:
+            raise NotCopied("a column has a histogram of other levels")
+
+
+def extent(meta: Struct) -> tuple[int, int]:
+    """Where a column chunk begins, and its length: some writers say 0 where there is no dictionary."""
+    begin = meta.data_page_offset
+    if meta.dictionary_page_offset:
+        begin = min(begin, meta.dictionary_page_offset)
+    return begin, meta.total_compressed_size
+
+
+def page_index(source: CopySource, leaf: Leaf, chunk: Struct, rows: int) -> tuple[Struct, bytes] | None:
+    """The chunk's offset index, and its column index as it is stored; None where it has not both. Raises NotCopied."""
+    if not chunk.offset_index_offset:
+        return None
+    text = source.read(chunk.offset_index_offset, chunk.offset_index_length)
+    try:
+        index = decoded(OffsetIndex, text)
+        known = is_known(index, text)
+        firsts = [one.first_row_index for one in index.page_locations]
+        pages = len(firsts)
+        if not known or firsts[:1] != [0] or firsts != sorted(set(firsts)) or firsts[-1] >= rows:
+            raise NotCopied("its offset index is not understood")
+        if not chunk.column_index_offset:
+            return None
+        text = source.read(chunk.column_index_offset, chunk.column_index_length)
+        columns = decoded(ColumnIndex, text)
+        if not is_known(columns, text):
+            raise NotCopied("its column index is not understood")
+        for one in (columns.null_pages, columns.min_values, columns.max_values, columns.null_counts):
+            if one is not None and len(one) != pages:
+                raise NotCopied("its column index has another number of pages")
+        for one, highest in (
+            (columns.repetition_level_histograms, leaf.repetition),
+            (columns.definition_level_histograms, leaf.definition),
+        ):
+            if one and len(one) != pages * (highest + 1):
+                raise NotCopied("its column index has histograms of other levels")
+    except (TypeError, ValueError) as error:
+        raise error if isinstance(error, NotCopied) else NotCopied("its page index can't be read") from error
+    return index, text
+
+
+def bloom_filter(source: CopySource, meta: Struct) -> bytes | None:
+    """The chunk's bloom filter with its header, as it is stored. Raises NotCopied."""
+    at, length = meta.bloom_filter_offset, meta.bloom_filter_length
+    if not at:
+        return None
+    begin = source.read(at, length or _FILTER_HEADER_BYTES)
+    try:
+        header, end = Bytes(begin).read(BloomFilterHeader, 0)
+        whole = end + header.num_bytes
+    except (ValueError, TypeError) as error:
+        raise NotCopied("a bloom filter can't be read") from error
+    if header.num_bytes <= 0 or (length and whole != length):
+        raise NotCopied("a bloom filter has another length than it says")
+    found = begin if length else source.read(at, whole)
+    if len(found) != whole:
+        raise NotCopied("a bloom filter is cut short")
+    return found

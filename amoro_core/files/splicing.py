@@ -1,0 +1,337 @@
+"""Parquet outputs made of row groups of other files, copied byte for byte, and of rows encoded anew between them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from amoro_core.errors import CheckFailed
+from amoro_core.files.bound_merging import CopiedFile, with_told
+from amoro_core.files.copy_pages import verify_pages
+from amoro_core.files.copy_source import (
+    Agreement,
+    CopySource,
+    Leaf,
+    NotCopied,
+    bloom_filter,
+    extent,
+    open_source,
+    page_index,
+)
+from amoro_core.files.encoding import bloom_filter_options
+from amoro_core.files.io import FileAccess, reading_parquet, translated
+from amoro_core.files.metrics import column_metrics
+from amoro_core.files.options import WriterOptions
+from amoro_core.files.parquet_format import (
+    MAGIC,
+    Bytes,
+    ColumnChunk,
+    ColumnMetaData,
+    FileMetaData,
+    RowGroup,
+    Struct,
+    encoded,
+)
+from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
+
+#: The writer of an output whose parts are of several writers, in the form that readers parse.
+CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
+#: Row groups are numbered in 16 bits.
+MOST_ROW_GROUPS = 32_767
+#: Memory of a column chunk's place in a footer, with its statistics and page index.
+_CHUNK_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A column chunk to copy, and what is written for it behind all rows."""
+
+    leaf: Leaf
+    chunk: Struct
+    index: tuple[Struct, bytes] | None  # offset index, column index
+    filter: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """A column chunk of the output with what is still to be written for it."""
+
+    chunk: Struct
+    filter: bytes | None
+    column_index: bytes | None
+    offset_index: bytes | None
+
+
+class SplicedOutput(ParquetOutput):
+    """One Parquet file being written; row groups of files that agree with the schema can be copied into it."""
+
+    def __init__(
+        self,
+        access: FileAccess,
+        path: str,
+        schema: Schema,
+        options: WriterOptions,
+        *,
+        memory_bytes: int,
+        checkpoint: Callable[[], None],
+        max_row_groups: int = MOST_ROW_GROUPS,
+        verifies: bool = True,
+    ) -> None:
+        """Create the file. `verifies`: pages are compared with checksums and indexes before they are copied.
+
+        `memory_bytes` holds for the rows collected, for a column chunk copied from a large file, and for the footer.
+        `checkpoint` is called for each piece that is written, and may raise. Raises StorageFull.
+        """
+        super().__init__(access, path, schema, options, memory_bytes=memory_bytes, checkpoint=checkpoint)
+        self._max_bytes = memory_bytes
+        self._checkpoint = checkpoint
+        self._max_row_groups = min(max_row_groups, MOST_ROW_GROUPS)
+        self._verifies = verifies
+        self._plain = _source_of(self._encoded(self._arrow.empty_table()))
+        self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
+        self._groups: list[Struct] = []
+        self._behind: list[_Behind] = []
+        self._origins: list[CopiedFile | None] = []
+        self._writers: set[bytes] = set()
+        with translated(path):
+            self._stream.write(MAGIC)
+
+    @property
+    def agreement(self) -> Agreement:
+        """The agreement of files that can be copied."""
+        return self._plain.agreement
+
+    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
+        """Copy one row group of the file behind what was written; one without rows is left out.
+
+        Raises NotCopied with the reason, before anything of it was added, and StorageFull.
+        """
+        group = source.footer.row_groups[number]
+        if group.num_rows == 0:
+            return
+        self._require_room(group)
+        if source.agreement != self.agreement:
+            raise NotCopied(_difference(source.agreement, self.agreement))
+        parts = _parts(source, group)
+        for part in parts:
+            if part.filter is None and b".".join(part.leaf.path) in self._filtered:
+                raise NotCopied("it lacks a bloom filter that the table wants")
+        if self._verifies and source.content is not None:
+            pages, view = Bytes(source.content), memoryview(source.content)
+            for part in parts:
+                verify_pages(
+                    pages, view, part.leaf, part.chunk.meta_data, extent(part.chunk.meta_data)[0], _pages_of(part)
+                )
+        if self._pending_rows:
+            self._write_pending()
+        with translated(self.path):
+            self._splice(source, group, parts)
+        file.copied_rows += group.num_rows
+        self._origins.append(file)
+        self._writers.add(source.created_by)
+
+    def close(self) -> WrittenFile:
+        """Write the remaining rows and the footer. Raises StorageFull, CheckFailed; the file is then deleted."""
+        try:
+            if self._pending_rows:
+                self._write_pending()
+            end = self.written_bytes
+            with translated(self.path):
+                footer = self._write_footer()
+                size_bytes = self.written_bytes
+                self._stream.close()
+            metadata = _checked(self.path, footer, end, [group.num_rows for group in self._groups])
+            metrics, split_offsets = column_metrics(metadata, self._schema, self._options, self._nan_counts)
+            metrics = with_told(metrics, metadata, self._schema, self._options, self._origins)
+        except BaseException:
+            self.discard()
+            raise
+        return WrittenFile(self.path, size_bytes, int(metadata.num_rows), metrics, split_offsets)
+
+    def _require_room(self, group: Struct) -> None:
+        if len(self._groups) >= self._max_row_groups:
+            raise NotCopied(f"its output has {len(self._groups)} row groups already")
+        if (len(self._behind) + len(group.columns)) * _CHUNK_BYTES > self._max_bytes:
+            raise NotCopied("its output's footer would exceed the memory")
+
+    def _write_pending(self) -> None:
+        self._write_table(pa.Table.from_batches(self._pending, self._arrow))
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
+
+    def _write_table(self, table: pa.Table) -> None:
+        source = _source_of(self._encoded(table))
+        with translated(self.path):
+            for group in source.footer.row_groups:
+                self._splice(source, group, _parts(source, group))
+                self._origins.append(None)
+        self._writers.add(source.created_by)
+
+    def _encoded(self, table: pa.Table) -> bytes:
+        sink = pa.BufferOutputStream()
+        writer = self._open_writer(table, CheckedStream(sink, self._checkpoint))
+        if table.num_rows:
+            writer.write_table(table, row_group_size=table.num_rows)
+        writer.close()
+        return bytes(sink.getvalue().to_pybytes())
+
+    def _splice(self, source: CopySource, group: Struct, parts: Sequence[_Part]) -> None:
+        begin, chunks = self.written_bytes, {}
+        for run in _runs(parts, whole=source.content is not None):
+            first, last = (extent(part.chunk.meta_data) for part in (run[0], run[-1]))
+            length = last[0] + last[1] - first[0]
+            shift = self.written_bytes - first[0]
+            if source.content is not None:
+                self._stream.write(memoryview(source.content)[first[0] : first[0] + length])
+            else:
+                self._stream.write(self._chunk(source, run[0], first[0], length))
+            for part in run:
+                chunks[id(part)] = _moved(part, shift)
+        moved = [chunks[id(part)] for part in parts]
+        self._behind += moved
+        self._groups.append(
+            RowGroup(
+                columns=[one.chunk for one in moved],
+                total_byte_size=group.total_byte_size,
+                num_rows=group.num_rows,
+                sorting_columns=group.sorting_columns,
+                file_offset=begin,
+                total_compressed_size=sum(one.chunk.meta_data.total_compressed_size for one in moved),
+                ordinal=len(self._groups),
+            )
+        )
+
+    def _chunk(self, source: CopySource, part: _Part, begin: int, length: int) -> bytes:
+        """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
+        if length > self._max_bytes:
+            raise NotCopied("a column exceeds the memory")
+        content = source.read(begin, length)
+        if len(content) != length:
+            raise NotCopied("the file is shorter than it was")
+        if self._verifies:
+            verify_pages(Bytes(content), memoryview(content), part.leaf, part.chunk.meta_data, 0, _pages_of(part))
+        return content
+
+    def _write_footer(self) -> bytes:
+        for one in self._behind:
+            if one.filter is not None:
+                meta = one.chunk.meta_data
+                meta.bloom_filter_offset, meta.bloom_filter_length = self._written(one.filter)
+        for one in self._behind:
+            if one.column_index is not None:
+                place = self._written(one.column_index)
+                vars(one.chunk).update(column_index_offset=place[0], column_index_length=place[1])
+        for one in self._behind:
+            if one.offset_index is not None:
+                place = self._written(one.offset_index)
+                vars(one.chunk).update(offset_index_offset=place[0], offset_index_length=place[1])
+        plain = self._plain.footer
+        text = encoded(
+            FileMetaData(
+                version=plain.version,
+                schema=plain.schema,
+                num_rows=sum(group.num_rows for group in self._groups),
+                row_groups=self._groups,
+                created_by=next(iter(self._writers)) if len(self._writers) == 1 else CREATED_BY,
+                column_orders=plain.column_orders,
+            )
+        )
+        footer = text + len(text).to_bytes(4, "little") + MAGIC
+        self._stream.write(footer)
+        return footer
+
+    def _written(self, content: bytes) -> tuple[int, int]:
+        """Write it; where it begins, and its length."""
+        begin = self.written_bytes
+        self._stream.write(content)
+        return begin, len(content)
+
+
+def _source_of(content: bytes) -> CopySource:
+    view = memoryview(content)
+    return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
+
+
+def _parts(source: CopySource, group: Struct) -> list[_Part]:
+    """The row group's column chunks with their indexes. Raises NotCopied."""
+    return [
+        _Part(leaf, chunk, page_index(source, leaf, chunk, group.num_rows), bloom_filter(source, chunk.meta_data))
+        for leaf, chunk in zip(source.leaves, group.columns, strict=True)
+    ]
+
+
+def _pages_of(part: _Part) -> Struct | None:
+    return None if part.index is None else part.index[0]
+
+
+def _runs(parts: Sequence[_Part], *, whole: bool) -> Iterator[list[_Part]]:
+    """The chunks in the order of the file, those that adjoin together if `whole`."""
+    run: list[_Part] = []
+    end = 0
+    for part in sorted(parts, key=lambda part: extent(part.chunk.meta_data)):
+        begin, length = extent(part.chunk.meta_data)
+        if run and (begin != end or not whole):
+            yield run
+            run = []
+        run.append(part)
+        end = begin + length
+    yield run
+
+
+def _moved(part: _Part, shift: int) -> _Behind:
+    """The chunk as far behind as `shift` says; what is not carried along is not pointed to any more."""
+    meta = part.chunk.meta_data
+    moved: dict[str, Any] = {
+        **vars(meta),
+        "data_page_offset": meta.data_page_offset + shift,
+        "dictionary_page_offset": meta.dictionary_page_offset + shift if meta.dictionary_page_offset else None,
+        "index_page_offset": None,
+        "bloom_filter_offset": None,
+        "bloom_filter_length": None,
+    }
+    # 0 as the specification wants it: other values point to a copy of the metadata that is not carried along.
+    chunk = ColumnChunk(file_offset=0, meta_data=ColumnMetaData(**moved))
+    if part.index is None:
+        return _Behind(chunk, part.filter, None, None)
+    offsets, columns = part.index
+    for location in offsets.page_locations:
+        location.offset += shift
+    return _Behind(chunk, part.filter, columns, encoded(offsets))
+
+
+def _difference(found: Agreement, wanted: Agreement) -> str:
+    """What the file's columns lack to be copied."""
+    for one, other in zip(found, wanted, strict=False):
+        if one != other:
+            return f"its columns are not as they would be written: {_words(one)} instead of {_words(other)}"
+    return f"it has {len(found)} columns, levels within them included, instead of {len(wanted)}"
+
+
+def _words(element: object) -> str:
+    name, *more = element if isinstance(element, tuple) else (element,)
+    shown = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return f"{shown} {tuple(more)}"
+
+
+def _checked(path: str, footer: bytes, end: int, rows: Sequence[int]) -> pq.FileMetaData:
+    """The footer as an independent reader reads it. Raises CheckFailed unless it describes what was written."""
+    with reading_parquet(path):
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer))
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(metadata.num_columns)]
+    places = sorted((_begin(chunk), int(chunk.total_compressed_size)) for chunk in chunks)
+    if [group.num_rows for group in groups] != list(rows) or metadata.num_rows != sum(rows):
+        raise CheckFailed(f"the footer of {path} does not have the rows that were written")
+    places = [(0, len(MAGIC)), *places, (end, 0)]
+    if any(one[0] + one[1] > other[0] for one, other in pairwise(places)):
+        raise CheckFailed(f"parts of {path} overlap, or lie outside of it")
+    return metadata
+
+
+def _begin(chunk: pq.ColumnChunkMetaData) -> int:
+    first = int(chunk.data_page_offset)
+    return min(first, int(chunk.dictionary_page_offset)) if chunk.has_dictionary_page else first

@@ -1,0 +1,181 @@
+"""Parquet files of several writers, and their row groups copied into one output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from amoro_core.files.bound_merging import CopiedFile
+from amoro_core.files.copy_source import CopySource, open_source
+from amoro_core.files.io import FileAccess, open_access
+from amoro_core.files.options import writer_options
+from amoro_core.files.schema import arrow_schema
+from amoro_core.files.splicing import SplicedOutput
+from amoro_core.files.writing import ParquetOutput, WrittenFile
+from amoro_core.model.files import ColumnMetrics
+
+FLAT = Schema(
+    NestedField(1, "id", LongType()),
+    NestedField(2, "s", StringType()),
+    NestedField(3, "f", DoubleType()),
+    NestedField(4, "i", IntegerType()),
+)
+NESTED = Schema(
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "l", ListType(10, LongType(), element_required=False)),
+    NestedField(3, "m", MapType(11, StringType(), 12, DoubleType(), value_required=False)),
+    NestedField(4, "r", StructType(NestedField(13, "a", IntegerType()), NestedField(14, "b", StringType()))),
+    NestedField(5, "d", DecimalType(12, 2)),
+    NestedField(6, "big", DecimalType(30, 3)),
+    NestedField(7, "day", DateType()),
+    NestedField(8, "at", TimestamptzType()),
+    NestedField(9, "local", TimestampType()),
+)
+MEMORY = 64 << 20
+
+
+def access_to(root: Path) -> FileAccess:
+    return open_access({}, str(root), read_locations=[str(root)], write_locations=[str(root)])
+
+
+def flat_rows(first: int, count: int) -> pa.Table:
+    """Rows with nulls and repeated values, ascending ids."""
+    ids = range(first, first + count)
+    columns = {
+        "id": list(ids),
+        "s": [None if n % 7 == 0 else f"text {n % 50}" for n in ids],
+        "f": [n / 3 for n in ids],
+        "i": [None if n % 5 == 0 else n % 100 for n in ids],
+    }
+    return pa.Table.from_pydict(columns, schema=arrow_schema(FLAT))
+
+
+def nested_rows(first: int, count: int) -> pa.Table:
+    """Rows with lists, maps and structs, empty and null ones among them."""
+    rows = [
+        {
+            "id": n,
+            "l": None if n % 11 == 0 else list(range(n % 4)),
+            "m": None if n % 7 == 0 else [(f"k{k}", k / 2) for k in range(n % 3)],
+            "r": None if n % 5 == 0 else {"a": n, "b": None if n % 3 == 0 else str(n)},
+            "d": None if n % 6 == 0 else f"{n}.25",
+            "big": f"{n}.125",
+            "day": n % 20_000,
+            "at": n * 1_000_003,
+            "local": n * 999_983,
+        }
+        for n in range(first, first + count)
+    ]
+    kind = arrow_schema(NESTED)
+    arrays = [pa.array([row[field.name] for row in rows], _raw(field.type)).cast(field.type) for field in kind]
+    return pa.Table.from_arrays(arrays, schema=kind)
+
+
+def _raw(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_decimal(kind):
+        return pa.string()
+    if pa.types.is_date(kind):
+        return pa.int32()
+    return pa.int64() if pa.types.is_timestamp(kind) else kind
+
+
+def by_arrow(table: pa.Table, path: Path, **options: Any) -> None:
+    options = {"row_group_size": 1000, "store_schema": False, "store_decimal_as_integer": True, **options}
+    pq.write_table(table, path, **options)
+
+
+def by_duckdb(rows: pa.Table, path: Path, **options: Any) -> None:
+    ids = ", ".join(f"{field.name}: {int(field.metadata[b'PARQUET:field_id'])}" for field in rows.schema)
+    words = "".join(f", {key} {value!r}" for key, value in options.items())
+    duckdb.sql(
+        f"copy (select * from rows) to '{path}' (format parquet, field_ids {{{ids}}}, row_group_size 2048{words})"
+    )
+
+
+def by_polars(table: pa.Table, path: Path, **options: Any) -> None:
+    frame = polars.from_arrow(table)
+    assert isinstance(frame, polars.DataFrame)
+    kind = pa.schema([field.with_type(_large(field.type)) for field in table.schema])
+    frame.lazy().sink_parquet(path, arrow_schema=kind, row_group_size=1500, **options)
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    """The type as Polars has it."""
+    return pa.large_string() if pa.types.is_string(kind) else kind
+
+
+Writer = Callable[[pa.Table, Path], None]
+
+
+def source(path: Path) -> CopySource:
+    """The file as it is opened when it was fetched whole."""
+    content = path.read_bytes()
+    return open_source(lambda at, length: content[at : at + length], len(content), content)
+
+
+def streamed(path: Path) -> CopySource:
+    """The file as it is opened when it is read in parts."""
+
+    def read(at: int, length: int) -> bytes:
+        with path.open("rb") as stream:
+            stream.seek(at)
+            return stream.read(length)
+
+    return open_source(read, path.stat().st_size)
+
+
+def output(root: Path, schema: Schema, name: str = "out.parquet", **more: Any) -> SplicedOutput:
+    options = writer_options(more.pop("properties", {}))
+    return SplicedOutput(
+        access_to(root),
+        f"{root}/{name}",
+        schema,
+        options,
+        memory_bytes=more.pop("memory_bytes", MEMORY),
+        checkpoint=lambda: None,
+        **more,
+    )
+
+
+def told(path: Path, schema: Schema) -> ColumnMetrics:
+    """What a manifest says of the file: as we write it ourselves."""
+    root = path.parent
+    written = ParquetOutput(access_to(root), f"{root}/{uuid4()}", schema, writer_options({}))
+    for batch in pq.read_table(path).cast(arrow_schema(schema)).to_batches():
+        written.write(batch)
+    return written.close().metrics
+
+
+def copied(
+    root: Path, schema: Schema, paths: Sequence[Path], opened: Callable[[Path], CopySource] = source, **more: Any
+) -> WrittenFile:
+    """All row groups of the files in one output."""
+    result = output(root, schema, **more)
+    for path in paths:
+        one = opened(path)
+        file = CopiedFile(told(path, schema), sum(one.rows))
+        for number in range(len(one.rows)):
+            result.copy(one, number, file)
+    return result.close()

@@ -1,0 +1,450 @@
+"""Row groups copied byte for byte: what readers see afterwards, and what is not copied."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import datafusion
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import DoubleType, LongType, NestedField
+
+from amoro_core.files.bound_merging import CopiedFile
+from amoro_core.files.copy_pages import verify_pages
+from amoro_core.files.copy_source import NotCopied, extent, open_source, page_index
+from amoro_core.files.parquet_format import MAGIC, Bytes, FileMetaData, Struct, decoded, encoded, is_known
+from amoro_core.files.schema import arrow_schema
+from amoro_core.files.splicing import CREATED_BY
+from amoro_core.model.files import ColumnMetrics
+from tests.unit.files.copies import (
+    FLAT,
+    NESTED,
+    Writer,
+    by_arrow,
+    by_duckdb,
+    by_polars,
+    copied,
+    flat_rows,
+    nested_rows,
+    output,
+    source,
+    streamed,
+)
+
+WRITERS: dict[str, Writer] = {
+    "arrow": by_arrow,
+    "arrow with data pages of version 2": partial(by_arrow, data_page_version="2.0"),
+    "arrow without dictionaries": partial(by_arrow, use_dictionary=False, compression="zstd"),
+    "arrow with gzip": partial(by_arrow, compression="gzip"),
+    "arrow with brotli": partial(by_arrow, compression="brotli"),
+    "arrow with lz4": partial(by_arrow, compression="lz4", data_page_version="2.0"),
+    "arrow uncompressed": partial(by_arrow, compression="none"),
+    "arrow without statistics": partial(by_arrow, write_statistics=False),
+    "arrow with an index and checksums": partial(
+        by_arrow, write_page_index=True, write_page_checksum=True, data_page_size=500, write_batch_size=100
+    ),
+    "arrow with delta encodings": partial(
+        by_arrow,
+        use_dictionary=False,
+        column_encoding={"id": "DELTA_BINARY_PACKED", "s": "DELTA_BYTE_ARRAY", "f": "BYTE_STREAM_SPLIT"},
+    ),
+    "duckdb": by_duckdb,
+    "duckdb with zstd": partial(by_duckdb, codec="zstd", parquet_version="v2"),
+    "polars": by_polars,
+    "polars with snappy": partial(by_polars, compression="snappy", data_page_size=2000),
+}
+
+
+def files(root: Path, writer: Writer, rows: Callable[[int, int], pa.Table] = flat_rows, count: int = 3) -> list[Path]:
+    paths = [root / f"in-{number}.parquet" for number in range(count)]
+    for number, path in enumerate(paths):
+        writer(rows(number * 2500, 2500), path)
+    return paths
+
+
+def footer_of(path: Path | str) -> tuple[bytes, bytes]:
+    """What is before the footer, and its bytes."""
+    content = Path(path).read_bytes()
+    begin = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    return content[:begin], content[begin:-8]
+
+
+def with_footer(path: Path, footer: bytes) -> None:
+    path.write_bytes(footer_of(path)[0] + footer + len(footer).to_bytes(4, "little") + MAGIC)
+
+
+def change_footer(path: Path, change: Callable[[Struct], None]) -> None:
+    footer = decoded(FileMetaData, footer_of(path)[1])
+    change(footer)
+    with_footer(path, encoded(footer))
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS.keys())
+def test_readers_see_the_rows_of_all_files_in_order(tmp_path: Path, writer: Writer) -> None:
+    paths = files(tmp_path, writer)
+    written = copied(tmp_path, FLAT, paths)
+    expected = flat_rows(0, 7500)
+    assert pq.read_table(written.path).cast(expected.schema).equals(expected)
+    assert duckdb.sql(f"select * from '{written.path}'").to_arrow_table().cast(expected.schema).equals(expected)
+    groups = [pq.ParquetFile(path).metadata.num_row_groups for path in paths]
+    assert pq.ParquetFile(written.path).metadata.num_row_groups == sum(groups) > len(paths)
+    assert (written.record_count, written.size_bytes) == (7500, Path(written.path).stat().st_size)
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS.keys())
+def test_footers_of_all_writers_are_the_same_bytes_when_encoded_again(tmp_path: Path, writer: Writer) -> None:
+    (path,) = files(tmp_path, writer, count=1)
+    text = footer_of(path)[1]
+    assert is_known(decoded(FileMetaData, text), text)
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_nested_columns_are_copied(tmp_path: Path, version: str) -> None:
+    paths = files(tmp_path, partial(by_arrow, data_page_version=version, write_page_index=True), nested_rows)
+    written = copied(tmp_path, NESTED, paths)
+    expected = nested_rows(0, 7500)
+    assert pq.read_table(written.path).equals(expected)
+    said = duckdb.sql(f"select sum(len(l)), count(r.b), sum(big) from '{written.path}'").fetchall()
+    assert said == duckdb.sql("select sum(len(l)), count(r.b), sum(big) from expected").fetchall()
+
+
+def test_files_of_several_writers_and_codecs_share_an_output(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.parquet" for number in range(4)]
+    writers = (by_arrow, by_duckdb, by_polars, partial(by_arrow, compression="zstd"))
+    for number, (writer, path) in enumerate(zip(writers, paths, strict=True)):
+        writer(flat_rows(number * 2000, 2000), path)
+    written = copied(tmp_path, FLAT, paths)
+    expected = flat_rows(0, 8000)
+    assert pq.read_table(written.path).cast(expected.schema).equals(expected)
+    assert duckdb.sql(f"select * from '{written.path}'").to_arrow_table().cast(expected.schema).equals(expected)
+    assert decoded(FileMetaData, footer_of(written.path)[1]).created_by == CREATED_BY
+
+
+def test_the_name_of_one_writer_is_kept(tmp_path: Path) -> None:
+    written = copied(tmp_path, FLAT, files(tmp_path, by_polars))
+    assert decoded(FileMetaData, footer_of(written.path)[1]).created_by.startswith(b"Polars (python) version")
+
+
+def test_row_groups_without_rows_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    rows = flat_rows(0, 300)
+    with pq.ParquetWriter(path, rows.schema, store_schema=False) as writer:
+        for part in (rows.slice(0, 0), rows.slice(0, 200), rows.slice(0, 0), rows.slice(200)):
+            writer.write_table(part)
+    assert pq.ParquetFile(path).metadata.num_row_groups == 4
+    written = copied(tmp_path, FLAT, [path])
+    assert pq.ParquetFile(written.path).metadata.num_row_groups == 2
+    assert pq.read_table(written.path).equals(rows)
+
+
+def test_a_large_file_is_copied_from_a_stream_as_from_memory(tmp_path: Path) -> None:
+    paths = files(tmp_path, partial(by_arrow, write_page_index=True, write_page_checksum=True))
+    whole = copied(tmp_path, FLAT, paths, name="whole.parquet")
+    parts = copied(tmp_path, FLAT, paths, streamed, name="parts.parquet")
+    assert Path(whole.path).read_bytes() == Path(parts.path).read_bytes()
+    assert whole.metrics == parts.metrics
+
+
+def test_page_indexes_point_to_the_pages_that_were_copied(tmp_path: Path) -> None:
+    paths = files(tmp_path, partial(by_arrow, write_page_index=True, max_rows_per_page=100, write_batch_size=50))
+    written = copied(tmp_path, FLAT, paths)
+    one = source(Path(written.path))
+    content, pages = Path(written.path).read_bytes(), 0
+    for group in one.footer.row_groups:
+        for leaf, chunk in zip(one.leaves, group.columns, strict=True):
+            index = page_index(one, leaf, chunk, group.num_rows)
+            assert index is not None
+            begin, _ = extent(chunk.meta_data)
+            verify_pages(Bytes(content), memoryview(content), leaf, chunk.meta_data, begin, index[0])
+            pages += len(index[0].page_locations)
+    # 2,500 rows of a file in pages of 100, for each of four columns.
+    assert pages == 3 * 25 * 4
+
+
+def test_readers_skip_as_many_row_groups_and_pages_as_before(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, write_page_index=True, max_rows_per_page=100), count=1)
+    written = copied(tmp_path, FLAT, [path])
+    kept = ["row_groups_pruned_statistics=3 total → 1 matched", "page_index_rows_pruned=1.00 K total → 100 matched"]
+    for place in (path, written.path):
+        context = datafusion.SessionContext()
+        context.register_parquet("t", str(place))
+        plan = context.sql("explain analyze select * from t where id between 1210 and 1220").to_arrow_table()
+        said = " ".join(plan.column("plan").to_pylist())
+        assert [words for words in kept if words in said] == kept
+
+
+def test_bloom_filters_exclude_the_same_row_groups(tmp_path: Path) -> None:
+    # Ids of a file are all even or all odd, so that bounds don't exclude them.
+    paths = [tmp_path / f"{number}.parquet" for number in range(2)]
+    for number, path in enumerate(paths):
+        rows = pa.Table.from_pylist(
+            [{"id": 2 * n + number, "s": None, "f": None, "i": None} for n in range(1000)], schema=arrow_schema(FLAT)
+        )
+        by_arrow(rows, path, bloom_filter_options={"id": {"ndv": 1000, "fpp": 0.001}})
+    written = copied(tmp_path, FLAT, paths, properties={"write.parquet.bloom-filter-enabled.column.id": "true"})
+    probe = f"select bloom_filter_excludes from parquet_bloom_probe('{written.path}', 'id', {{}})"
+    assert duckdb.sql(probe.format(500)).fetchall() == [(False,), (True,)]
+    assert duckdb.sql(probe.format(501)).fetchall() == [(True,), (False,)]
+
+
+def test_a_file_without_a_wanted_bloom_filter_is_not_copied(tmp_path: Path) -> None:
+    paths = files(tmp_path, by_arrow)
+    with pytest.raises(NotCopied, match="it lacks a bloom filter that the table wants"):
+        copied(tmp_path, FLAT, paths, properties={"write.parquet.bloom-filter-enabled.column.id": "true"})
+
+
+def test_rows_encoded_between_copies_keep_their_place(tmp_path: Path) -> None:
+    first, second = files(tmp_path, by_polars, count=2)
+    result = output(tmp_path, FLAT)
+    for path, begin in ((first, 2500), (second, 9000)):
+        one = source(path)
+        file = CopiedFile(ColumnMetrics(), sum(one.rows))
+        for number in range(len(one.rows)):
+            result.copy(one, number, file)
+        for batch in flat_rows(begin + 5000, 500).to_batches():
+            result.write(batch)
+    written = result.close()
+    expected = [(0, 2500), (7500, 500), (2500, 2500), (14_000, 500)]
+    assert (
+        pq.read_table(written.path)
+        .cast(arrow_schema(FLAT))
+        .equals(pa.concat_tables([flat_rows(*one) for one in expected]))
+    )
+    assert decoded(FileMetaData, footer_of(written.path)[1]).created_by == CREATED_BY
+    # Nothing is told of the copied ones, so no column has bounds.
+    assert (written.metrics.lower_bounds, written.metrics.upper_bounds) == ({}, {})
+    assert written.metrics.value_counts == {1: 6000, 2: 6000, 3: 6000, 4: 6000}
+
+
+def test_metrics_hold_for_what_was_copied_and_what_was_encoded(tmp_path: Path) -> None:
+    path = tmp_path / "in.parquet"
+    by_arrow(flat_rows(1000, 1000), path)
+    one, result = source(path), output(tmp_path, FLAT)
+    low, high = struct.pack("<q", 1000), struct.pack("<q", 1999)
+    told = ColumnMetrics(nan_value_counts={3: 0}, lower_bounds={1: low, 2: b"text"}, upper_bounds={1: high, 2: b"texu"})
+    result.copy(one, 0, CopiedFile(told, 1000))
+    for batch in flat_rows(5, 3).to_batches():
+        result.write(batch)
+    metrics = result.close().metrics
+    assert metrics.lower_bounds[1] == struct.pack("<q", 5)
+    assert metrics.upper_bounds[1] == high
+    assert (metrics.lower_bounds[2], metrics.upper_bounds[2]) == (b"text", b"texu")
+    assert 4 not in metrics.lower_bounds
+    assert metrics.null_value_counts[2] == 143 + 1
+
+
+FLOATS = Schema(NestedField(1, "id", LongType()), NestedField(2, "f", DoubleType()))
+
+
+@pytest.mark.parametrize(
+    ("nans", "expected"),
+    [({}, None), ({2: 0}, 0), ({2: 1}, 1)],
+    ids=["not counted", "none", "one"],
+)
+def test_floats_have_bounds_only_where_their_nans_are_counted(
+    tmp_path: Path, nans: dict[int, int], expected: int | None
+) -> None:
+    path, kind = tmp_path / "in.parquet", arrow_schema(FLOATS)
+    by_arrow(pa.Table.from_pydict({"id": [1, 2], "f": [1.0, math.nan]}, schema=kind), path)
+    bound = struct.pack("<d", 1.0)
+    told = ColumnMetrics(nan_value_counts=nans, lower_bounds={2: bound}, upper_bounds={2: bound})
+    result = output(tmp_path, FLOATS)
+    result.copy(source(path), 0, CopiedFile(told, 2))
+    metrics = result.close().metrics
+    assert metrics.nan_value_counts.get(2) == expected
+    assert (2 in metrics.lower_bounds, 2 in metrics.upper_bounds) == (expected is not None,) * 2
+
+
+def test_nans_of_a_file_copied_in_part_are_not_known(tmp_path: Path) -> None:
+    path, kind = tmp_path / "in.parquet", arrow_schema(FLOATS)
+    rows = pa.Table.from_pydict({"id": [1, 2], "f": [1.0, math.nan]}, schema=kind)
+    by_arrow(rows, path, row_group_size=1)
+    bound = struct.pack("<d", 1.0)
+    told = ColumnMetrics(nan_value_counts={2: 1}, lower_bounds={2: bound}, upper_bounds={2: bound})
+    result = output(tmp_path, FLOATS)
+    result.copy(source(path), 0, CopiedFile(told, 2))
+    metrics = result.close().metrics
+    assert (metrics.nan_value_counts, metrics.lower_bounds, metrics.upper_bounds) == ({}, {}, {})
+
+
+def test_row_groups_beyond_the_limit_are_not_copied(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, by_arrow, count=1)
+    one, result = source(path), output(tmp_path, FLAT, max_row_groups=2)
+    file = CopiedFile(ColumnMetrics(), 2500)
+    result.copy(one, 0, file)
+    result.copy(one, 1, file)
+    with pytest.raises(NotCopied, match="its output has 2 row groups already"):
+        result.copy(one, 2, file)
+    assert pq.read_table(result.close().path).equals(flat_rows(0, 2000))
+
+
+def test_a_footer_beyond_the_memory_is_not_written(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, by_arrow, count=1)
+    result = output(tmp_path, FLAT, memory_bytes=30_000)
+    file = CopiedFile(ColumnMetrics(), 2500)
+    result.copy(source(path), 0, file)
+    with pytest.raises(NotCopied, match="footer would exceed the memory"):
+        result.copy(source(path), 1, file)
+    result.discard()
+
+
+def drop_orders(footer: Struct) -> None:
+    footer.column_orders = None
+
+
+def old_writer(footer: Struct) -> None:
+    footer.created_by = b"parquet-mr version 1.9.0 (build 38262e2c80015d0935dad20f8e18f2d6f9fbd03c)"
+
+
+def nameless_writer(footer: Struct) -> None:
+    footer.created_by = None
+
+
+def other_file(footer: Struct) -> None:
+    footer.row_groups[0].columns[1].file_path = b"elsewhere.parquet"
+
+
+def other_id(footer: Struct) -> None:
+    footer.schema[2].field_id = 9
+
+
+def no_id(footer: Struct) -> None:
+    footer.schema[1].field_id = None
+
+
+def renamed(footer: Struct) -> None:
+    footer.schema[2].name = b"other"
+    for group in footer.row_groups:
+        group.columns[1].meta_data.path_in_schema = [b"other"]
+
+
+def more_rows(footer: Struct) -> None:
+    footer.row_groups[0].num_rows += 1
+    footer.num_rows += 1
+
+
+def beyond(footer: Struct) -> None:
+    footer.row_groups[-1].columns[-1].meta_data.total_compressed_size += 100_000
+
+
+def overlapping(footer: Struct) -> None:
+    footer.row_groups[0].columns[0].meta_data.total_compressed_size += 1
+
+
+def other_codec(footer: Struct) -> None:
+    footer.row_groups[0].columns[0].meta_data.codec = 6
+
+
+def other_page(footer: Struct) -> None:
+    meta = footer.row_groups[0].columns[0].meta_data
+    meta.data_page_offset += 1
+
+
+def other_index(footer: Struct) -> None:
+    one, two = (footer.row_groups[0].columns[number] for number in (0, 2))
+    one.offset_index_offset, two.offset_index_offset = two.offset_index_offset, one.offset_index_offset
+    one.offset_index_length, two.offset_index_length = two.offset_index_length, one.offset_index_length
+
+
+REFUSED = {
+    drop_orders: "its columns have no order",
+    old_writer: "statistics of parquet-mr version 1.9.0 are not believed",
+    nameless_writer: "does not say who wrote it",
+    other_file: "a column lies in another file",
+    other_id: "its columns are not as they would be written: s .*9.* instead of s .*2",
+    no_id: "its columns are not as they would be written: id",
+    renamed: "its columns are not as they would be written: other",
+    more_rows: "a column has another number of values than of rows",
+    beyond: "it ends before a part that the footer names|its parts overlap",
+    overlapping: "its parts overlap",
+    other_codec: "a page is not compressed as the footer says",
+    other_page: "its pages are not those that the footer says",
+    other_index: "its pages are not those that the offset index says",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.__name__)
+def test_what_does_not_agree_is_not_copied(tmp_path: Path, change: Callable[[Struct], None]) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, write_page_index=True, row_group_size=5000), count=1)
+    change_footer(path, change)
+    result = output(tmp_path, FLAT)
+    with pytest.raises(NotCopied, match=REFUSED[change]):
+        result.copy(source(path), 0, CopiedFile(ColumnMetrics(), 2500))
+
+
+def test_a_footer_with_an_unknown_field_is_not_copied(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, by_arrow, count=1)
+    text = footer_of(path)[1]
+    with_footer(path, text[:-1] + b"\x85\x02\x00")  # field 15 is a 32-bit 1
+    assert pq.read_table(path).equals(flat_rows(0, 2500))
+    with pytest.raises(NotCopied, match="fields that are not known here"):
+        source(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" * 4, b"PARE" * 10, b"x" * 100, b"PAR1\xff\xff\xff\x7fPAR1"])
+def test_what_is_no_parquet_file_is_not_copied(content: bytes) -> None:
+    with pytest.raises(NotCopied):
+        open_source(lambda at, length: content[at : at + length], len(content), content)
+
+
+def test_a_flipped_bit_in_a_page_with_a_checksum_is_not_copied(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, write_page_checksum=True), count=1)
+    one = source(path)
+    begin, length = extent(one.footer.row_groups[1].columns[2].meta_data)
+    content = bytearray(path.read_bytes())
+    content[begin + length - 5] ^= 1
+    path.write_bytes(content)
+    for opened in (source, streamed):
+        with pytest.raises(NotCopied, match="a page is not as its checksum says"):
+            copied(tmp_path, FLAT, [path], opened, name=f"{opened.__name__}.parquet")
+
+
+def test_pages_are_not_verified_on_request(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, write_page_checksum=True), count=1)
+    one = source(path)
+    begin, length = extent(one.footer.row_groups[1].columns[2].meta_data)
+    content = bytearray(path.read_bytes())
+    content[begin + length - 5] ^= 1
+    path.write_bytes(content)
+    result = output(tmp_path, FLAT, verifies=False)
+    result.copy(source(path), 1, CopiedFile(ColumnMetrics(), 2500))
+    assert result.close().record_count == 1000
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_never_give_other_rows(tmp_path: Path, seed: int) -> None:
+    """Where all pages have checksums, what is copied from a damaged file is as it was, or nothing is."""
+    chance = random.Random(seed)
+    options = {"write_page_index": True, "write_page_checksum": True, "max_rows_per_page": 40, "write_batch_size": 20}
+    options["data_page_version"] = "2.0" if seed % 2 else "1.0"
+    path, schema = tmp_path / "in.parquet", (FLAT, NESTED)[seed // 2 % 2]
+    rows = (flat_rows, nested_rows)[seed // 2 % 2](0, 300)
+    by_arrow(rows, path, row_group_size=100, **options)
+    whole = path.read_bytes()
+    came_through = 0
+    for trial in range(60):
+        content = bytearray(whole)
+        for _ in range(chance.choice((1, 1, 1, 3))):
+            # Footers and headers are a small part of a file, but most can go wrong in them.
+            at = chance.randrange(chance.choice((0, len(content) * 2 // 3)), len(content))
+            content[at] = chance.choice((content[at] ^ (1 << chance.randrange(8)), chance.randrange(256)))
+        path.write_bytes(content)
+        result = output(tmp_path, schema, name=f"{trial}.parquet")
+        try:
+            one = source(path)
+            for number in range(len(one.rows)):
+                result.copy(one, number, CopiedFile(ColumnMetrics(), sum(one.rows)))
+        except NotCopied:
+            result.discard()
+            continue
+        assert pq.read_table(result.close().path).cast(rows.schema).equals(rows)
+        came_through += 1
+    assert came_through
