@@ -16,6 +16,7 @@ from amoro_core.containers.spark import SparkContainer
 from amoro_core.events import get_logger
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import TableFormat
+from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.model.containers import EXTERNAL
 from amoro_core.scheduling.policy import POLICIES, Policy
 
@@ -57,12 +58,12 @@ def containers(home: Path) -> Mapping[str, Container]:
     return made
 
 
-def table_formats() -> tuple[TableFormat, ...]:
-    """All table formats: Iceberg, which can't be replaced, and those of installed packages.
+def table_formats(cache: ColumnCache | None = None) -> tuple[TableFormat, ...]:
+    """All table formats: Iceberg, which can't be replaced, with that cache, and those of installed packages.
 
     One that can't be loaded or made, or has the name of another one, is logged and left out.
     """
-    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat()}
+    found: dict[str, TableFormat] = {IcebergFormat.name: IcebergFormat(cache)}
     for made in _made(FORMAT_GROUP, lambda format: _require_new(format.name, found)):
         found[made.name] = made
     return tuple(found.values())

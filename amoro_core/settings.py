@@ -11,12 +11,22 @@ from amoro_core.errors import InvalidArgument, InvalidSettings
 from amoro_core.model.blockers import LONGEST_HOLD
 from amoro_core.model.processes import CatalogRules
 from amoro_core.model.provider import ProviderTerms, is_safe_url, parse_rule
+from amoro_core.model.quantities import parse_memory
 from amoro_core.model.trust import Certificates, is_loopback
 
 
 def _dotted(key: str, default: Any, **limits: int) -> Any:
     """A field whose key is not its name: Amoro's own."""
     return field(default=default, metadata={"key": key, **limits})
+
+
+def parse_cache_size(text: str) -> int:
+    """The bytes in a text like "512MB" or "2GB"; "0" is none. Raises ValueError, for a number without unit too."""
+    if text.strip() == "0":
+        return 0
+    if not text.strip()[-1:].isalpha():
+        raise ValueError(f"{text!r} has no unit")
+    return parse_memory(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ class Settings:
     strict_locations: bool = False  # in every catalog
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
+    cache_size: str = field(default="2GB", metadata={"parse": parse_cache_size})  # of decoded manifests; 0: none
     table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
@@ -89,6 +100,11 @@ class Settings:
     empty_trash_interval: timedelta = _dotted("empty-trash.interval", timedelta(hours=1))
     #: The origins of values by field; a missing one is a default.
     origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def cache_bytes(self) -> int:
+        """The limit of all decoded manifests on disk together."""
+        return parse_cache_size(self.cache_size)
 
     def with_values(self, origin: str, **values: object) -> "Settings":
         """These settings with other values, set by `origin`."""

@@ -25,6 +25,7 @@ _CATALOGS = "catalogs"
 _RULES = tuple[CatalogRules, ...]
 _MOST_DIGITS = 19  # Python refuses to read thousands of them
 _DURATION = r"^(\d+(\.\d+)?(ms|s|min|m|h|d))+$"
+_SIZE = r"^(0|\d+(\.\d+)?\s*([kKmMgGtT]([iI]?[bB])?|[bB]))$"
 _MEND = "Write a key, a colon and a value on each line, such as port: 1261."
 _MEND_VALUE = "Give it such a value, or leave it out for its default."
 
@@ -235,6 +236,8 @@ def _type_of(kind: Any, limits: Mapping[str, Any]) -> Any:
             BeforeValidator(_number(least, most)),
             WithJsonSchema({"type": "integer", "minimum": least, "maximum": most}),
         ]
+    if kind is str and "parse" in limits:
+        return Annotated[str, BeforeValidator(_size(limits["parse"])), WithJsonSchema(_SIZE_SCHEMA)]
     if kind is str:
         return Annotated[str, BeforeValidator(_required(str, "text"))]
     if kind == _RULES:
@@ -263,6 +266,17 @@ def _number(least: int, most: int) -> Callable[[object], object]:
     return check
 
 
+def _size(parse: Callable[[str], int]) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        try:
+            parse(str(value))
+        except ValueError as error:
+            raise ValueError("expected a size such as 512MB or 2GB, or 0") from error
+        return str(value)
+
+    return check
+
+
 def _names(pattern: str, word: str) -> Callable[[object], object]:
     fits = re.compile(pattern, re.DOTALL).fullmatch
 
@@ -274,6 +288,7 @@ def _names(pattern: str, word: str) -> Callable[[object], object]:
     return check
 
 
+_SIZE_SCHEMA = {"type": ["string", "integer"], "pattern": _SIZE, "minimum": 0, "maximum": 0}
 _RULES_SCHEMA = {
     "type": "object",
     "additionalProperties": {

@@ -22,6 +22,7 @@ from amoro_core.iceberg import (
 )
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, load_table, open_catalog
+from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
@@ -53,6 +54,10 @@ class IcebergFormat:
 
     name = ICEBERG
 
+    def __init__(self, cache: ColumnCache | None = None) -> None:
+        """`cache` has what was decoded of manifests, for scans of the tables that are loaded."""
+        self._cache = cache
+
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
         opened = open_catalog(catalog)
@@ -74,7 +79,7 @@ class IcebergFormat:
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         """Raises TableNotFound only when the catalog said that the table does not exist."""
-        return IcebergTable(catalog, identifier, load_table(catalog, identifier))
+        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._cache)
 
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
@@ -108,8 +113,11 @@ class IcebergTable(UpkeptIcebergTable):
 
     roles = frozenset(Role)
 
-    def __init__(self, config: CatalogConfig, identifier: TableIdentifier, table: Table) -> None:
+    def __init__(
+        self, config: CatalogConfig, identifier: TableIdentifier, table: Table, cache: ColumnCache | None = None
+    ) -> None:
         super().__init__(config, identifier, table)
+        self._cache = cache  # of `scan` alone: heads are read from their manifests
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
@@ -259,7 +267,7 @@ class IcebergTable(UpkeptIcebergTable):
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:
-            self._found = (self._scan(self._table, read_manifest),)
+            self._found = (self._scan(self._table, read_manifest, cache=self._cache),)
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
@@ -269,9 +277,11 @@ class IcebergTable(UpkeptIcebergTable):
             raise CommitConflict(f"{self._identifier} has no snapshot left")
         return found
 
-    def _scan(self, table: Table, read: ManifestReader, snapshot_id: int | None = None) -> TableScan | None:
+    def _scan(
+        self, table: Table, read: ManifestReader, snapshot_id: int | None = None, cache: ColumnCache | None = None
+    ) -> TableScan | None:
         grant = self._grant()
-        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out)
+        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, cache)
 
 
 def _is_head(table: Table, head: Head) -> bool:

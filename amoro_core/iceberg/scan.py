@@ -12,15 +12,15 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.confining import require_real
 from amoro_core.files.locations import require_within
 from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.contradictions import refuse_listed, refuse_manifest
 from amoro_core.iceberg.entries import (
-    PartitionTypes,
     is_unpartitioned,
     partition_types,
     to_data_file,
     to_delete_file,
 )
-from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
+from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import Gathering
 from amoro_core.live.matching import match
 from amoro_core.model.files import DeleteFile, TableScan
@@ -36,10 +36,12 @@ def scan(
     read: ManifestReader = read_manifest,
     snapshot_id: int | None = None,
     way_out: str = "",
+    cache: ColumnCache | None = None,
 ) -> TableScan | None:
     """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
-    `way_out` is the hint for files outside the locations. Raises TableRefused (a file outside the locations,
+    `way_out` is the hint for files outside the locations. Data manifests that are in the cache are not read, others are
+    added to it. Raises TableRefused (a file outside the locations,
     encryption, contradictions, or a delete about which readers disagree), DataFileMissing or UnreadableFile (a manifest
     list or a manifest), CatalogUnavailable (the storage).
     """
@@ -48,11 +50,22 @@ def scan(
     if snapshot is None:
         return None
     types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
-    data, deletes = Gathering(), list[DeleteFile]()
+    uuid, data, deletes = str(metadata.table_uuid), Gathering(), list[DeleteFile]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
+        spec_id, holds_data = listed.partition_spec_id, listed.content == ManifestContent.DATA
+        if cache is not None and holds_data and (known := cache.find(uuid, listed, types[spec_id])) is not None:
+            data.take(known)
+            continue
         manifest = read(table.io, listed)
-        refuse_manifest(manifest, len(metadata.specs()[listed.partition_spec_id].fields))
-        _collect(manifest, types[listed.partition_spec_id], data, deletes)
+        refuse_manifest(manifest, len(metadata.specs()[spec_id].fields))
+        if not holds_data:
+            deletes += [to_delete_file(entry, types[spec_id]) for entry in manifest.live]
+            continue
+        for entry in manifest.live:
+            data.add(to_data_file(entry, types[spec_id]))
+        part = data.end_part()
+        if cache is not None:
+            cache.keep(uuid, listed, types[spec_id], part)
     columns = data.columns()
     _refuse_columns_outside(columns.paths, read_locations, way_out)
     refuse_outside((file.path for file in deletes), read_locations, way_out)
@@ -94,17 +107,3 @@ def _refuse_columns_outside(paths: pa.ChunkedArray, read_locations: Sequence[str
     except TableRefused:
         # To name the refused file; and a file that is itself a location is not refused.
         refuse_outside(paths.to_pylist(), read_locations, way_out)
-
-
-def _collect(
-    manifest: Manifest,
-    types: PartitionTypes,
-    data: Gathering,
-    deletes: list[DeleteFile],
-) -> None:
-    for entry in manifest.live:
-        if manifest.file.content == ManifestContent.DATA:
-            data.add(to_data_file(entry, types))
-        else:
-            deletes.append(to_delete_file(entry, types))
-    data.end_part()

@@ -15,6 +15,19 @@ Numbers = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int64]  # indexes into columns
 Mask = npt.NDArray[np.bool_]
 
+#: The columns of a part.
+SCHEMA = pa.schema(
+    [
+        ("paths", pa.string()),
+        ("place", pa.int32()),
+        ("records", pa.int64()),
+        ("sizes", pa.int64()),
+        ("numbers", pa.int64()),
+        ("formats", pa.int8()),
+        ("layouts", pa.binary()),
+        ("metrics", pa.binary()),
+    ]
+)
 _FORMATS = tuple(FileFormat)
 _NO_ORDER = -1
 
@@ -57,10 +70,19 @@ def columns_of(files: Iterable[DataFile]) -> DataColumns:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ColumnPart:
+    """The files of one part in columns, as `SCHEMA` has them; the column `place` holds indexes of `places`."""
+
+    places: tuple[Place, ...]
+    batch: pa.RecordBatch
+
+
 @dataclass(slots=True)
-class _Part:
+class _OpenPart:
     """The files gathered since the last part ended."""
 
+    codes: dict[Place, int] = field(default_factory=dict)
     paths: list[str] = field(default_factory=list)
     place: list[int] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
@@ -76,14 +98,14 @@ class Gathering:
 
     def __init__(self) -> None:
         self._codes: dict[Place, int] = {}
-        self._part = _Part()
+        self._part = _OpenPart()
         self._done: list[dict[str, pa.Array]] = []
 
     def add(self, file: DataFile) -> None:
         """Add a file; packed metrics stay packed."""
         part = self._part
         part.paths.append(file.path)
-        part.place.append(self._codes.setdefault((file.spec_id, file.partition), len(self._codes)))
+        part.place.append(part.codes.setdefault((file.spec_id, file.partition), len(part.codes)))
         part.records.append(file.record_count)
         part.sizes.append(file.size_bytes)
         part.numbers.append(file.sequence_number)
@@ -92,18 +114,26 @@ class Gathering:
         part.layouts.append(pack_numbers((order, *file.split_offsets)))
         part.metrics.append(pack_metrics(file.metrics))
 
-    def end_part(self) -> None:
-        """Convert the files since the last part to columns, a few hundred bytes each."""
-        part, self._part = self._part, _Part()
-        self._done.append(
-            {name: pa.array(getattr(part, name), kind) for name, kind in _TYPES.items()},
-        )
+    def end_part(self) -> ColumnPart:
+        """Convert the files since the last part to columns, a few hundred bytes each; returns the part."""
+        part, self._part = self._part, _OpenPart()
+        arrays = [pa.array(getattr(part, one.name), one.type) for one in SCHEMA]
+        ended = ColumnPart(tuple(part.codes), pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        self.take(ended)
+        return ended
+
+    def take(self, part: ColumnPart) -> None:
+        """Add all files of a part."""
+        codes = [self._codes.setdefault(place, len(self._codes)) for place in part.places]
+        columns = {one.name: part.batch.column(one.name) for one in SCHEMA}
+        columns["place"] = pa.array(np.array(codes, np.int32)[columns["place"].to_numpy()], pa.int32())
+        self._done.append(columns)
 
     def columns(self) -> DataColumns:
         """The columns of all files added."""
         self.end_part()
         parts, self._done = self._done, []
-        packed = {name: pa.chunked_array([part[name] for part in parts], _TYPES[name]) for name in _TYPES}
+        packed = {one.name: pa.chunked_array([part[one.name] for part in parts], one.type) for one in SCHEMA}
         numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
         places = tuple(self._codes)
 
@@ -124,15 +154,3 @@ class Gathering:
             )
 
         return DataColumns(paths=packed["paths"], places=places, row=row, **numbers)
-
-
-_TYPES = {
-    "paths": pa.string(),
-    "place": pa.int32(),
-    "records": pa.int64(),
-    "sizes": pa.int64(),
-    "numbers": pa.int64(),
-    "formats": pa.int8(),
-    "layouts": pa.binary(),
-    "metrics": pa.binary(),
-}

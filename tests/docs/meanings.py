@@ -37,6 +37,8 @@ SETTINGS = {
     "table-series": "whether health, files and sizes of each table are kept over time: hourly for 7 days and daily for 90, about 25 kB a table "
     "at most",
     "history-keep": "how long ended processes are kept",
+    "cache-size": "how large the directory `cache/manifests` may grow, in which what was decoded of large manifests is kept "
+    "for the next look at the table; the least recently used go, `0`: nothing is kept",
     "catalog-timeout": "how long a request to a catalog may take in all, at most 10 s of it for connecting",
     "blocker-timeout": "how long a blocker holds unless it was taken for another time",
     "maintenance-threads": "how many tables of a catalog are maintained at the same time",
