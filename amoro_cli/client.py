@@ -231,9 +231,14 @@ class AdminClient(AccessCalls, ListCalls):
         """Every action available on the table, with its state."""
         return self._call(self._stub.ListActions, pb.ListActionsRequest(table=table), TOUCHING)
 
-    def show_trash(self, process_id: str, limit: int) -> pb.ShowTrashResponse:
-        """The files that a process has condemned."""
-        return self._call(self._stub.ShowTrash, pb.ShowTrashRequest(process_id=process_id, limit=limit), TOUCHING)
+    def show_trash(self, process_id: str, window: Window = ALL) -> tuple[pb.ShowTrashResponse, Part[pb.CondemnedFile]]:
+        """What a process has condemned, and its files."""
+
+        def ask(limit: int, after: str) -> pb.ShowTrashResponse:
+            request = pb.ShowTrashRequest(process_id=process_id, limit=limit, after=after)
+            return self._call(self._stub.ShowTrash, request, TOUCHING)
+
+        return gather(window, ask, lambda answer: answer.files)
 
     def restore_trash(self, process_id: str) -> pb.Trash:
         """The condemned files of a process that were restored."""

@@ -51,12 +51,13 @@ def list_(
 def show(
     session: Session,
     process: ProcessArgument,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Files to show at most.")] = 1000,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1_000_000_000, help="Files to show at most.")] = 1000,
+    after: Annotated[str, after_option("CURSOR")] = "",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Show the files that a process has condemned, each with its reason."""
     with session.reading() as connection:
-        write(trash_detail(connection.client.show_trash(process, limit)), output)
+        write(trash_detail(*connection.client.show_trash(process, window(limit, after))), output)
 
 
 def restore(session: Session, process: ProcessArgument, output: OutputOption = OutputFormat.TABLE) -> None:

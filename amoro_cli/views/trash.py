@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from amoro_cli.listing import AS_EVER, Arrangement, Column, Listing
-from amoro_cli.output import Document, Pairs
+from amoro_cli.output import Block, Document, Pairs
 from amoro_cli.paging import Part
 from amoro_cli.views.lists import list_document
-from amoro_core.documents.encoding import encode
+from amoro_core.documents.encoding import encode, encode_all
 from amoro_core.documents.quantities import format_bytes, format_count, format_time, many
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def trash_list(part: "Part[pb.Trash]", arrangement: Arrangement = AS_EVER) -> Do
     )
 
 
-def trash_detail(answer: "pb.ShowTrashResponse") -> Document:
-    """Schema amoro.trashed/v1: `trash`, and its `files` with the reason of each. The names are paths."""
+def trash_detail(answer: "pb.ShowTrashResponse", part: "Part[pb.CondemnedFile]") -> Document:
+    """Schema amoro.trashed/v1: `trash`, its `files` with their reasons, `next` and `total`. The names are paths."""
     trash = answer.trash
     deleting = f", {format_count(trash.deleting_files)} of them being deleted" if trash.deleting_files else ""
     pairs = (
@@ -68,8 +68,9 @@ def trash_detail(answer: "pb.ShowTrashResponse") -> Document:
         ("deleted at", format_time(trash.purge_ms)),
     )
     restore = f"To keep them: amoro trash restore {trash.process_id}"
-    blocks = (Pairs(pairs), FILES.grid(list(answer.files), AS_EVER), restore)
-    return Document("amoro.trashed/v1", encode(answer), tuple(file.path for file in answer.files), blocks)
+    blocks: list[Block] = [Pairs(pairs), FILES.grid(list(part.items), AS_EVER), *part.rest, restore]
+    body = {**encode(answer), "files": encode_all(part.items), **part.keys}
+    return Document("amoro.trashed/v1", body, tuple(file.path for file in part.items), tuple(blocks))
 
 
 def trash_restored(trash: "pb.Trash") -> Document:

@@ -4,7 +4,7 @@ from amoro_core.admin.arguments import duration, word
 from amoro_core.admin.messages.tables import blocker
 from amoro_core.admin.services import Call, Services
 from amoro_core.model.blockers import BlockedOperation
-from amoro_core.model.paging import page_by_name, page_limit
+from amoro_core.model.paging import Window
 from amoro_core.protocol import admin_pb2 as pb
 
 
@@ -30,7 +30,5 @@ def release_blocker(services: Services, request: pb.ReleaseBlockerRequest, call:
 def list_blockers(services: Services, request: pb.ListBlockersRequest, call: Call) -> pb.ListBlockersResponse:
     """Active blockers, the oldest first."""
     table_id = services.tables.id_of(services.catalogs.resolve(request.table)) if request.table else None
-    # Their ids begin with the time at which they were taken.
-    held, limit = services.blockers.list_active(table_id), page_limit(request.limit)
-    page = page_by_name(held, request.after, limit, lambda item: item.blocker.blocker_id)
+    page = services.blockers.page(table_id, Window(request.limit, request.after))
     return pb.ListBlockersResponse(blockers=map(blocker, page.items), next=page.next, total=page.total)

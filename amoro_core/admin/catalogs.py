@@ -5,7 +5,7 @@ import time
 from amoro_core.admin.messages import catalogs as messages
 from amoro_core.admin.services import Call, Services
 from amoro_core.errors import AmoroError, CatalogUnavailable
-from amoro_core.model.paging import page_by_name, page_limit
+from amoro_core.model.paging import Window
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.texts import LONGEST_REASON, briefly
@@ -67,8 +67,7 @@ def remove_catalog(services: Services, request: pb.RemoveCatalogRequest, call: C
 
 def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Call) -> pb.ListCatalogsResponse:
     """Catalogs by name."""
-    known, limit = services.catalogs.list_catalogs(), page_limit(request.limit)
-    page = page_by_name(known, request.after, limit, lambda config: config.name)
+    page = services.catalogs.page(Window(request.limit, request.after))
     shown = [_catalog(services, config) for config in page.items]
     return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total)
 

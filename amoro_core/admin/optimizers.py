@@ -2,7 +2,7 @@
 
 from amoro_core.admin.messages import groups as messages
 from amoro_core.admin.services import Call, Services
-from amoro_core.model.paging import page_by_name, page_limit
+from amoro_core.model.paging import Window
 from amoro_core.model.processes import Optimizer
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.optimizers import Life
@@ -10,8 +10,7 @@ from amoro_core.services.optimizers import Life
 
 def list_optimizers(services: Services, request: pb.ListOptimizersRequest, call: Call) -> pb.ListOptimizersResponse:
     """Registered optimizers, in the order of their registration."""
-    known = [pair for pair in services.optimizers.list_optimizers() if request.group in ("", pair[0].group)]
-    page = page_by_name(known, request.after, page_limit(request.limit), lambda pair: pair[0].optimizer_id)
+    page = services.optimizers.page(request.group, Window(request.limit, request.after))
     shown = [_optimizer(services, item, life) for item, life in page.items]
     return pb.ListOptimizersResponse(optimizers=shown, next=page.next, total=page.total)
 

@@ -6,8 +6,6 @@ from amoro_core.model.paging import Window
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.trash import Trash, require_confirmed
 
-_FILES = 1000
-
 
 def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> pb.ListTrashResponse:
     """Condemned files by process, the next to be deleted first."""
@@ -18,7 +16,8 @@ def list_trash(services: Services, request: pb.ListTrashRequest, call: Call) -> 
 
 def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> pb.ShowTrashResponse:
     """The files that a process has condemned."""
-    shown = services.trash.show(request.process_id, request.limit or _FILES)
+    shown = services.trash.show(request.process_id, Window(request.limit, request.after))
+    page = shown.files
     files = (
         pb.CondemnedFile(
             path=file.path,
@@ -29,9 +28,9 @@ def show_trash(services: Services, request: pb.ShowTrashRequest, call: Call) -> 
             status=status.value,
             moved_to=place,
         )
-        for file, status, place in shown.files
+        for file, status, place in page.items
     )
-    return pb.ShowTrashResponse(trash=_message(shown.trash), files=files)
+    return pb.ShowTrashResponse(trash=_message(shown.trash), files=files, next=page.next, total=page.total)
 
 
 def restore_trash(services: Services, request: pb.RestoreTrashRequest, call: Call) -> pb.Trash:

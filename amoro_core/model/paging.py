@@ -50,11 +50,6 @@ def cut(found: Sequence[Item], limit: int, total: int, name: Callable[[Item], st
     return Page(items, total, name(items[-1]) if items and len(found) > limit else "")
 
 
-def page_by_name(items: Sequence[Item], after: str, limit: int, name: Callable[[Item], str]) -> Page[Item]:
-    """The page of items sorted by name that follow the name `after`, which need not exist."""
-    return cut([item for item in items if name(item) > after][: limit + 1], limit, len(items), name)
-
-
 def page_in_order(items: Sequence[Item], after: str, limit: int, name: Callable[[Item], str]) -> Page[Item]:
     """The page of items in another order that follow the item named `after`. Raises ValueError if it does not exist."""
     start = 0

@@ -2766,19 +2766,22 @@ class ShowTrashRequest(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     """or a unique prefix"""
     limit: _builtins.int
     """0: 1000"""
+    after: _builtins.str
     def __init__(
         self,
         *,
         process_id: _builtins.str = ...,
         limit: _builtins.int = ...,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "process_id", b"process_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "limit", b"limit", "process_id", b"process_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2790,19 +2793,27 @@ class ShowTrashResponse(_message.Message):
 
     TRASH_FIELD_NUMBER: _builtins.int
     FILES_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    next: _builtins.str
+    total: _builtins.int
     @_builtins.property
     def trash(self) -> Global___Trash: ...
     @_builtins.property
-    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___CondemnedFile]: ...
+    def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___CondemnedFile]:
+        """one that is moved to a trash between two pages is told again, with its new place"""
+
     def __init__(
         self,
         *,
         trash: Global___Trash | None = ...,
         files: _abc.Iterable[Global___CondemnedFile] | None = ...,
+        next: _builtins.str = ...,
+        total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["trash", b"trash"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "trash", b"trash"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "next", b"next", "total", b"total", "trash", b"trash"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

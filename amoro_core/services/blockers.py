@@ -8,6 +8,7 @@ from amoro_core.errors import InvalidArgument, TableBlocked, TableBusy
 from amoro_core.events import get_logger
 from amoro_core.model.blockers import LONGEST_HOLD, BlockedOperation, Blocker
 from amoro_core.model.ids import uuid7
+from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.processes import IN_NO_LANE
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
 from amoro_core.store import blockers, processes, tables
@@ -133,6 +134,17 @@ class BlockerService:
                 for held in blockers.list_active(db, self._clock(), table_id)
             ]
         )
+
+    def page(self, table_id: int | None, window: Window) -> Page[HeldBlocker]:
+        """Active blockers after an id, of one table or all, oldest first: their ids begin with when they were taken."""
+
+        def read(db: Connection) -> Page[HeldBlocker]:
+            now, most = self._clock(), page_limit(window.limit)
+            found = blockers.list_page(db, now, table_id, window.after, most + 1)
+            page = cut(found, most, blockers.count(db, now, table_id), lambda held: held.blocker_id)
+            return page.mapped(lambda held: HeldBlocker(held, tables.get(db, held.table_id).identifier))
+
+        return self._store.read(read)
 
     def blocked_from(self, operation: BlockedOperation) -> frozenset[int]:
         """The tables on which the operation is blocked now."""

@@ -19,6 +19,7 @@ from amoro_core.iceberg.sites import read_site
 from amoro_core.model.config import check_defaults
 from amoro_core.model.discovery import discovery_filter
 from amoro_core.model.grants import is_strict
+from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.paths import flaw_of_prefix
 from amoro_core.model.patterns import is_pattern, parse_pattern
 from amoro_core.model.processes import CatalogConfig, CatalogRules, SiteFile
@@ -78,6 +79,20 @@ class CatalogService:
         known = {config.name: self._whole(config) for config in self._foreign()}
         known |= {config.name: self._whole(config) for config in self._store.read(catalogs.list_catalogs)}
         return [known[name] for name in sorted(known)]
+
+    def page(self, window: Window) -> Page[CatalogConfig]:
+        """Known catalogs after a name, in order of their names; those of pyiceberg's configuration are read anew."""
+        foreign = sorted(self._foreign(), key=lambda config: config.name)
+
+        def read(db: Connection) -> Page[CatalogConfig]:
+            most = page_limit(window.limit)
+            hidden = catalogs.known_among(db, [config.name for config in foreign])
+            shown = [config for config in foreign if config.name not in hidden]
+            own = catalogs.list_page(db, window.after, most + 1)
+            both = sorted([*own, *(one for one in shown if one.name > window.after)], key=lambda config: config.name)
+            return cut(both[: most + 1], most, catalogs.count(db) + len(shown), lambda config: config.name)
+
+        return self._store.read(read).mapped(self._whole)
 
     def get(self, name: str) -> CatalogConfig:
         """Raises CatalogNotFound."""

@@ -12,6 +12,7 @@ from amoro_core.events import get_logger
 from amoro_core.model.groups import parse_group
 from amoro_core.model.ids import uuid7
 from amoro_core.model.journal import About, EventKind
+from amoro_core.model.paging import Page, Window, cut, page_limit
 from amoro_core.model.processes import Attempt, Optimizer, ResourceGroup
 from amoro_core.model.tokens import hash_token
 from amoro_core.model.work import REWRITE
@@ -216,6 +217,20 @@ class OptimizerService:
         with self._lock:
             pairs = [(item, self._lives[item.optimizer_id]) for item in self._by_hash.values()]
         return sorted(pairs, key=lambda pair: pair[0].optimizer_id)
+
+    def page(self, group: str, window: Window) -> Page[tuple[Optimizer, Life]]:
+        """Registered optimizers after an id, of a group or ("") all, in the order of their registration."""
+
+        def read(db: Connection) -> Page[Optimizer]:
+            most = page_limit(window.limit)
+            found = optimizers.list_page(db, group, window.after, most + 1)
+            return cut(found, most, optimizers.count(db, group), lambda item: item.optimizer_id)
+
+        page = self._store.read(read)
+        with self._lock:
+            # One that registers at this moment is stored before it is remembered.
+            lives = {one.optimizer_id: self._lives.get(one.optimizer_id) for one in page.items}
+        return page.mapped(lambda item: (item, lives[item.optimizer_id] or Life(self._monotonic(), None, {})))
 
     def core_ms(self) -> dict[Attempt, int]:
         """CPU time of all cores that running attempts have taken so far, of those that tell it."""

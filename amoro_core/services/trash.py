@@ -36,12 +36,16 @@ class Trash:
     deleting_files: int  # whose deletion has begun: they can't be restored
 
 
+#: A file with the status of its batch, and where it lies in a trash.
+TrashFile = tuple[Condemned, BatchStatus, str]
+
+
 @dataclass(frozen=True, slots=True)
 class TrashFiles:
-    """Some of the files, each with the status of its batch, and where it lies in a trash."""
+    """What a process has condemned, and some of its files."""
 
     trash: Trash
-    files: tuple[tuple[Condemned, BatchStatus, str], ...] = field(repr=False)
+    files: Page[TrashFile] = field(repr=False)
 
 
 class TrashService:
@@ -67,18 +71,31 @@ class TrashService:
 
         return self._store.read(read)
 
-    def show(self, prefix: str, limit: int) -> TrashFiles:
-        """At most `limit` files that a process has condemned. Raises ProcessNotFound for one without any."""
+    def show(self, prefix: str, window: Window = ALL) -> TrashFiles:
+        """Files that a process has condemned, by batch and path.
+
+        `after` is the `next` of the page before. Raises InvalidArgument for another one, and ProcessNotFound for a
+        process without any file.
+        """
+        most = page_limit(window.limit)
 
         def read(db: Connection) -> TrashFiles:
             process, batches = _waiting(db, prefix)
-            found: list[tuple[Condemned, BatchStatus, str]] = []
-            for one in batches:
+            scope = ("trashed", process.process_id)
+            first, path = opened_pair(window.after, scope) or (0, "")
+            found: list[tuple[int, TrashFile]] = []
+            for one in sorted(batches, key=lambda facts: facts.batch_id):
+                if one.batch_id < first or len(found) > most:
+                    continue
                 batch = condemned.get(db, one.batch_id)
-                found += [(file, one.status, place_of(batch, file.path)) for file in batch.files] if batch else []
-                if len(found) >= limit:
-                    break
-            return TrashFiles(_trash(db, process.process_id, batches), tuple(found[:limit]))
+                if batch is None:
+                    continue
+                for file in sorted(batch.files, key=lambda file: file.path):
+                    if (one.batch_id, file.path) > (first, path):
+                        found.append((one.batch_id, (file, one.status, place_of(batch, file.path))))
+            trash = _trash(db, process.process_id, batches)
+            page = cut(found, most, trash.files, lambda pair: sealed(scope, (pair[0], pair[1][0].path)))
+            return TrashFiles(trash, page.mapped(lambda pair: pair[1]))
 
         return self._store.read(read)
 

@@ -60,6 +60,26 @@ def list_active(db: Connection, now: datetime, table_id: int | None = None) -> l
     return [_from_row(row) for row in db.select(sql, {"now": to_ms(now), "table_id": table_id})]
 
 
+def list_page(db: Connection, now: datetime, table_id: int | None, after: str, limit: int) -> list[Blocker]:
+    """At most `limit` unexpired blockers with greater ids, of one table or all, by id: oldest first."""
+    sql = (
+        "SELECT * FROM table_blocker WHERE blocker_id > :after AND expires_at_ms > :now "
+        "AND (:table_id IS NULL OR table_id = :table_id) ORDER BY blocker_id LIMIT :limit"
+    )
+    values = {"after": after, "now": to_ms(now), "table_id": table_id, "limit": limit}
+    return [_from_row(row) for row in db.select(sql, values)]
+
+
+def count(db: Connection, now: datetime, table_id: int | None) -> int:
+    """How many blockers have not expired, of one table or all."""
+    (row,) = db.select(
+        "SELECT count(*) AS known FROM table_blocker WHERE expires_at_ms > :now "
+        "AND (:table_id IS NULL OR table_id = :table_id)",
+        {"now": to_ms(now), "table_id": table_id},
+    )
+    return int(row["known"])
+
+
 def find_against(
     db: Connection, table_id: int, operations: Iterable[BlockedOperation], now: datetime
 ) -> Blocker | None:

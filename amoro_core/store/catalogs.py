@@ -1,6 +1,7 @@
 """Catalogs added by users, in `catalog_metadata`."""
 
 import json
+from collections.abc import Iterable
 
 from amoro_core.errors import AlreadyExists, CatalogNotFound
 from amoro_core.model.processes import CatalogConfig, SiteFile
@@ -39,6 +40,30 @@ def find(db: Connection, name: str) -> CatalogConfig | None:
 def list_catalogs(db: Connection) -> list[CatalogConfig]:
     """All of them, in order of their names."""
     return [_from_row(row) for row in db.select("SELECT * FROM catalog_metadata ORDER BY catalog_name")]
+
+
+def list_page(db: Connection, after: str, limit: int) -> list[CatalogConfig]:
+    """At most `limit` of those with greater names, in order of their names."""
+    rows = db.select(
+        "SELECT * FROM catalog_metadata WHERE catalog_name > :after ORDER BY catalog_name LIMIT :limit",
+        {"after": after, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def count(db: Connection) -> int:
+    """How many there are."""
+    (row,) = db.select("SELECT count(*) AS known FROM catalog_metadata")
+    return int(row["known"])
+
+
+def known_among(db: Connection, names: Iterable[str]) -> frozenset[str]:
+    """Those of the names that a catalog has."""
+    rows = db.select(
+        "SELECT catalog_name FROM catalog_metadata WHERE catalog_name IN (SELECT value FROM json_each(:names))",
+        {"names": json.dumps(list(names))},
+    )
+    return frozenset(row["catalog_name"] for row in rows)
 
 
 def save(db: Connection, config: CatalogConfig) -> CatalogConfig:

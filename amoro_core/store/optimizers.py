@@ -69,6 +69,25 @@ def list_optimizers(db: Connection, group: str | None = None) -> list[Optimizer]
     return [_from_row(row) for row in rows]
 
 
+def list_page(db: Connection, group: str, after: str, limit: int) -> list[Optimizer]:
+    """At most `limit` registered optimizers with greater ids, of a group or ("") all, by id."""
+    rows = db.select(
+        "SELECT * FROM optimizer WHERE optimizer_id > :after AND (:group_name = '' OR group_name = :group_name) "
+        "ORDER BY optimizer_id LIMIT :limit",
+        {"after": after, "group_name": group, "limit": limit},
+    )
+    return [_from_row(row) for row in rows]
+
+
+def count(db: Connection, group: str) -> int:
+    """How many optimizers are registered, of a group or ("") all."""
+    (row,) = db.select(
+        "SELECT count(*) AS known FROM optimizer WHERE :group_name = '' OR group_name = :group_name",
+        {"group_name": group},
+    )
+    return int(row["known"])
+
+
 def save(db: Connection, optimizer: Optimizer) -> Optimizer:
     """Raises UnknownToken when it is not registered."""
     if not db.execute(_UPDATE, _to_row(optimizer)):

@@ -80,7 +80,7 @@ def test_what_was_moved_is_listed_where_it_lies_and_comes_back(place: Trashed) -
     place.run(EMPTY)
     (listed,) = place.world.trash.page(place.table_id).items
     assert (listed.files, listed.deleting_files) == (2, 0)
-    shown = place.world.trash.show(condemning, 10).files
+    shown = place.world.trash.show(condemning).files.items
     assert [Path(where).exists() for _, status, where in shown if status is BatchStatus.MOVED] == [True, True]
     assert place.world.trash.restore(condemning).files == 2
     assert {path.name: path.stat().st_mtime_ns for path in place.data.rglob("stray-*")} == before

@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from amoro_core.errors import IllegalState, InvalidArgument, LeaseNotFound, ProcessNotFound, TableBusy
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.maintenance import FileKind, Surroundings
+from amoro_core.model.paging import Window
 from amoro_core.model.processes import CommitAttempt, CommitOutcome, ProcessStatus, Receipt
 from amoro_core.services.trash import require_confirmed
 from amoro_core.store import commits, condemned, processes
@@ -77,12 +78,12 @@ def test_what_waits_is_listed_by_process_with_each_file_and_its_reason(place: Pl
         0,
     )
     assert trash.purge_at == place.world.now + timedelta(days=1)
-    shown = place.world.trash.show(process_id[:30], 100)
-    assert {(file.path, file.kind, file.reason) for file, _, _ in shown.files} == {
+    shown = place.world.trash.show(process_id[:30])
+    assert {(file.path, file.kind, file.reason) for file, _, _ in shown.files.items} == {
         (path.as_uri(), kind, "told so")
         for path, kind in zip(place.strays, (FileKind.DATA, FileKind.DATA, FileKind.MANIFEST), strict=True)
     }
-    assert len(place.world.trash.show(process_id, 2).files) == 2
+    assert len(place.world.trash.show(process_id, Window(2)).files.items) == 2
 
 
 def test_what_is_restored_stays_and_is_not_condemned_any_more(place: Place) -> None:

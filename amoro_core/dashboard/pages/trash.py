@@ -39,11 +39,13 @@ async def show_trash(visit: Visit) -> Shown:
 
 
 async def show_condemned(visit: Visit) -> Shown:
-    """The first hundred files that a process has condemned."""
-    visit.query()
-    found = await _found(visit, _FILES)
-    title = f"Trash of {found.trash.process_id}"
-    return Shown("condemned.html", title, {"trash": found.trash, "files": found.files})
+    """Files that a process has condemned, a hundred on a page."""
+    after = visit.query(after=())["after"]
+    found = await _found(visit, _FILES, after)
+    process_id = found.trash.process_id
+    listed = Listed(to("trash", process_id), "files", {}, len(found.files), found.total, found.next, after)
+    values = {"trash": found.trash, "files": found.files, "list": listed}
+    return Shown("condemned.html", f"Trash of {process_id}", values)
 
 
 async def ask_to_restore(visit: Visit) -> Shown:
@@ -92,6 +94,6 @@ async def hurry(visit: Visit) -> Gone:
     return Gone(to("trash", table=found.table), f"{many(found.files, 'file')} are due for deletion now.", "wait")
 
 
-async def _found(visit: Visit, files: int) -> pb.ShowTrashResponse:
-    request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files)
+async def _found(visit: Visit, files: int, after: str = "") -> pb.ShowTrashResponse:
+    request = pb.ShowTrashRequest(process_id=visit.named("process"), limit=files, after=after)
     return await visit.ask("ShowTrash", request, pb.ShowTrashResponse)

@@ -136,6 +136,7 @@ ROUTES: tuple[Route, ...] = (
     _delete("/leases/{lease_id}", "ReleaseLease", "amoro.lease/v1"),
     _list("/trash", "ListTrash", "trash"),
     _get("/trash/{process_id}", "ShowTrash", "amoro.trashed/v1"),
+    _list("/trash/{process_id}/files", "ShowTrash", "files", "amoro.trashed/v1", "ListTrashFiles"),
     _post("/trash/{process_id}/restore", "RestoreTrash", "amoro.restored/v1"),
     _list("/processes", "ListProcesses", "processes"),
     _get("/processes/{process_id}", "GetProcess", "amoro.process/v1"),
