@@ -5,6 +5,7 @@ from math import isfinite
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.model.containers import Instance, InstanceStatus, InstancesView
 from amoro_core.model.processes import Optimizer
+from amoro_core.model.secrets import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.groups import GroupView
 from amoro_core.services.optimizers import Life
@@ -15,7 +16,7 @@ def group(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> p
     return pb.Group(
         name=view.group.name,
         scheduling_policy=view.group.scheduling_policy,
-        properties=dict(view.group.properties),
+        properties=masked(dict(view.group.properties)),
         optimizers=view.optimizers,
         threads=view.threads,
         tables=view.tables,
