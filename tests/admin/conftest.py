@@ -6,8 +6,8 @@ import pytest
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import Role
 from amoro_core.settings import Settings
-from amoro_core.store.database import Store
 from amoro_core.wiring import Around, Services, installed
+from tests.store.ready import open_store
 
 ADMIN_TOKEN = "amo_admin"
 
@@ -16,7 +16,7 @@ ADMIN_TOKEN = "amo_admin"
 def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Services]:
     """The services over a new store, with no server, no loop and no catalog around them."""
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
-    store = Store.open(tmp_path / "amoro.db")
+    store = open_store(tmp_path / "amoro.db")
     own_tokens = {Role.ADMIN: Secret(ADMIN_TOKEN), Role.ENROLMENT: Secret("amo_enrolment")}
     around = Around(
         commit_due=lambda process, catalog: None,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
-from amoro_core.store.database import Store
 from tests.browser import chromium
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
+from tests.store.ready import open_store
 
 Stated = Callable[[str], Served]
 
@@ -36,7 +36,7 @@ def stated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stated]:
             if state not in running:
                 home = directory / state
                 home.mkdir()
-                with Store.open(home / "amoro.db") as store:
+                with open_store(home / "amoro.db") as store:
                     seed(store, state)
                 running[state] = ending.enter_context(serving(home))
             return running[state]

@@ -17,10 +17,10 @@ from amoro_cli.main import run
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import queue_pb2
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.store.database import Store
 from tests.cli.fakes import FakeLauncher
 from tests.dashboard.served import Served, serving
 from tests.dashboard.states import seed
+from tests.store.ready import open_store
 
 TABLE, PROCESS = "lake.finance.customers", "0199aaaa-0001-7000-8000-000000000000"
 _OF_TABLE = "FROM table_runtime JOIN table_identifier USING (table_id) WHERE namespace_json = '[\"finance\"]' "
@@ -182,7 +182,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home.parent))
         patch.setenv("PYICEBERG_HOME", str(home.parent))
-        with Store.open(home / "amoro.db") as store:
+        with open_store(home / "amoro.db") as store:
             seed(store, "typical")
         with serving(home) as made:
             yield made

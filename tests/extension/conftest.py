@@ -14,12 +14,12 @@ import pytest
 from amoro_core.model.processes import CatalogConfig, OptimizingProcess, ResourceGroup
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.store import groups
-from amoro_core.store.database import Store
 from amoro_core.transactions.planned import EVALUATION
 from amoro_core.wiring import Around, Parts, Services, installed
 from amoro_optimizer.kinds import Run, installed_kinds
 from tests.extension.journal import JournalTable
 from tests.services.world import SETTINGS
+from tests.store.ready import open_store
 
 ENTRY_POINTS = (Path(__file__).parent / "entry_points.txt").read_text(encoding="utf-8")
 TABLE = TableIdentifier("lake", ("db",), "log")
@@ -64,7 +64,7 @@ class World:
 
     def _open(self) -> None:
         self.due: list[str] = []
-        self.store = Store.open(self.home / "amoro.db")
+        self.store = open_store(self.home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         around = Around(
             lambda process_id, catalog: self.due.append(process_id),

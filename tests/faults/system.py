@@ -33,8 +33,8 @@ from amoro_core.services.planning import PlanningService
 from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.store import commits, groups, processes, tables, tasks
-from amoro_core.store.database import Store
 from amoro_optimizer.backends.standalone import InProcess
+from tests.store.ready import open_store
 from tests.work import as_result, rewrite_input, rewriting
 
 TABLE = TableIdentifier("cat", ("db",), "t")
@@ -47,7 +47,7 @@ class System:
     def __init__(self, home: Path, catalog: CatalogConfig) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self._home, self._catalog = home, catalog
-        self.store = Store.open(home / "amoro.db")
+        self.store = open_store(home / "amoro.db")
         self.store.write(lambda db: groups.add(db, ResourceGroup("default")))
         tables_of, nothing = Tables(Formats([IcebergFormat()]), self._find), lambda: None
         self.commits_due: list[str] = []

@@ -27,9 +27,9 @@ from amoro_core.scheduling.policy import POLICIES
 from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_core.settings import Settings
 from amoro_core.store import tasks
-from amoro_core.store.database import Store
 from amoro_core.wiring import Around, Parts, Services
 from amoro_optimizer.rewrite.engine import rewrite
+from tests.store.ready import open_store
 from tests.work import as_result, rewrite_input
 
 SETTINGS = replace(Settings(), heartbeat_timeout=timedelta(seconds=60), blocker_timeout=timedelta(minutes=1))
@@ -79,7 +79,7 @@ class World:
         self.catalogs.add(config or CatalogConfig("cat", tuple({**catalog.properties, "type": "sql"}.items())))
 
     def _open(self) -> None:
-        self.store = Store.open(self.home / "amoro.db")
+        self.store = open_store(self.home / "amoro.db")
         self.formats = Formats([IcebergFormat()])
         parts = Parts(
             self.formats,

@@ -25,6 +25,7 @@ from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
 from amoro_core.wiring import Around, Parts, Services
 from tests.simulation.lake_format import LakeFormat
+from tests.store.ready import open_store
 from tests.sweeping import Sweeping
 from tests.work import as_result
 
@@ -96,7 +97,7 @@ class Coordinator:
         monotonic: Callable[[], float],
         at: Callable[[str], None],
     ) -> None:
-        self.file = Store.open(path)
+        self.file = open_store(path)
         self.jobs: list[tuple[str, Callable[[], object]]] = []
         self.mortal = MortalStore(self.file, at)
         store: Store = self.mortal

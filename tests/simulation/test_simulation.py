@@ -1,4 +1,7 @@
-"""Seeds of the simulation. AMORO_SEEDS chooses how many, AMORO_SEED and AMORO_STEPS one to be seen again."""
+"""Seeds of the simulation: AMORO_SEEDS chooses how many, AMORO_SEED and AMORO_STEPS one to be seen again.
+
+`make prove` runs these and many more.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 
 from tests.simulation.simulation import run
 
-SEEDS = int(os.environ.get("AMORO_SEEDS", "500"))
+SEEDS = int(os.environ.get("AMORO_SEEDS", "250"))
 CHUNKS = 10
 STEPS = int(os.environ.get("AMORO_STEPS", "100"))
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from amoro_core.store.database import Store
+from tests.store.ready import open_store
 
 
 @pytest.fixture
@@ -15,5 +16,5 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    with Store.open(path) as opened:
+    with open_store(path) as opened:
         yield opened

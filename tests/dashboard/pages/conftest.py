@@ -12,10 +12,11 @@ from amoro_core.dashboard.app import make_app
 from amoro_core.model.secrets import Secret
 from amoro_core.model.tokens import Role
 from amoro_core.settings import Settings
-from amoro_core.store.database import Connection, Store
+from amoro_core.store.database import Connection
 from amoro_core.web import offer
 from amoro_core.wiring import Around, Services, installed
 from tests.dashboard.states import STATES
+from tests.store.ready import open_store
 
 ADMIN = "amo_admin"
 
@@ -34,7 +35,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 def _client(
     home: Path, state: str | Callable[[Connection], object], settings: Settings, ending: ExitStack
 ) -> TestClient:
-    store = Store.open(home / "amoro.db")
+    store = open_store(home / "amoro.db")
     ending.callback(store.close)
     store.write(STATES[state] if isinstance(state, str) else state)
     around = Around(

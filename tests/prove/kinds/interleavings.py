@@ -13,9 +13,9 @@ from tests.model.stages import Stages
 
 NAME = "interleavings"
 WHAT = (
-    f"The first {len(MATRIX)} are the whole matrix that `make test` runs (operation × point × kind of table), all "
-    "after them two operations by chance at one point or two. A mismatch: as with schedules, and for the matrix any "
-    "other end of the process than the one that the operation leaves."
+    f"The first {len(MATRIX)} are the whole matrix (operation × point × table), of which `make test` runs half, all "
+    "after them two operations by chance at one point or two. A mismatch: as with schedules, and for the matrix "
+    "any other end of the process than the one that the operation leaves."
 )
 TARGETS = {"interleavings": len(MATRIX)}
 SECONDS = 60.0
