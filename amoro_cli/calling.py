@@ -12,7 +12,7 @@ from amoro_cli.launcher import Endpoint
 from amoro_cli.remote import remote_error
 from amoro_core.errors import AmoroError, CoordinatorUnavailable, NotAllowed, WorkFailed
 from amoro_core.protocol.admin_pb2_grpc import AdminServiceStub
-from amoro_core.protocol.channels import USER_KEY, explained, is_encrypted, open_channel, shortened
+from amoro_core.protocol.channels import USER_KEY, WAY_KEY, explained, is_encrypted, open_channel, shortened
 from amoro_core.protocol.tokens import parse_token
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ class Calls:
     def __init__(self, endpoint: Endpoint, after: Callable[[Endpoint], Endpoint | None] = lambda gone: None) -> None:
         """`after` returns the endpoint that replaces one whose coordinator has ended; None: there is none."""
         self._after = after
+        self._more: tuple[tuple[str, str], ...] = ()  # metadata beside that of every call
         self._open(endpoint)
+
+    def say_way(self, way: str) -> None:
+        """Have the audit show from now on that calls come by that way."""
+        self._more = ((WAY_KEY, way),)
 
     def _open(self, endpoint: Endpoint) -> None:
         try:
@@ -79,7 +84,7 @@ class Calls:
     ) -> Answer:
         while True:
             try:
-                return method(request, timeout=within.total_seconds(), metadata=self._metadata)
+                return method(request, timeout=within.total_seconds(), metadata=(*self._metadata, *self._more))
             except grpc.RpcError as error:
                 again = self._elsewhere(method) if error.code() in _GONE else None
                 if again is None:

@@ -102,7 +102,13 @@ def serving(coordinator: Coordinator, listener: "Listener | None") -> Iterator[N
     services, settings, pool = coordinator.services, coordinator.settings, coordinator.people_pool
     parts = offer(services, pool)
     people = people_of(settings, listener.port)
-    live = replace(parts, revisions=coordinator.revisions(), most_streams=settings.http_streams, people=people)
+    live = replace(
+        parts,
+        revisions=coordinator.revisions(),
+        most_streams=settings.http_streams,
+        people=people,
+        mcp_writes=settings.mcp_writes,
+    )
     app = make_app(live, (settings.http_host, *settings.http_hosts))
     changes = (services.changes,)
     server = WebServer(listener, app, proxies=settings.trusted_proxies, changes=changes)

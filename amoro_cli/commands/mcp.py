@@ -45,6 +45,8 @@ def mcp(
         ) from missing
     from importlib.metadata import version
 
+    from amoro_core.protocol.channels import MCP_WAY
+
     with session.reading(lasting=True) as connection:
         if connection.embedded and allow_writes:
             raise CoordinatorUnavailable(
@@ -52,6 +54,7 @@ def mcp(
                 hint="Start one with amoro up, or leave --allow-writes out.",
             )
         client = connection.client
+        client.say_way(MCP_WAY)
 
         async def ask(method: str, request: "Message", _: Any) -> "Message":
             return await anyio.to_thread.run_sync(_asked, client, method, request)

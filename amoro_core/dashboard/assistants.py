@@ -1,4 +1,5 @@
-"""/mcp: the tools that only read, for assistants that speak MCP over HTTP. Each request stands alone."""
+"""/mcp: tools for assistants that speak MCP over HTTP, those that only read unless the settings say more. Each request
+stands alone."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,22 +31,28 @@ def routes() -> Sequence[BaseRoute]:
 
 
 class Assistants:
-    """Answers a request of MCP by whoever shows a token with the role viewer; a session's cookie does not count."""
+    """Answers a request of MCP by whoever shows a token with the role viewer; a session's cookie does not count.
+
+    Tools that write are there for the role operator, where the settings have them; the operations themselves say on
+    which tables.
+    """
 
     def __init__(self) -> None:
-        self._server: Server[Any] | None = None
+        self._servers: dict[bool, Server[Any]] = {}  # by whether it writes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refusal = await _refused(scope)
         if refusal is not None:
             await refusal(scope, receive, send)
             return
-        if self._server is None:
+        principal: Principal = scope[_PRINCIPAL]
+        writes = offered(Request(scope)).mcp_writes and principal.role.allows(Role.OPERATOR)
+        if writes not in self._servers:
             # It takes a second and 60 MB to load: only who asks for it pays.
-            self._server = await asyncio.to_thread(_made)
+            self._servers[writes] = await asyncio.to_thread(_made, allow_writes=writes)
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        manager = StreamableHTTPSessionManager(self._server, json_response=True, stateless=True)
+        manager = StreamableHTTPSessionManager(self._servers[writes], json_response=True, stateless=True)
         async with manager.run():
             await manager.handle_request(scope, receive, send)
 
@@ -64,10 +71,10 @@ async def _refused(scope: Scope) -> Response | None:
     return None
 
 
-def _made() -> "Server[Any]":
+def _made(*, allow_writes: bool) -> "Server[Any]":
     from amoro_core.tools.serving import make_server
 
-    return make_server(_ask, version("amoro"), allow_writes=False)
+    return make_server(_ask, version("amoro"), allow_writes=allow_writes)
 
 
 async def _ask(method: str, message: Message, request: Any) -> Message:

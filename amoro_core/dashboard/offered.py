@@ -27,6 +27,7 @@ class Offered:
     doors: Doors
     revisions: Revisions = field(default_factory=Revisions)
     most_streams: int = 200  # of live updates
+    mcp_writes: bool = False  # whether assistants may write, as far as their tokens may
     meters: Meters = field(default_factory=Meters)
     people: PeopleDoor | None = None  # of an OpenID provider
 

@@ -12,6 +12,8 @@ from amoro_core.model.trust import PLAIN, SECURE, Trust
 
 #: Metadata with the name of the calling user, in UTF-8: for display, not a credential.
 USER_KEY = "amoro-user-bin"
+#: Metadata by which `amoro mcp` says that an assistant asks: for the audit, not a credential.
+WAY_KEY, MCP_WAY = "amoro-way", "mcp"
 
 
 def is_encrypted(address: str, trust: Trust) -> bool:

@@ -8,9 +8,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
-from amoro_core.model.principals import Way
 from amoro_core.protocol import admin_pb2
-from amoro_core.rpc.calls import address_of, bearer, user_of
+from amoro_core.rpc.calls import address_of, bearer, user_of, way_of
 from amoro_core.rpc.errors import abort
 
 SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"]
@@ -28,7 +27,7 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
 
     async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         try:
-            principal = await operations.admit(bearer(context), Way.GRPC, address_of(context), user_of(context))
+            principal = await operations.admit(bearer(context), way_of(context), address_of(context), user_of(context))
             found: Message = await operations.call(method, request, principal)
         except Exception as error:
             await abort(context, error)

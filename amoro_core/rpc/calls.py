@@ -9,8 +9,9 @@ from urllib.parse import unquote
 import grpc
 
 from amoro_core.errors import UnknownToken
+from amoro_core.model.principals import Way
 from amoro_core.model.texts import printable
-from amoro_core.protocol.channels import USER_KEY
+from amoro_core.protocol.channels import MCP_WAY, USER_KEY, WAY_KEY
 
 T = TypeVar("T")
 
@@ -38,6 +39,12 @@ def user_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:
         if key == USER_KEY and isinstance(value, bytes):
             return printable(value.decode(errors="replace"))[:_LONGEST_NAME]
     return ""
+
+
+def way_of(context: grpc.aio.ServicerContext[Any, Any]) -> Way:
+    """The way by which the call came: MCP where the client says that it asks for an assistant."""
+    said = dict(context.invocation_metadata() or ()).get(WAY_KEY)
+    return Way.MCP if said == MCP_WAY else Way.GRPC
 
 
 def address_of(context: grpc.aio.ServicerContext[Any, Any]) -> str:

@@ -15,6 +15,8 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from amoro_core.app import Coordinator, running
 from amoro_core.errors import AmoroError, InvalidArgument
+from amoro_core.model.audit import AuditFilter
+from amoro_core.model.paging import Window
 from amoro_core.model.principals import Principal, Way
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
@@ -250,3 +252,6 @@ def test_the_command_serves_on_its_standard_streams(coordinator: Coordinator, tm
 
     converse(stdio_client(server), look)
     assert coordinator.tables.list_tables()[0].enabled is True
+    page, _ = coordinator.services.auditing.list_events(AuditFilter(operation="SetTableEnabled"), Window(2))
+    (noted,) = page.items
+    assert (noted.call.principal.name, noted.call.principal.way) == ("bot", Way.MCP)

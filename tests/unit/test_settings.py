@@ -22,6 +22,7 @@ DEFAULTS = (
     ("http-port", "1630", "default"),
     ("http-hosts", "", "default"),
     ("http-streams", "200", "default"),
+    ("mcp-writes", "false", "default"),
     ("trusted-proxies", "", "default"),
     ("insecure", "false", "default"),
     ("tls-certificate", "", "default"),
@@ -86,17 +87,17 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
         ("host", "0.0.0.0", "flag --host"),
         ("port", "7001", "environment AMORO_PORT"),
         ("metrics-port", "0", "default"),
-        *DEFAULTS[3:8],
+        *DEFAULTS[3:9],
         ("insecure", "false", "default"),
-        *DEFAULTS[9:19],
+        *DEFAULTS[10:20],
         ("heartbeat-interval", "5s", f"file {path}"),
         ("heartbeat-timeout", "90s", "environment AMORO_HEARTBEAT_TIMEOUT"),
         ("schedule-to-ack", "30s", "default"),
         ("start-to-close", "2h", "default"),
         ("groups", "b, c", "environment AMORO_GROUPS"),
-        *DEFAULTS[24:27],
+        *DEFAULTS[25:28],
         ("history-keep", "90m", f"file {path}"),
-        *DEFAULTS[28:],
+        *DEFAULTS[29:],
     )
 
 
@@ -186,7 +187,7 @@ def test_catalogs_of_the_environment_stand_in_place_of_the_files(tmp_path: Path)
     (tmp_path / "amoro.yaml").write_text(RULES)
     settings = load_settings(tmp_path, None, {"AMORO_CATALOGS": "{a_b: {allow-locations: [/own]}}"})
     assert settings.catalogs == (CatalogRules("a_b", ("/own",)),)
-    assert settings.described()[26] == ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
+    assert settings.described()[27] == ("catalogs.a_b.allow-locations", "/own", "environment AMORO_CATALOGS")
 
 
 @pytest.mark.parametrize(
