@@ -123,6 +123,10 @@ class AdminClient(AccessCalls, ListCalls):
 
         return gather(window, ask, lambda answer: answer.snapshots)[1]
 
+    def get_state(self) -> pb.StateFacts:
+        """The state database's size, schema and last backup."""
+        return self._call(self._stub.GetState, pb.GetStateRequest(), READING)
+
     def backup_state(self, path: str) -> pb.BackupStateResponse:
         """Where the state was copied to."""
         return self._call(self._stub.BackupState, pb.BackupStateRequest(path=path), READING)

@@ -7,14 +7,21 @@ import typer
 
 from amoro_cli.output import OutputFormat, write
 from amoro_cli.session import OutputOption, Session, command
-from amoro_cli.views.state import backup_document, check_document
+from amoro_cli.views.state import backup_document, check_document, state_document
 from amoro_core.errors import StoreFailed
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of `amoro state`."""
+    command(app, "show", "amoro state show")(show)
     command(app, "backup", "amoro state backup amoro-backup.db")(backup)
     command(app, "check", "amoro state check")(check)
+
+
+def show(session: Session, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Show the state database: where it is, its size, its schema, and the last backup."""
+    with session.reading() as connection:
+        write(state_document(connection.client.get_state()), output)
 
 
 def backup(

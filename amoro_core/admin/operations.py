@@ -54,6 +54,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "GetStatus": Operation(status.get_status, _VIEWER, QUICK),
     "ListConditions": Operation(conditions.list_conditions, _VIEWER, QUICK),
     "GetSettings": Operation(status.get_settings, _ADMIN, QUICK),
+    "GetState": Operation(status.get_state, _ADMIN, READING),
     "BackupState": Operation(status.backup_state, _ADMIN, READING, changes=True),
     "CheckState": Operation(status.check_state, _ADMIN, READING),
     "CreateToken": Operation(tokens.create_token, _ADMIN, QUICK, changes=True),

@@ -35,6 +35,9 @@ from amoro_core.services.trash import TrashService
 from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 
+#: The role of a coordinator that holds the lock on its state directory.
+LEADER = "leader"
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -47,7 +50,7 @@ class Program:
     explore: Callable[[], None]  # starts the discovery of tables in all catalogs now
     http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
     defaults: Mapping[str, str] = field(default_factory=dict)  # of settings, by key
-    role: str = "leader"  # reading: it answers one command from the state directory
+    role: str = LEADER  # reading: it answers one command from the state directory
 
 
 @dataclass(frozen=True, slots=True)

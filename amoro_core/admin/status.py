@@ -1,9 +1,10 @@
 """The coordinator itself: its status, settings and state database."""
 
 import os
+import sys
 
 from amoro_core.admin.messages.values import milliseconds
-from amoro_core.admin.services import Call, Services
+from amoro_core.admin.services import LEADER, Call, Services
 from amoro_core.protocol import admin_pb2 as pb
 
 
@@ -31,6 +32,27 @@ def get_settings(services: Services, request: pb.GetSettingsRequest, call: Call)
         for key, value, origin in program.settings
     ]
     return pb.GetSettingsResponse(settings=settings)
+
+
+def get_state(services: Services, request: pb.GetStateRequest, call: Call) -> pb.StateFacts:
+    """The state database's size, schema and last backup."""
+    facts, backup = services.state.facts()
+    return pb.StateFacts(
+        path=facts.path,
+        bytes=facts.size_bytes,
+        log_bytes=facts.log_bytes,
+        free_bytes=facts.free_bytes,
+        epoch=facts.epoch,
+        leader_pid=os.getpid() if services.program.role == LEADER else 0,
+        migrations=[
+            pb.AppliedMigration(number=one.number, name=one.name, applied_ms=milliseconds(one.applied_at))
+            for one in facts.migrations
+        ],
+        backup_ms=milliseconds(backup.at if backup else None),
+        backup_path=backup.path if backup else "",
+        python=sys.version.split()[0],
+        sqlite=facts.engine,
+    )
 
 
 def backup_state(services: Services, request: pb.BackupStateRequest, call: Call) -> pb.BackupStateResponse:

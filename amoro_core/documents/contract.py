@@ -237,6 +237,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.series/v1": _one(journal.GetSeriesResponse.DESCRIPTOR),
     "amoro.settings/v1": _list("settings", pb.Setting.DESCRIPTOR),
     "amoro.snapshots/v1": _one(pb.ListSnapshotsResponse.DESCRIPTOR, table=_TEXT),
+    "amoro.state/v1": _one(pb.StateFacts.DESCRIPTOR),
     "amoro.status/v1": lambda: {
         **_message(pb.GetStatusResponse.DESCRIPTOR),
         **_list("conditions", monitoring.Condition.DESCRIPTOR)(),

@@ -149,6 +149,106 @@ class GetSettingsResponse(_message.Message):
 Global___GetSettingsResponse: _TypeAlias = GetSettingsResponse  # noqa: Y015
 
 @_typing.final
+class GetStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStateRequest: _TypeAlias = GetStateRequest  # noqa: Y015
+
+@_typing.final
+class AppliedMigration(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    APPLIED_MS_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    name: _builtins.str
+    applied_ms: _builtins.int
+    """0: by a version that did not note it"""
+    def __init__(
+        self,
+        *,
+        number: _builtins.int = ...,
+        name: _builtins.str = ...,
+        applied_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_ms", b"applied_ms", "name", b"name", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedMigration: _TypeAlias = AppliedMigration  # noqa: Y015
+
+@_typing.final
+class StateFacts(_message.Message):
+    """The state database and the program that has it open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    LOG_BYTES_FIELD_NUMBER: _builtins.int
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    LEADER_PID_FIELD_NUMBER: _builtins.int
+    MIGRATIONS_FIELD_NUMBER: _builtins.int
+    BACKUP_MS_FIELD_NUMBER: _builtins.int
+    BACKUP_PATH_FIELD_NUMBER: _builtins.int
+    PYTHON_FIELD_NUMBER: _builtins.int
+    SQLITE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    bytes: _builtins.int
+    log_bytes: _builtins.int
+    """of the write-ahead log beside it"""
+    free_bytes: _builtins.int
+    """on its disk"""
+    epoch: _builtins.int
+    """how often a coordinator has opened it: the last one may write, no other"""
+    leader_pid: _builtins.int
+    """the coordinator that holds the lock on its directory; 0: none runs, this is one command"""
+    backup_ms: _builtins.int
+    """the last backup that the audit knows; 0: none"""
+    backup_path: _builtins.str
+    python: _builtins.str
+    sqlite: _builtins.str
+    @_builtins.property
+    def migrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___AppliedMigration]:
+        """in order; the last number is the schema"""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        log_bytes: _builtins.int = ...,
+        free_bytes: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        leader_pid: _builtins.int = ...,
+        migrations: _abc.Iterable[Global___AppliedMigration] | None = ...,
+        backup_ms: _builtins.int = ...,
+        backup_path: _builtins.str = ...,
+        python: _builtins.str = ...,
+        sqlite: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["backup_ms", b"backup_ms", "backup_path", b"backup_path", "bytes", b"bytes", "epoch", b"epoch", "free_bytes", b"free_bytes", "leader_pid", b"leader_pid", "log_bytes", b"log_bytes", "migrations", b"migrations", "path", b"path", "python", b"python", "sqlite", b"sqlite"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StateFacts: _TypeAlias = StateFacts  # noqa: Y015
+
+@_typing.final
 class BackupStateRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

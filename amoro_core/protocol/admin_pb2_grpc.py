@@ -55,6 +55,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.FromString,
                 _registered_method=True)
+        self.GetState = channel.unary_unary(
+                '/amoro.v1.AdminService/GetState',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetStateRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.StateFacts.FromString,
+                _registered_method=True)
         self.BackupState = channel.unary_unary(
                 '/amoro.v1.AdminService/BackupState',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.BackupStateRequest.SerializeToString,
@@ -458,6 +463,12 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetSettings(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetState(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -950,6 +961,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.SerializeToString,
             ),
+            'GetState': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetState,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetStateRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.StateFacts.SerializeToString,
+            ),
             'BackupState': grpc.unary_unary_rpc_method_handler(
                     servicer.BackupState,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.BackupStateRequest.FromString,
@@ -1417,6 +1433,33 @@ class AdminService:
             '/amoro.v1.AdminService/GetSettings',
             amoro_dot_v1_dot_admin__pb2.GetSettingsRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.GetSettingsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetState',
+            amoro_dot_v1_dot_admin__pb2.GetStateRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.StateFacts.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,7 @@ class AdminServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]
     ListConditions: _grpc.UnaryUnaryMultiCallable[_monitoring_pb2.ListConditionsRequest, _monitoring_pb2.ListConditionsResponse]
     GetSettings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSettingsRequest, _admin_pb2.GetSettingsResponse]
+    GetState: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStateRequest, _admin_pb2.StateFacts]
     BackupState: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BackupStateRequest, _admin_pb2.BackupStateResponse]
     CheckState: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CheckStateRequest, _admin_pb2.CheckStateResponse]
     CreateToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.Token]
@@ -136,6 +137,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStatusRequest, _admin_pb2.GetStatusResponse]  # type: ignore[assignment]
     ListConditions: _aio.UnaryUnaryMultiCallable[_monitoring_pb2.ListConditionsRequest, _monitoring_pb2.ListConditionsResponse]  # type: ignore[assignment]
     GetSettings: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSettingsRequest, _admin_pb2.GetSettingsResponse]  # type: ignore[assignment]
+    GetState: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStateRequest, _admin_pb2.StateFacts]  # type: ignore[assignment]
     BackupState: _aio.UnaryUnaryMultiCallable[_admin_pb2.BackupStateRequest, _admin_pb2.BackupStateResponse]  # type: ignore[assignment]
     CheckState: _aio.UnaryUnaryMultiCallable[_admin_pb2.CheckStateRequest, _admin_pb2.CheckStateResponse]  # type: ignore[assignment]
     CreateToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTokenRequest, _admin_pb2.Token]  # type: ignore[assignment]
@@ -242,6 +244,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetSettingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.GetSettingsResponse, _abc.Awaitable[_admin_pb2.GetSettingsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetState(
+        self,
+        request: _admin_pb2.GetStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.StateFacts, _abc.Awaitable[_admin_pb2.StateFacts]]: ...
 
     @_abc_1.abstractmethod
     def BackupState(

@@ -14,9 +14,11 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from amoro_core.errors import AlreadyExists, Fenced, StoreFailed
+from amoro_core.model.state_facts import StateFacts
 from amoro_core.revisions import Subject
 from amoro_core.store import watching
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
+from amoro_core.store.facts import facts_of
 from amoro_core.store.opening import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 
 __all__ = ["Connection", "Store"]
@@ -162,6 +164,12 @@ class Store:
         finally:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
+
+    def facts(self) -> StateFacts:
+        """What is known of the file, whatever version has written it. Raises StoreFailed."""
+        with self._gate:
+            self._refuse_closed()
+        return facts_of(self._path)
 
     def check(self) -> list[str]:
         """What is wrong with the file: SQLite's own findings and references that lead nowhere; nothing when sound."""

@@ -1,5 +1,6 @@
 """The schema, as functions that are appended and never edited. The number of a migration is its place."""
 
+import time
 from collections.abc import Callable, Sequence
 
 from amoro_core.errors import StoreFailed
@@ -56,7 +57,16 @@ def migrate(db: Connection, migrations: Sequence[Migration] | None = None) -> in
             "INSERT INTO schema_migration (number, name) VALUES (:number, :name)",
             {"number": number, "name": step.__name__},
         )
+    if done < len(steps) and _has_times(db):  # the newest schema has; a step of before it could not note its own
+        db.execute(
+            "UPDATE schema_migration SET applied_at_ms = :now_ms WHERE number > :done",
+            {"now_ms": round(time.time() * 1000), "done": done},
+        )
     return len(steps) - done
+
+
+def _has_times(db: Connection) -> bool:
+    return any(row["name"] == "applied_at_ms" for row in db.select("PRAGMA table_info(schema_migration)"))
 
 
 def applied(db: Connection) -> int:
@@ -244,6 +254,11 @@ def keep_keyed_requests(db: Connection) -> None:
     list(map(db.execute, REPEATS))
 
 
+def note_times_of_migrations(db: Connection) -> None:
+    """When a step was applied; NULL for those before."""
+    db.execute("ALTER TABLE schema_migration ADD COLUMN applied_at_ms INTEGER")
+
+
 #: Append only.
 MIGRATIONS: tuple[Migration, ...] = (
     create_tables,
@@ -280,4 +295,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_series,
     keep_accounts,
     admit_people,
+    note_times_of_migrations,
 )

@@ -33,6 +33,7 @@ def test_each_operation_has_a_function_of_its_own() -> None:
 def test_who_looks_at_what_is_no_secret_is_a_viewer_and_who_changes_something_is_not() -> None:
     no_sight = {
         "GetSettings",
+        "GetState",
         "GetInstanceLogs",
         "ListTokens",
         "CheckState",

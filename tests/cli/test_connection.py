@@ -216,6 +216,7 @@ LOOKING = {
     "GetGroup": ["group", "show", "default"],
     "ListTokens": ["token", "list"],
     "GetSettings": ["config", "show"],
+    "GetState": ["state", "show"],
     "CheckState": ["state", "check"],
     "BackupState": ["state", "backup", "b.db"],
 }

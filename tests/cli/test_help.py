@@ -90,6 +90,7 @@ COMMANDS = [
     ("user", "remove"),
     ("audit", "list"),
     ("monitoring", "export"),
+    ("state", "show"),
     ("state", "backup"),
     ("state", "check"),
 ]

@@ -188,6 +188,31 @@ def test_a_backup_goes_to_an_absolute_path(cli: Cli, admin: FakeAdmin, tmp_path:
     ]
 
 
+def test_the_state_database_is_shown_with_its_schema_and_last_backup(cli: Cli, admin: FakeAdmin) -> None:
+    facts = pb.StateFacts(
+        path="/h/amoro.db", bytes=4096, log_bytes=1024, free_bytes=2**30, epoch=3, leader_pid=17, python="3.11.7",
+        sqlite="3.46.1", backup_ms=NOON, backup_path="/b/copy.db",
+        migrations=[pb.AppliedMigration(number=1, name="create_tables"),
+                    pb.AppliedMigration(number=2, name="keep_audit", applied_ms=NOON)],
+    )  # fmt: skip
+    admin.script("GetState", facts)
+    assert cli("state", "show").out == (
+        "file         /h/amoro.db\n"
+        "size         4.0 kB, and 1.0 kB of write-ahead log\n"
+        "free         1.0 GB on its disk\n"
+        "schema       2, keep audit, since 2026-09-21 14:13:20Z\n"
+        "coordinator  pid 17 holds its lock; it was opened 3 times\n"
+        "last backup  /b/copy.db, 2026-09-21 14:13:20Z\n"
+        "versions     Python 3.11.7, SQLite 3.46.1\n"
+    )
+    body = json.loads(cli("state", "show", "-o", "json").out)
+    assert (body["schema"], body["migrations"][0]["applied_at"]) == ("amoro.state/v1", None)
+    admin.script("GetState", pb.StateFacts(path="/h/amoro.db"))
+    none = cli("state", "show").out
+    assert "schema       none yet\n" in none
+    assert "last backup  none that the audit knows\n" in none
+
+
 def test_a_check_ends_with_1_when_something_is_wrong(cli: Cli, admin: FakeAdmin) -> None:
     admin.script("CheckState", pb.CheckStateResponse())
     sound = cli("state", "check")

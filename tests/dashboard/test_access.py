@@ -38,7 +38,7 @@ ACTS = """
 RUNS = "DrainOptimizer ReleaseOptimizer ScaleGroup"
 #: An administrator alone.
 RULES = """
-    GetSettings BackupState CheckState CreateToken ListTokens ListAudit RevokeToken AddCatalog UpdateCatalog
+    GetSettings GetState BackupState CheckState CreateToken ListTokens ListAudit RevokeToken AddCatalog UpdateCatalog
     RemoveCatalog ConfirmMaintenance HurryTrash GetInstanceLogs KillInstance CreateGroup UpdateGroup RemoveGroup
     AddUser UpdateUser SetPassword RemoveUser ListUsers MakeLoginLink
 """

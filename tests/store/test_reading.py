@@ -86,7 +86,11 @@ def test_what_an_earlier_version_has_written_is_read_from_a_migrated_copy(path: 
 
 def test_what_a_newer_version_has_written_is_refused(path: Path) -> None:
     with Store.open(path) as store:
-        store.write(lambda db: db.execute(f"INSERT INTO schema_migration VALUES ({len(MIGRATIONS) + 1}, 'to_come')"))
+        store.write(
+            lambda db: db.execute(
+                f"INSERT INTO schema_migration (number, name) VALUES ({len(MIGRATIONS) + 1}, 'to_come')"
+            )
+        )
     with pytest.raises(StoreFailed, match="a newer version has written it"):
         ReadingStore.open(path)
 

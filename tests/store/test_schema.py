@@ -1,6 +1,7 @@
 """Migrations, and rows that the database refuses because they are impossible."""
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,8 @@ from amoro_core.store.access_schema import ACCOUNTS, admit_people, limit_tokens
 from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from amoro_core.store.early_migrations import create_access_tokens, keep_formats_of_tables, name_roles_of_tokens
-from amoro_core.store.migrations import MIGRATIONS, applied, migrate
+from amoro_core.store.facts import facts_of
+from amoro_core.store.migrations import MIGRATIONS, applied, migrate, note_times_of_migrations
 from tests.store.builders import add_stages, attempt, process, runtime
 
 
@@ -47,6 +49,31 @@ def test_new_migration_is_applied_to_what_is_there(store: Store) -> None:
     rows = store.read(lambda db: db.select("SELECT number, name FROM schema_migration ORDER BY number"))
     names = [step.__name__ for step in (*MIGRATIONS, add_colour)]
     assert rows == [{"number": number, "name": name} for number, name in enumerate(names, 1)]
+
+
+def test_each_step_has_the_time_when_it_was_applied(path: Path) -> None:
+    before = datetime.now(UTC).replace(microsecond=0)
+    with Store.open(path) as store:
+        noted = [one.applied_at for one in store.facts().migrations]
+    assert len(noted) == len(MIGRATIONS)
+    assert [at for at in noted if at is None or not before <= at <= datetime.now(UTC)] == []
+
+
+def test_steps_of_earlier_versions_have_no_time_and_get_none(path: Path) -> None:
+    place = MIGRATIONS.index(note_times_of_migrations)
+    with closing(Connection(sqlite3.connect(path, isolation_level=None))) as db:
+        migrate(db, MIGRATIONS[:place])
+    assert {one.applied_at for one in facts_of(path).migrations} == {None}
+    with Store.open(path) as store:
+        noted = [one.applied_at is not None for one in store.facts().migrations]
+    assert noted == [False] * place + [True] * (len(MIGRATIONS) - place)
+
+
+def test_facts_of_a_file_that_is_not_there_are_zeros(path: Path) -> None:
+    facts = facts_of(path)
+    assert (facts.size_bytes, facts.log_bytes, facts.epoch, facts.migrations) == (0, 0, 0, ())
+    assert facts.free_bytes > 0
+    assert not path.exists()
 
 
 def test_tokens_of_the_version_before_keep_their_kind_as_role(store: Store) -> None:
@@ -116,7 +143,9 @@ def test_database_of_a_newer_version_is_refused_and_not_touched(path: Path) -> N
     newer = len(MIGRATIONS) + 1
     with Store.open(path) as store:
         store.write(
-            lambda db: db.execute("INSERT INTO schema_migration VALUES (:number, 'to_come')", {"number": newer})
+            lambda db: db.execute(
+                "INSERT INTO schema_migration (number, name) VALUES (:number, 'to_come')", {"number": newer}
+            )
         )
     with pytest.raises(StoreFailed, match=f"has schema {newer}, this version knows {newer - 1}"):
         Store.open(path)

@@ -1,14 +1,17 @@
 """The coordinator itself: its settings, and its state."""
 
 import shlex
+from collections.abc import Sequence
 
 from starlette.routing import Route
 
+from amoro_core.dashboard.asking import principal_of
 from amoro_core.dashboard.pages.confirming import Confirmation, Field
-from amoro_core.dashboard.pages.site import Site
+from amoro_core.dashboard.pages.site import Site, may
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
 from amoro_core.documents.quantities import format_bytes
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.protocol import monitoring_pb2 as monitoring
 
 
 def routes(site: Site) -> list[Route]:
@@ -31,24 +34,36 @@ async def show_settings(visit: Visit) -> Shown:
 
 
 async def show_system(visit: Visit) -> Shown:
-    """Version, age and addresses of the coordinator."""
+    """The coordinator, what is wrong now, and for administrators its state database."""
     visit.query()
-    status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
-    return Shown("system.html", "System", {"status": status, "problems": None})
+    return await _shown(visit, None)
 
 
 async def check(visit: Visit) -> Shown:
     """What is wrong with the state database; it is read whole."""
     await visit.form()
     found = await visit.ask("CheckState", pb.CheckStateRequest(), pb.CheckStateResponse)
+    return await _shown(visit, list(found.problems))
+
+
+async def _shown(visit: Visit, problems: Sequence[str] | None) -> Shown:
     status = await visit.ask("GetStatus", pb.GetStatusRequest(), pb.GetStatusResponse)
-    return Shown("system.html", "System", {"status": status, "problems": list(found.problems)})
+    asked = monitoring.ListConditionsRequest()
+    conditions = await visit.ask("ListConditions", asked, monitoring.ListConditionsResponse)
+    state = None
+    if may(await principal_of(visit.request), "GetState"):
+        state = await visit.ask("GetState", pb.GetStateRequest(), pb.StateFacts)
+    values = {"status": status, "problems": problems, "conditions": conditions.conditions, "state": state}
+    return Shown("system.html", "System", values)
 
 
 async def ask_to_back_up(visit: Visit) -> Shown:
     """What a backup will do."""
     visit.query()
-    effects = ("The state database of this moment is copied to a new file on the coordinator's machine.",)
+    effects = (
+        "The state database of this moment is copied to a new file on the coordinator's machine. Work goes on.",
+        "The copy holds the catalogs' secrets, and only its owner can read it. A file that exists is never replaced.",
+    )
     path = Field("path", "Absolute path of the new file", is_needed=True)
     command = "amoro state backup PATH"
     return Confirmation("Back up the state", effects, "/system/backup", "Back up", "/system", command, (path,)).shown()

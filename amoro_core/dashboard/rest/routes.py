@@ -81,6 +81,7 @@ ROUTES: tuple[Route, ...] = (
     _get("/series", "GetSeries", "amoro.series/v1"),
     _list("/events", "ListEvents", "events"),
     _list("/settings", "GetSettings", "settings"),
+    _get("/state", "GetState", "amoro.state/v1"),
     _post("/state/backup", "BackupState", "amoro.backup/v1", "path", status=201),
     _get("/state/check", "CheckState", "amoro.check/v1"),
     _list("/tokens", "ListTokens", "tokens"),

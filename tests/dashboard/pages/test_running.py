@@ -1,6 +1,8 @@
 """Groups, optimizers, instances, settings, the system, maintenance and trash."""
 
+import os
 import re
+import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +15,7 @@ from amoro_core.model.series import Sample
 from amoro_core.settings import Settings
 from amoro_core.store import condemned, processes, series
 from amoro_core.store.database import Connection
+from amoro_core.store.migrations import MIGRATIONS
 from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
 from tests.dashboard.pages.test_processes import words
@@ -107,6 +110,39 @@ def test_the_system_is_checked_and_backed_up(site: Site, tmp_path: Path) -> None
     assert str(target) in client.get(answer.headers["location"]).text
     assert target.stat().st_size > 0
     assert client.post("/system/backup", data={"path": str(target)}).status_code == 409
+
+
+def test_the_system_tells_of_its_state_and_the_last_backup(site: Site, tmp_path: Path) -> None:
+    client = site("failing")
+    page = words(client.get("/system").text)
+    assert f"File {tmp_path / 'amoro.db'} Size" in page
+    assert f"Leader process {os.getpid()} holds the lock of the directory, and alone may write" in page
+    assert "Last backup none that the audit knows" in page
+    assert f"SQLite {sqlite3.sqlite_version} Schema {len(MIGRATIONS)} " in page
+    last = MIGRATIONS[-1].__name__.replace("_", " ")
+    assert re.search(rf"Applied {len(MIGRATIONS)} {last} \d{{4}}-\d\d-\d\d", page)
+    client.post("/system/backup", data={"path": str(tmp_path / "copy.db")})
+    client.post("/system/backup", data={"path": str(tmp_path / "copy.db")})  # it exists: no backup was made
+    client.post("/system/backup", data={"path": "relative.db"})
+    page = words(client.get("/system").text)
+    assert re.search(rf"Last backup \S+ \S+Z \( \d+ s ago \) to {tmp_path / 'copy.db'} Versions", page)
+
+
+def test_the_system_tells_what_is_wrong_now(site: Site) -> None:
+    page = words(site("commit unknown").get("/system").text)
+    assert re.search(r"Diagnosis commit-unknown .*State database", page)
+    assert "nothing is known to be wrong" not in page
+    assert "What a report of a problem needs, without secrets: amoro doctor" in page
+
+
+def test_a_viewer_sees_nothing_of_the_machine(site: Site, tmp_path: Path) -> None:
+    client = site("typical")
+    made = client.post("/tokens/create", data={"name": "v", "role": "viewer"})
+    (token,) = re.findall(r'value="(amo_[^"]+)"', made.text)
+    answer = client.get("/system", headers={"Authorization": f"Bearer {token}"})
+    assert answer.status_code == 200
+    assert str(tmp_path) not in answer.text
+    assert "/system/backup" not in answer.text
 
 
 def test_what_is_held_is_listed_for_a_person(site: Site) -> None:
