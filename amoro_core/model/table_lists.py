@@ -52,6 +52,11 @@ class WantedTables:
         """Whether every table is listed."""
         return self == WantedTables()
 
+    @property
+    def is_all_of_catalog(self) -> bool:
+        """Whether every table of one catalog is listed."""
+        return bool(self.catalog) and self == WantedTables(self.catalog)
+
 
 @dataclass(frozen=True, slots=True)
 class TableOrder:

@@ -76,7 +76,8 @@ class OverviewService:
 
         def read(db: Connection) -> Page[TableRuntime]:
             meant: WantedTables | list[int] = wanted
-            if wanted.is_all:
+            # The index of names holds those of a catalog side by side.
+            if wanted.is_all or (wanted.is_all_of_catalog and order.key is TableKey.NAME):
                 total = table_listing.count(db, wanted, EXACT + 1)
             else:
                 ids = table_listing.list_ids(db, wanted, EXACT + 1)

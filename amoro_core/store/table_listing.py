@@ -71,7 +71,8 @@ def list_places(
     conditions: list[str] = []
     if isinstance(wanted, WantedTables):
         source = "table_listing"
-        conditions, parameters = _conditions(wanted, by_index=False)
+        by_index = wanted.is_all_of_catalog and order.key is TableKey.NAME
+        conditions, parameters = _conditions(wanted, by_index=by_index)
     else:
         # A LIMIT that cuts nothing: it keeps SQLite from following the order's index here, too.
         source = (

@@ -288,6 +288,25 @@ def test_a_page_of_many_tables_follows_the_index_of_its_order(
         assert "table_listing_by_" in steps[0]
 
 
+def test_the_tables_of_a_catalog_are_found_and_counted_by_their_names(
+    store: Store, known: list[TableRuntime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = WantedTables(catalog="cat")
+    list_some, count = table_listing.list_places, table_listing.count
+    (place,) = store.read(lambda db: list_some(db, wanted, TableOrder(), None, 1))
+    for ask in (
+        lambda db: list_some(db, wanted, TableOrder(), None, 1),
+        lambda db: list_some(db, wanted, TableOrder(), place.values, 1),
+        lambda db: count(db, wanted, 10),
+    ):
+        steps = _plan(store, monkeypatch, ask)
+        assert [step for step in steps if "catalog_name=?" in step or "(catalog_name,namespace_json" in step], steps
+        assert not [step for step in steps if "TEMP B-TREE" in step], steps
+    with monkeypatch.context() as patched:
+        patched.setattr(table_listing, "list_ids", lambda *arguments: pytest.fail("every table of it was read"))
+        OverviewService(store).tables(wanted)
+
+
 def test_the_loops_ask_indexes_which_tables_are_due_or_wait(
     store: Store, known: list[TableRuntime], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from tests.prove.kinds import (
     kills,
     live,
     maintenance,
+    pages,
     rest,
     schedules,
     simulation,
@@ -59,6 +60,7 @@ KINDS: Mapping[str, Kind] = {
             clustering_beside,
             spark_cluster,
             rest,
+            pages,
         )
     )
 }
