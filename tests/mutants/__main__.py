@@ -53,6 +53,8 @@ def main() -> None:
     given = parser.parse_args()
     part = PARTS[given.part]
     if part.only_mutate:
+        configuration.config().source_paths = [Path(one) for one in part.sources]
+        configuration.config().resolved_mutated_source_paths = [(WORK / one).absolute() for one in part.sources]
         configuration.config().only_mutate = list(part.only_mutate)
         configuration.config().pytest_add_cli_args_test_selection = list(part.tests)
     run = _run(given)

@@ -14,6 +14,7 @@ class Part:
     title: str
     modules: str  # in words, for the page
     page: Path
+    sources: Sequence[str] = ("amoro_core",)
     only_mutate: Sequence[str] = ()
     tests: Sequence[str] = ()
 
@@ -35,6 +36,7 @@ PARTS: Mapping[str, Part] = {
         "and undo (`validating.undoing`). The tests: those of "
         "`tests/mutants/parts.py`.",
         Path("docs/mutants-of-maintenance.md"),
+        ("amoro_core",),
         (
             "amoro_core/maintaining/snapshots.py",
             "amoro_core/maintaining/orphans.py",
@@ -60,6 +62,36 @@ PARTS: Mapping[str, Part] = {
             "tests/services/test_trash_and_leases.py",
             "tests/services/test_undoing.py",
             "tests/services/test_undoing_entries.py",
+        ),
+    ),
+    "clustering": Part(
+        "what puts rows in order and plans groups",
+        "The modules: the order of rows, ranks, curves, samples and cut points (`amoro_optimizer.cluster`: `order`, "
+        "`buckets`,\n`points`, `curves`, `sample`, `cuts`, `writing`); depth, groups that are kept and plans "
+        "(`planning.clustering`: `depth`,\n`grouping`, `kept`, `layouts`, `partition`, `pieces`, `planner`); names and "
+        "footers of clustered files\n(`model.clustered_files`). The tests: those of `tests/mutants/parts.py`.",
+        Path("docs/mutants-of-clustering.md"),
+        ("amoro_core", "amoro_optimizer"),
+        (
+            "amoro_optimizer/cluster/buckets.py",
+            "amoro_optimizer/cluster/points.py",
+            "amoro_optimizer/cluster/cuts.py",
+            "amoro_optimizer/cluster/curves.py",
+            "amoro_optimizer/cluster/order.py",
+            "amoro_optimizer/cluster/sample.py",
+            "amoro_optimizer/cluster/writing.py",
+            "amoro_core/planning/clustering/depth.py",
+            "amoro_core/planning/clustering/grouping.py",
+            "amoro_core/planning/clustering/kept.py",
+            "amoro_core/planning/clustering/layouts.py",
+            "amoro_core/planning/clustering/partition.py",
+            "amoro_core/planning/clustering/pieces.py",
+            "amoro_core/planning/clustering/planner.py",
+            "amoro_core/model/clustered_files.py",
+        ),
+        (
+            "tests/unit/cluster",
+            "tests/unit/planning/clustering",
         ),
     ),
 }
