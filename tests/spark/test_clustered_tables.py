@@ -7,16 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from amoro_core.files.io import open_access
-from amoro_core.model.clustering import CLUSTER, ClusterOptions
-from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.work import WorkResult
-from amoro_core.protocol.cluster_codec import decode_cluster_input, encode_cluster_output
-from amoro_core.services.optimizing import ScheduledTask
-from amoro_optimizer.cluster.engine import cluster
-from tests.services.clustered import clusterer, commit_due
+from amoro_core.model.clustering import ClusterOptions
 
 from .catalogs import SharedCatalog
+from .clustering import cluster_table
 from .java_writer import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
 from .optimizing import Services
@@ -67,49 +61,19 @@ def files_by_java(catalog: SharedCatalog, table: str, column: str) -> float:
     return fmean(counts)
 
 
-def ordered(handed: ScheduledTask) -> WorkResult:
-    """What an optimizer makes of a group."""
-    given = decode_cluster_input(handed.work.payload)
-    place = given.rewrite.table
-    access = open_access(
-        {},
-        place.location,
-        read_locations=place.read_locations,
-        write_locations=(place.location, place.data_location),
-    )
-    made = cluster(
-        given,
-        access,
-        handed.attempt,
-        on_progress=lambda done, total: None,
-        is_cancelled=lambda: False,
-        memory_limit_bytes=512 * 1024 * 1024,
-    )
-    return WorkResult(CLUSTER, encode_cluster_output(made))
-
-
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("strategy", "columns"), [("linear", ("id",)), ("hilbert", ("id", "code"))])
 def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_files(
     spark: SparkSession, catalog: SharedCatalog, services: Services, strategy: str, columns: tuple[str, ...]
 ) -> None:
     table = make_scattered_table(catalog, strategy)
-    rows, world = spark_rows(spark, table), services.world
+    rows = spark_rows(spark, table)
     count = spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
     assert 3000 < count == rows.total() < ROWS
     contents = {one.content for one in spark.sql(f"SELECT content FROM {table}.files").collect()}
     assert contents == {0, 1, 2}
     before = {column: files_by_java(catalog, table, column) for column in columns}
-    asked = ClusterOptions(columns=columns, strategy=strategy)
-    table_id = world.table(table).table_id
-    process_id = world.maintaining.begin(table_id, CLUSTER, trigger="request", cluster=asked).process_id
-    optimizer = clusterer(world)
-    while handed := world.poll(optimizer):
-        assert world.optimizing.ack(optimizer, [handed[0].attempt]) != [None]
-        assert world.optimizing.complete(optimizer, handed[0].attempt, ordered(handed[0]))
-        commit_due(world, process_id)
-    process = world.optimizing.find_process(process_id).process
-    assert process.status is ProcessStatus.SUCCESS, process.failure
+    cluster_table(services, table, ClusterOptions(columns=columns, strategy=strategy))
     assert spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0] == count
     assert spark_rows(spark, table) == rows
     assert_deletes_match_as_in_java(catalog, table)
