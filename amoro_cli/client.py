@@ -205,6 +205,7 @@ class AdminClient(AccessCalls, ListCalls):
                 filters=[pb.ScanFilter(column=item.column, operator=item.operator.value) for item in one.filters],
                 scans=one.scans,
                 place=one.place,
+                source=one.source,
             )
             for one in told
         ]

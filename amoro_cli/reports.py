@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,9 +23,11 @@ MOST_OF_LOGS = 64 * 1024**3
 MOST_OF_LINE = 64 * 1024 * 1024
 #: Files of a directory at most.
 MOST_FILES = 10_000
-#: Sets of filters and days at most.
-MOST_TOLD = 10_000
+#: Sets of filters and days of logs at most.
+MOST_TOLD = 50_000
 _ZSTD = (".zstd", ".zst")
+#: A part of a log that Spark rolls; the name has the application.
+_ROLLED = re.compile(r"(?P<source>events_\d+_.+?)(?:\.compact)?(?:\.zstd|\.zst)?(?:\.compact)?")
 #: What other codecs of Spark call their files.
 _OTHERS = (".lz4", ".lzf", ".snappy", ".gz")
 
@@ -64,7 +67,8 @@ def told_by_event_logs(place: Path, table: str) -> tuple[Told, ...]:
         for file in files:
             with _opened(file) as opened:
                 lines = _Lines(file, opened, left)
-                yield from scans_of_event_log(lines, name, str(file))
+                rolled = _ROLLED.fullmatch(file.name)
+                yield from scans_of_event_log(lines, name, str(file), rolled["source"] if rolled else "")
                 left -= lines.bytes
 
     return _bounded(every(), place)

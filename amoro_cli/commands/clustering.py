@@ -55,7 +55,8 @@ def learn(
 ) -> None:
     """Learn which columns queries filter by, for self-optimizing.cluster.columns=auto.
 
-    What comes twice counts twice. Values of filters are not kept, nor sent.
+    A log that is learned again counts once; queries count as often as they come. Values of filters are not kept, nor
+    sent.
     """
     with session.connect() as connection:
         write(learned_document(learn_from(connection.client, table, spark_event_log, queries)), output)

@@ -189,8 +189,8 @@ class Client:
     ) -> Learned:
         """Learn which columns queries filter by, from Spark's event logs or a file of queries.
 
-        What comes twice counts twice. Raises InvalidArgument, with file and line, for what is malformed; then nothing
-        is kept.
+        A log that is learned again counts once; queries count as often as they come. Raises InvalidArgument, with file
+        and line, for what is malformed; then nothing is kept.
         """
         logs, file = (None if one is None else Path(one) for one in (spark_event_log, queries))
         found = learn_from(self._admin, table, logs, file)

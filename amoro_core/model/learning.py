@@ -12,6 +12,7 @@ from amoro_core.model.scans import ColumnFilter, Operator
 from amoro_core.model.texts import briefly
 
 _STARTED = "SparkListenerSQLExecutionStart"
+_APPLICATION = '"SparkListenerApplicationStart"'
 #: The branches whose scans count: main goes by no name.
 _MAIN = ("null", "main")
 _LITERAL = re.compile(r"'(?:[^'])*'")
@@ -26,6 +27,8 @@ _OPERATORS = {
     "LIKE": Operator.PREFIX,
 }
 _MOST_WEIGHT = 10**9
+#: Characters of a source at most.
+MOST_OF_SOURCE = 256
 
 Filters = frozenset[ColumnFilter]
 
@@ -38,14 +41,15 @@ class Told:
     filters: tuple[ColumnFilter, ...]  # by column; none: whole reads
     scans: int
     place: str = ""  # file and line that tell it first, where each of its columns has to be the table's; "": none has
+    source: str = ""  # what told it: told again, it takes the place of what it told before; "": it is added to that
 
 
-def scans_of_event_log(lines: Iterable[str], table: str, file: str) -> Iterator[Told]:
+def scans_of_event_log(lines: Iterable[str], table: str, file: str, source: str = "") -> Iterator[Told]:
     """The scans of main that an event log of Spark 3.5 or 4.0 tells of the table, in the order in which they began.
 
     `table` is namespace and name with dots, whatever Spark calls the catalog. A last line that is cut off, as that of
-    an application that runs, is passed over. Raises InvalidArgument with file and line for another one that is no
-    event.
+    an application that runs, is passed over. The source is the one that is given, else the application with its
+    attempt, as the log tells them. Raises InvalidArgument with file and line for another one that is no event.
     """
     scan = re.compile(
         rf"(?:^|\s)(?:[^\s.]+\.)?{re.escape(table)} \(branch=(?P<branch>[^()]*)\) \[filters=(?P<filters>.*), groupedBy="
@@ -54,6 +58,8 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str) -> Iterator[
         is_cut_off = not line.endswith("\n")
         if not line.startswith("{") and line.strip() and not is_cut_off:
             raise _no_event(file, number)
+        if not source and _APPLICATION in line:
+            source = _application(_json(line) or {})
         if _STARTED not in line or f"{table} (branch=" not in line:
             continue
         event = _json(line)
@@ -66,7 +72,8 @@ def scans_of_event_log(lines: Iterable[str], table: str, file: str) -> Iterator[
         for found in scan.finditer(plan) if "\n" not in plan else map(scan.search, plan.splitlines()):
             if found is not None and found["branch"] in _MAIN:
                 filters = filters_of(found["filters"])
-                yield Told(_day(began), tuple(sorted(filters, key=lambda one: (one.column, one.operator))), 1)
+                ordered = tuple(sorted(filters, key=lambda one: (one.column, one.operator)))
+                yield Told(_day(began), ordered, 1, source=source)
 
 
 def filters_of(text: str) -> Filters:
@@ -102,14 +109,15 @@ def scans_of_queries(lines: Iterable[str], file: str) -> Iterator[Told]:
 
 
 def summed(scans: Iterable[Told]) -> tuple[Told, ...]:
-    """The scans with equal days and filters as one, at the place of the first, in that order."""
-    found: dict[tuple[date, tuple[ColumnFilter, ...]], Told] = {}
+    """The scans with equal days, filters and sources as one, at the place of the first, in that order."""
+    found: dict[tuple[date, tuple[ColumnFilter, ...], str], Told] = {}
     for one in scans:
-        key = (one.day or date.max, one.filters)
+        key = (one.day or date.max, one.filters, one.source)
         before = found.get(key)
         found[key] = one if before is None else replace(before, scans=before.scans + one.scans)
     return tuple(
-        found[key] for key in sorted(found, key=lambda key: (key[0], [(one.column, one.operator) for one in key[1]]))
+        found[key]
+        for key in sorted(found, key=lambda key: (key[0], [(one.column, one.operator) for one in key[1]], key[2]))
     )
 
 
@@ -119,6 +127,13 @@ def _json(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _application(event: dict[str, Any]) -> str:
+    """The application of a log and its attempt; empty where it has no name that can be sent."""
+    named = [event.get("App ID"), event.get("App Attempt ID")]
+    name = "_".join(one for one in named if isinstance(one, str) and one)
+    return name if _is_text(name) and len(name) <= MOST_OF_SOURCE else ""
 
 
 def _day(milliseconds: int) -> date:

@@ -2354,11 +2354,14 @@ class ToldScan(_message.Message):
     FILTERS_FIELD_NUMBER: _builtins.int
     SCANS_FIELD_NUMBER: _builtins.int
     PLACE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     day: _builtins.str
     """such as 2026-11-22, UTC; "": today"""
     scans: _builtins.int
     place: _builtins.str
     """file and line that tell it; "": columns that the table does not have are passed over"""
+    source: _builtins.str
+    """what told it, such as a log; told again, it takes the place of what it told before. "": it is added"""
     @_builtins.property
     def filters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanFilter]:
         """none: whole reads"""
@@ -2370,10 +2373,11 @@ class ToldScan(_message.Message):
         filters: _abc.Iterable[Global___ScanFilter] | None = ...,
         scans: _builtins.int = ...,
         place: _builtins.str = ...,
+        source: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "filters", b"filters", "place", b"place", "scans", b"scans"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["day", b"day", "filters", b"filters", "place", b"place", "scans", b"scans", "source", b"source"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -9,7 +9,7 @@ from amoro_core.events import get_logger
 from amoro_core.formats.port import Role, with_roles
 from amoro_core.formats.tables import Tables
 from amoro_core.model.config import effective_properties, parse_config
-from amoro_core.model.learning import Told
+from amoro_core.model.learning import MOST_OF_SOURCE, Told
 from amoro_core.model.scans import KEEP_SCANS, ScanUse
 from amoro_core.model.tables import TableIdentifier, TableRuntime
 from amoro_core.planning.clustering.facts import ClusterFacts
@@ -20,8 +20,8 @@ from amoro_core.store.database import Store
 
 log = get_logger("amoro.learning")
 
-#: Sets of filters and days that one report may have.
-MOST_TOLD = 10_000
+#: Sets of filters and days, for each source, that one report may have.
+MOST_TOLD = 50_000
 #: Scans of one day and set of filters that one report may have.
 MOST_SCANS = 10**12
 
@@ -44,10 +44,11 @@ class LearningService:
         self._clock = clock
 
     def learn(self, runtime: TableRuntime, told: Sequence[Told]) -> Learned:
-        """Keep a report of scans of the table, all of it or nothing; a report that comes twice counts twice.
+        """Keep a report of scans of the table, all of it or nothing.
 
-        Raises InvalidArgument, with file and line, for a column that the table does not have, a day to come, and more
-        than a report may have; TableRefused, and what loading the table raises.
+        What a source told before is forgotten: what it tells now has all of it. Scans without a source are added, and
+        count twice when they come twice. Raises InvalidArgument, with file and line, for a column that the table does
+        not have, a day to come, and more than a report may have; TableRefused, and what loading the table raises.
         """
         if len(told) > MOST_TOLD:
             raise InvalidArgument(
@@ -59,8 +60,11 @@ class LearningService:
         today = self._clock().date()
         uses = [_use(one, columns, today) for one in told]
         oldest = today - KEEP_SCANS
-        kept = tuple(one for one in uses if one.day >= oldest)
-        self._store.write(lambda db: table_scans.add(db, runtime.table_id, kept))
+        by_source: dict[str, list[ScanUse]] = {}
+        for one, use in zip(told, uses, strict=True):
+            by_source.setdefault(one.source, []).extend([use] if use.day >= oldest else [])
+        kept = tuple(use for some in by_source.values() for use in some)
+        self._store.write(lambda db: table_scans.learn(db, runtime.table_id, by_source))
         every = self._store.read(lambda db: table_scans.list_of(db, runtime.table_id))
         recent = sum(one.scans for one in every if one.day > today - timedelta(days=SCAN_DAYS))
         log.info("scans.learned", table=str(runtime.identifier), scans=sum(one.scans for one in kept))
@@ -91,6 +95,10 @@ def _use(one: Told, columns: Collection[str], today: date) -> ScanUse:
     day = one.day or today
     if day > today + timedelta(days=1):  # clocks of others may be ahead
         raise InvalidArgument(f"scans of {day} have not been yet: today is {today}", hint="Look at Spark's clock.")
+    if len(one.source) > MOST_OF_SOURCE:
+        raise InvalidArgument(
+            f"a source of {len(one.source):,} characters has more than {MOST_OF_SOURCE}", hint="Look at the report."
+        )
     if not 1 <= one.scans <= MOST_SCANS:
         raise InvalidArgument(f"{one.scans} scans at once are not from 1 to {MOST_SCANS:,}", hint="Look at the report.")
     unknown = next((item.column for item in one.filters if item.column not in columns), None)

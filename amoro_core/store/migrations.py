@@ -31,7 +31,7 @@ from amoro_core.store.listing_schema import keep_listings
 from amoro_core.store.maintenance_schema import MAINTENANCE
 from amoro_core.store.repeat_schema import REPEATS
 from amoro_core.store.series import keep_series
-from amoro_core.store.table_scans import keep_scans
+from amoro_core.store.table_scans import keep_scans, keep_sources_of_scans
 from amoro_core.store.trash_schema import keep_folders_of_trash
 
 Migration = Callable[[Connection], None]
@@ -296,4 +296,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     keep_accounts,
     admit_people,
     note_times_of_migrations,
+    keep_sources_of_scans,
 )

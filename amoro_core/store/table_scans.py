@@ -1,7 +1,7 @@
-"""How tables are read, in `table_scan`, a row for each day and set of filters; and the columns chosen by it."""
+"""How tables are read, in `table_scan`, a row for each source, day and set of filters; and the columns chosen by it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 
 from amoro_core.model.clustering import Strategy
@@ -43,18 +43,61 @@ def keep_scans(db: Connection) -> None:
     list(map(db.execute, SCANS))
 
 
-def add(db: Connection, table_id: int, scans: Iterable[ScanUse]) -> None:
-    """Count the scans; those of a day and set of filters that is known are added to it."""
+#: The statements of the migration that tells scans apart by what told them, in order.
+SOURCES = (
+    "DROP INDEX table_scan_by_day",
+    "ALTER TABLE table_scan RENAME TO table_scan_of_all",
+    """
+    CREATE TABLE table_scan (
+        table_id INTEGER NOT NULL REFERENCES table_identifier (table_id) ON DELETE CASCADE,
+        source TEXT NOT NULL,
+        day TEXT NOT NULL,
+        filters_json TEXT NOT NULL,
+        scans INTEGER NOT NULL CHECK (scans > 0),
+        files_read INTEGER NOT NULL CHECK (files_read >= 0),
+        files_skipped INTEGER NOT NULL CHECK (files_skipped >= 0),
+        read_bytes INTEGER NOT NULL CHECK (read_bytes >= 0),
+        PRIMARY KEY (table_id, source, day, filters_json)
+    ) STRICT
+    """,
+    "INSERT INTO table_scan SELECT table_id, '', day, filters_json, scans, files_read, files_skipped, read_bytes "
+    "FROM table_scan_of_all",
+    "DROP TABLE table_scan_of_all",
+    "CREATE INDEX table_scan_by_day ON table_scan (day)",
+)
+
+
+def keep_sources_of_scans(db: Connection) -> None:
+    """The migration that keeps which source told of scans; what was told before has none."""
+    list(map(db.execute, SOURCES))
+
+
+def learn(db: Connection, table_id: int, told: Mapping[str, Iterable[ScanUse]]) -> None:
+    """Keep the scans that sources told in the place of those that they told before; those without one are added."""
+    for source, scans in told.items():
+        if source:
+            db.execute(
+                "DELETE FROM table_scan WHERE table_id = :table_id AND source = :source",
+                {"table_id": table_id, "source": source},
+            )
+        add(db, table_id, scans, source)
+
+
+def add(db: Connection, table_id: int, scans: Iterable[ScanUse], source: str = "") -> None:
+    """Count the scans; those of a source, day and set of filters that is known are added to it."""
     for one in scans:
         db.execute(
-            "INSERT INTO table_scan (table_id, day, filters_json, scans, files_read, files_skipped, read_bytes) "
-            "VALUES (:table_id, :day, :filters, :scans, :read, :skipped, :bytes) "
-            "ON CONFLICT (table_id, day, filters_json) DO UPDATE SET scans = table_scan.scans + excluded.scans, "
+            "INSERT INTO table_scan "
+            "(table_id, source, day, filters_json, scans, files_read, files_skipped, read_bytes) "
+            "VALUES (:table_id, :source, :day, :filters, :scans, :read, :skipped, :bytes) "
+            "ON CONFLICT (table_id, source, day, filters_json) DO UPDATE SET "
+            "scans = table_scan.scans + excluded.scans, "
             "files_read = table_scan.files_read + excluded.files_read, "
             "files_skipped = table_scan.files_skipped + excluded.files_skipped, "
             "read_bytes = table_scan.read_bytes + excluded.read_bytes",
             {
                 "table_id": table_id,
+                "source": source,
                 "day": one.day.isoformat(),
                 "filters": json.dumps([[item.column, item.operator.value] for item in one.filters]),
                 "scans": one.scans,
@@ -66,10 +109,11 @@ def add(db: Connection, table_id: int, scans: Iterable[ScanUse]) -> None:
 
 
 def list_of(db: Connection, table_id: int) -> tuple[ScanUse, ...]:
-    """All that is kept of the table, by day and filters."""
+    """All that is kept of the table, by day and filters, whoever told it."""
     rows = db.select(
-        "SELECT day, filters_json, scans, files_read, files_skipped, read_bytes FROM table_scan "
-        "WHERE table_id = :table_id ORDER BY day, filters_json",
+        "SELECT day, filters_json, SUM(scans) AS scans, SUM(files_read) AS files_read, "
+        "SUM(files_skipped) AS files_skipped, SUM(read_bytes) AS read_bytes FROM table_scan "
+        "WHERE table_id = :table_id GROUP BY day, filters_json ORDER BY day, filters_json",
         {"table_id": table_id},
     )
     return tuple(

@@ -35,8 +35,8 @@ def event(filters: str, at: int = 1795372118986) -> str:
     return json.dumps({"Event": kind, "physicalPlanDescription": plan, "time": at}) + "\n"
 
 
-def scan(column: str, scans: int, day: str = "2026-11-22", operator: str = "eq", place: str = "") -> pb.ToldScan:
-    return pb.ToldScan(day=day, filters=[pb.ScanFilter(column=column, operator=operator)], scans=scans, place=place)
+def scan(column: str, scans: int, day: str = "2026-11-22", operator: str = "eq", **more: str) -> pb.ToldScan:
+    return pb.ToldScan(day=day, filters=[pb.ScanFilter(column=column, operator=operator)], scans=scans, **more)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_queries_are_sent_summed_with_the_place_that_tells_them(cli: Cli, learni
     assert request.table == "db.orders"
     assert list(request.scans) == [
         scan("id", 2, "", place=f"{file}, line 1"),
-        scan("ts", 5, "", "range", f"{file}, line 3"),
+        scan("ts", 5, "", "range", place=f"{file}, line 3"),
     ]
     printed = cli("cluster", "learn", "db.orders", "--queries", str(file), "-o", "json").out
     check_document(printed)
@@ -78,7 +78,8 @@ def test_event_logs_are_read_below_a_directory_plain_and_compressed(
 ) -> None:
     logs = tmp_path / "logs"
     logs.mkdir()
-    (logs / "local-1").write_text('{"Event":"SparkListenerLogStart"}\n' + event("id = 5") + event("id = 'x'"))
+    start = '{"Event":"SparkListenerApplicationStart","App Name":"x","App ID":"local-1"}\n'
+    (logs / "local-1").write_text('{"Event":"SparkListenerLogStart"}\n' + start + event("id = 5") + event("id = 'x'"))
     rolled = logs / "eventlog_v2_local-2"
     rolled.mkdir()
     (rolled / "appstatus_local-2").write_text("")
@@ -87,11 +88,15 @@ def test_event_logs_are_read_below_a_directory_plain_and_compressed(
         written.write(event("id = 7, ts > 1").encode())
     whole = (rolled / "events_1_local-2.zstd").read_bytes()
     (rolled / "events_2_local-2.zstd").write_bytes(whole[:-4])  # of an application that runs
+    (rolled / "events_3_local-2.zstd.compact").write_text(event("id = 8, ts > 1"))
     assert cli("cluster", "learn", "db.orders", "--spark-event-log", str(logs)).status == 0
     (request,) = learning.asked("LearnScans")
     one, both = request.scans[0], request.scans[1:]
-    assert (request.table, one) == (TABLE, scan("id", 2))
-    assert [[item.column for item in each.filters] for each in both] == [["id", "ts"]]
+    assert (request.table, one) == (TABLE, scan("id", 2, source="local-1"))
+    assert [([item.column for item in each.filters], each.source) for each in both] == [
+        (["id", "ts"], "events_1_local-2"),
+        (["id", "ts"], "events_3_local-2"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,26 @@ def test_scans_are_kept_by_day_and_filters_and_counted(world: World) -> None:
     assert (again.old_scans, again.recent_scans, kept(world)[1].scans) == (4, 8, 8)
 
 
+def test_a_source_that_tells_again_takes_the_place_of_what_it_told(world: World) -> None:
+    day, table = today(world), world.table()
+    log = [Told(day, (ID,), 5, source="app-1"), Told(day - timedelta(days=1), (), 2, source="app-1")]
+    learning(world).learn(table, [*log, Told(day, (ID,), 1, source="app-2"), Told(day, (ID,), 1)])
+    before = kept(world)
+    assert before == (ScanUse(day - timedelta(days=1), (), 2), ScanUse(day, (ID,), 7))
+    assert learning(world).learn(table, log).recent_scans == 9
+    assert kept(world) == before
+    learning(world).learn(table, [Told(day, (ID,), 8, source="app-1"), Told(day, (ID,), 1)])  # it has grown
+    assert kept(world) == (ScanUse(day, (ID,), 11),)
+    learning(world).learn(table, [Told(day - timedelta(days=31), (ID,), 8, source="app-1")])
+    assert kept(world) == (ScanUse(day, (ID,), 3),)
+
+
 @pytest.mark.parametrize(
     ("told", "problem"),
     [
         (Told(None, (OTHER,), 1, "q, line 7"), "q, line 7 names column other, which the table does not have"),
         (Told(date(2999, 1, 1), (ID,), 1), "scans of 2999-01-01 have not been yet"),
+        (Told(None, (ID,), 1, source="x" * 257), "a source of 257 characters has more than 256"),
         (Told(None, (ID,), 0), "0 scans at once"),
         (Told(None, (ID,), MOST_SCANS + 1), "scans at once"),
     ],
@@ -76,7 +91,7 @@ def test_of_a_report_with_a_mistake_nothing_is_kept(world: World, told: Told, pr
 
 
 def test_a_report_has_a_bound(world: World) -> None:
-    with pytest.raises(InvalidArgument, match=r"10,001 sets of filters"):
+    with pytest.raises(InvalidArgument, match=r"50,001 sets of filters"):
         learning(world).learn(world.table(), [Told(None, (ID,), 1)] * (MOST_TOLD + 1))
     assert kept(world) == ()
 

@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime
 from amoro_core.model.clustering import Strategy
 from amoro_core.model.scans import ColumnChoice, ColumnFilter, Operator, ScanUse
 from amoro_core.store import table_scans, tables
+from amoro_core.store.connection import Connection
 from amoro_core.store.database import Store
 from tests.store.builders import runtime
 
@@ -27,6 +28,26 @@ def test_scans_of_a_day_with_the_same_filters_are_added_up(store: Store) -> None
     store.write(lambda db: table_scans.add(db, other, [one]))
     assert store.read(lambda db: table_scans.list_of(db, table)) == (whole, ScanUse(DAY, FILTERS, 9, 30, 60, 3000))
     assert store.read(lambda db: table_scans.list_of(db, other)) == (one,)
+
+
+def test_what_was_told_before_sources_were_kept_stays_and_is_added_to(store: Store) -> None:
+    table = added(store)
+    one = ScanUse(DAY, FILTERS, 3, 10, 20, 1000)
+
+    def go_back(db: Connection) -> None:
+        db.execute("DROP TABLE table_scan")
+        for statement in table_scans.SCANS[:2]:
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO table_scan VALUES (:table_id, :day, :filters, 3, 10, 20, 1000)",
+            {"table_id": table, "day": DAY.isoformat(), "filters": '[["a", "eq"], ["b.c", "range"]]'},
+        )
+        table_scans.keep_sources_of_scans(db)
+
+    store.write(go_back)
+    assert store.read(lambda db: table_scans.list_of(db, table)) == (one,)
+    store.write(lambda db: table_scans.add(db, table, [one]))
+    assert store.read(lambda db: table_scans.list_of(db, table)) == (ScanUse(DAY, FILTERS, 6, 20, 40, 2000),)
 
 
 def test_scans_before_a_day_are_forgotten(store: Store) -> None:

@@ -92,6 +92,29 @@ def test_scans_of_others_are_passed_over() -> None:
     assert len(scans(started(f"cat.x.db.t (branch=null) {filters}"), table="x.db.t")) == 1
 
 
+def application(**more: object) -> str:
+    return json.dumps({"Event": "SparkListenerApplicationStart", "App Name": "x", **more}, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    ("told", "source"),
+    [
+        ({"App ID": "app-1"}, "app-1"),
+        ({"App ID": "app-1", "App Attempt ID": "2"}, "app-1_2"),
+        ({"App ID": "x" * 256}, "x" * 256),
+        ({"App ID": "x" * 257}, ""),
+        ({"App ID": "\ud800"}, ""),
+        ({"App ID": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_scans_are_told_by_the_application_of_their_log(told: dict[str, object], source: str) -> None:
+    line = started("cat.db.t (branch=null) [filters=id = 5, groupedBy=]")
+    assert scans(application(**told), line) == [Told(DAY, (ColumnFilter("id", EQ),), 1, source=source)]
+    lines = [f"{application(**told)}\n", f"{line}\n"]
+    assert [one.source for one in scans_of_event_log(lines, "db.t", "events", "events_1_a")] == ["events_1_a"]
+
+
 def test_a_last_line_that_is_cut_off_is_passed_over() -> None:
     whole = started("cat.db.t (branch=null) [filters=id = 5, groupedBy=]")
     assert list(scans_of_event_log([f"{whole}\n", whole[:-9]], "db.t", "events")) == scans(whole)
@@ -145,3 +168,8 @@ def test_equal_scans_of_a_day_are_one() -> None:
         Told(DAY, one.filters, 2),
         Told(None, (), 5, "q, line 1"),
     )
+
+
+def test_scans_of_different_sources_stay_apart() -> None:
+    one, other = Told(DAY, (), 1, source="a"), Told(DAY, (), 1, source="b")
+    assert summed([other, one, one]) == (Told(DAY, (), 2, source="a"), other)

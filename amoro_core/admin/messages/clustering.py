@@ -71,7 +71,8 @@ def told(scan: pb.ToldScan) -> Told:
         raise InvalidArgument(
             f"scans are malformed: {error}", hint="Name a day as 2026-11-22, an operator of eq, range, in, prefix."
         ) from error
-    return Told(day, tuple(sorted(set(filters), key=lambda one: (one.column, one.operator))), scan.scans, scan.place)
+    ordered = tuple(sorted(set(filters), key=lambda one: (one.column, one.operator)))
+    return Told(day, ordered, scan.scans, scan.place, scan.source)
 
 
 def suggested(identifier: TableIdentifier, found: Suggested) -> pb.SuggestedColumns:
