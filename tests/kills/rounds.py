@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from amoro_core import failpoints
 from tests.kills.nursery import Nursery
-from tests.kills.site import PATIENCE_S, Site
+from tests.kills.site import PATIENCE_S, PROPERTIES, Site
 
 OF_OPTIMIZER = sorted(name for name in failpoints.NAMES if name.startswith("task."))
 #: Nobody cancels anything here, and no rewrite removes files after its work.
@@ -26,8 +27,12 @@ ANY_MOMENT = "any moment"
 class Rounds:
     """Counts each kill by where it struck, as far as the failpoint that was armed says."""
 
-    def __init__(self, site: Site, chance: random.Random, totals: Counter[str]) -> None:
+    def __init__(
+        self, site: Site, chance: random.Random, totals: Counter[str], kinds: Sequence[str] = ("full",)
+    ) -> None:
+        """`kinds` are asked for by chance."""
         self._site = site
+        self._kinds = kinds
         self._chance = chance
         self._totals = totals
         self._armed = {"coordinator": "", "optimizer": ""}
@@ -55,7 +60,7 @@ class Rounds:
         while not asked or site.is_busy:
             assert time.monotonic() < until, "the round does not end"
             if not asked:
-                asked = site.optimize() or len(site.processes()) > known
+                asked = site.optimize(chance.choice(self._kinds)) or len(site.processes()) > known
             if time.monotonic() > writes_at:
                 writes_at = until
                 site.write(chance, alone=False)
@@ -107,12 +112,20 @@ class Rounds:
             self._site.start_optimizer(armed)
 
 
-def run(seed: int, kills: int, directory: Path, totals: Counter[str]) -> None:
+def run(
+    seed: int,
+    kills: int,
+    directory: Path,
+    totals: Counter[str],
+    *,
+    kinds: Sequence[str] = ("full",),
+    properties: Mapping[str, str] = PROPERTIES,
+) -> None:
     """At least so many kills over one table, and what must hold afterwards."""
     with Nursery() as nursery:
-        site = Site(directory, nursery)
+        site = Site(directory, nursery, properties)
         try:
-            Rounds(site, random.Random(seed), totals).run(kills)
+            Rounds(site, random.Random(seed), totals, kinds).run(kills)
             site.require(totals)
             totals["worlds"] += 1
         except BaseException:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -36,12 +37,12 @@ LANDED = ("success", "partial")
 class Site:
     """A state directory, a catalog and a partitioned table; processes are started as they are asked for."""
 
-    def __init__(self, directory: Path, nursery: Nursery) -> None:
+    def __init__(self, directory: Path, nursery: Nursery, properties: Mapping[str, str] = PROPERTIES) -> None:
         self._nursery = nursery
         self._installation = install(directory, SETTINGS)
         self._port = free_port()
         self._started = 0
-        self.lake = Lake.created(self._installation.catalog, partitioned=True, properties=PROPERTIES)
+        self.lake = Lake.created(self._installation.catalog, partitioned=True, properties=properties)
         self.lake.append([row(id_, part) for part in "ab" for id_ in range(8)], files=3)
         self.coordinator: Child | None = None
         self.optimizer: Child | None = None
@@ -175,7 +176,13 @@ class Site:
         assert list(processes.values())[-1] == ("success", "")
         self.lake.require()
         landed = [found for one in self.lake.table.metadata.snapshots if (found := process_of(one)) is not None]
-        assert sorted(landed) == sorted(one for one, (status, _) in processes.items() if status in LANDED)
+        assert sorted(set(landed)) == sorted(one for one, (status, _) in processes.items() if status in LANDED)
+        # Clustering alone may commit more than once: group by group.
+        done, clustered = self._rows(_DONE), {one for (one,) in self._rows(_CLUSTERED)}
+        assert Counter(landed) == Counter(one for one, _ in done)
+        assert {one for one, count in Counter(landed).items() if count > 1} <= clustered
+        groups = [(one, group) for one, told in done for group in json.loads(told)]
+        assert len(groups) == len(set(groups)), "a group was committed twice"
         # Losing to a writer, or a task whose optimizers died too often.
         codes = {code for status, code in processes.values() if status == "failed"}
         assert codes <= {CommitConflict.code, WorkFailed.code}, codes
@@ -186,6 +193,7 @@ class Site:
         assert self._rows("PRAGMA integrity_check") == [("ok",)]
         missing = [file.path for file in oracle.live_files(self.lake.table) if not Path(local_path(file.path)).exists()]
         assert missing == []
+        totals["groups committed"] += len(groups)
         for status, code in processes.values():
             totals[f"processes {status} {code}".strip()] += 1
 
@@ -196,6 +204,8 @@ class Site:
 
 
 _PROCESSES = "SELECT process_id, status, failure_code FROM table_process ORDER BY process_id"
+_DONE = "SELECT process_id, groups_json FROM commit_attempt WHERE outcome = 'done'"
+_CLUSTERED = "SELECT process_id FROM table_process WHERE process_type = 'cluster'"
 _TASKS_NOT_DONE = (
     "SELECT count(*) FROM task_runtime JOIN table_process USING (process_id) "
     "WHERE table_process.status = 'success' AND task_runtime.status <> 'success'"

@@ -9,6 +9,7 @@ from typing import Protocol, cast
 from tests.prove.kinds import (
     clustering,
     clustering_beside,
+    clustering_kills,
     decoys,
     faults,
     interleavings,
@@ -58,6 +59,7 @@ KINDS: Mapping[str, Kind] = {
             simulation,
             clustering,
             clustering_beside,
+            clustering_kills,
             spark_cluster,
             rest,
             pages,
