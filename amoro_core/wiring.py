@@ -237,7 +237,7 @@ class Services:
         )
         self.groups = GroupService(store, clock, parts.policies, self.containers.check)
         self.queue = QueueService(
-            store, clock, lambda: self.optimizing.scheduler.accounts, parts.policies, parts.monotonic
+            store, clock, lambda: self.optimizing.scheduling.scheduler.accounts, parts.policies, parts.monotonic
         )
         self.blockers = BlockerService(store, clock, settings.blocker_timeout)
         self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)

@@ -1,34 +1,38 @@
 """Processes from their first to their last task: scheduling, results, losses, cancelling."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Protocol
 
 from amoro_core.actions.contract import Action
-from amoro_core.errors import AmoroError, IllegalState, InvalidArgument, StaleReport, TaskNotFound
+from amoro_core.errors import AmoroError, IllegalState, InvalidArgument, StaleReport, TaskNotFound, UnknownToken
 from amoro_core.events import get_logger
 from amoro_core.failpoints import failpoint
 from amoro_core.formats.tables import Tables
+from amoro_core.formats.vending import Vending
 from amoro_core.meters import Meters
 from amoro_core.model.journal import About, EventKind
 from amoro_core.model.processes import Attempt, OptimizingProcess, OptimizingTask, ProcessStatus
 from amoro_core.model.tables import OptimizingStatus, TableIdentifier
-from amoro_core.model.work import DELETE, Work, WorkResult
+from amoro_core.model.work import DELETE, WorkResult
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.leases import Lease, lease_of, leases, overdue, refuse_cancelling
 from amoro_core.store import commits, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.open_tasks import is_of_kind
 from amoro_core.store.opening import current_epoch
 from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.fetching import read_piece
 from amoro_core.transactions.handing import adopt, dismiss, give_back
+from amoro_core.transactions.scheduled import Scheduling
 from amoro_core.transactions.late import condemn_late
 from amoro_core.transactions.reports import Admission, Failure, Outcome, Refusal, ScheduledTask
-from amoro_core.transactions.scheduling import TaskScheduler, may_schedule
-from amoro_core.transactions.settling import Effects, measure, reported, settle, take_back
+from amoro_core.transactions.scheduling import Asked
+from amoro_core.transactions.settling import Effects, measure, reported, settle, settle_after, take_back
 from amoro_core.transactions.telling import keep_task, tell
 from amoro_core.transactions.unfinished import committing, left_over
 
@@ -95,11 +99,11 @@ class OptimizingService:
         meters: Meters | None = None,
     ) -> None:
         """`core_ms` tells the CPU time that running attempts have taken so far."""
-        self._guarding, self._store, self._tables = guarding, store, tables_of
+        self._guarding, self._store = guarding, store
         self._find_action, self._meters = find_action, meters or Meters()
         self._clock, self._signals = clock, signals
-        self._vended: dict[str, tuple[datetime, Mapping[str, str]]] = {}
-        self.scheduler = TaskScheduler(core_ms)  # only the store's writer schedules
+        self._vending = Vending(tables_of, clock)
+        self.scheduling = Scheduling(store, clock, core_ms, self._send)
         self._leases: Mapping[Lease, float] = {}  # only the keeper touches them
 
     # Scheduling
@@ -109,29 +113,17 @@ class OptimizingService:
 
         Raises UnknownToken for an optimizer whose registration ended meanwhile.
         """
-        if not self._store.read(lambda db: may_schedule(db, optimizer_id, group, thread_ids)):
-            return []
-        effects = Effects()
-        chosen = self._store.write(
-            lambda db: self.scheduler.schedule(db, optimizer_id, group, thread_ids, effects, self._clock())
-        )
-        if chosen:
-            failpoint("poll.after_store")
-        self._send(effects)
-        scheduled = [self._store.read(partial(self._scheduled, task=task)) for task in chosen]
-        if scheduled:
-            self._signals.changed()
-        return scheduled
+        (answer,) = self.schedule([Asked(optimizer_id, group, tuple(thread_ids))])
+        if isinstance(answer, AmoroError):
+            raise answer
+        return answer
 
-    def _scheduled(self, db: Connection, task: OptimizingTask) -> ScheduledTask:
-        if task.thread is None:
-            raise IllegalState(f"task {task.task_id} is not scheduled")
-        return ScheduledTask(
-            attempt=Attempt(task.task_id, task.attempt),
-            thread_id=task.thread.thread_id,
-            table=tables.get(db, task.table_id).identifier,
-            work=Work(task.kind, tasks.read_input(db, task.task_id)),
-        )
+    def schedule(self, asked: Sequence[Asked]) -> list[list[ScheduledTask] | UnknownToken]:
+        """As `poll` for all who ask, in one transaction; for each of them its tasks or its error."""
+        answers = self.scheduling.schedule(asked)
+        if any(not isinstance(answer, UnknownToken) and answer for answer in answers):
+            self._signals.changed()
+        return answers
 
     # Reports
 
@@ -140,23 +132,36 @@ class OptimizingService:
 
         Work that deletes is guarded first. With `may_wait` the answer may be Admission.LATER: ask again.
         """
-        answers = [self._acked(optimizer_id, attempt, may_wait) for attempt in attempts]
+        guarded = self._store.read(lambda db: [one for one in attempts if is_of_kind(db, one.task_id, DELETE)])
+        admitted = {one: self._guarding.admit(optimizer_id, one) for one in guarded}
+        answers: dict[Attempt, Acked] = {
+            one: None if admission is Admission.REFUSED else admission
+            for one, admission in admitted.items()
+            if admission is Admission.REFUSED or (admission is Admission.LATER and may_wait)
+        }
+        effects = Effects()
+        begun = [one for one in attempts if one not in answers]
+        writes = [
+            partial(
+                self._ack,
+                optimizer_id=optimizer_id,
+                attempt=one,
+                effects=effects,
+                is_free=admitted.get(one, Admission.FREE) is Admission.FREE,
+            )
+            for one in begun
+        ]
+        table_ids = [future.result() for future in self._store.submit_all(writes)]
+        self._send(effects)
         failpoint("ack.after_store")
         self._signals.changed()
-        return [self._vend(answer) if isinstance(answer, int) else answer for answer in answers]
-
-    def _acked(self, optimizer_id: str, attempt: Attempt, may_wait: bool) -> int | Admission | None:
-        admission = self._guarding.admit(optimizer_id, attempt)
-        if admission is Admission.REFUSED or (admission is Admission.LATER and may_wait):
-            return None if admission is Admission.REFUSED else admission
-        effects = Effects()
-        is_free = admission is Admission.FREE
-        table_id = self._store.write(lambda db: self._ack(db, optimizer_id, attempt, effects, is_free=is_free))
-        self._send(effects)
-        return table_id
+        named = self._store.read(lambda db: tables.names(db, {one for one in table_ids if one is not None}))
+        for one, table_id in zip(begun, table_ids, strict=True):
+            answers[one] = None if table_id is None else self._vending.properties_of(named[table_id])
+        return [answers[one] for one in attempts]
 
     def _ack(
-        self, db: Connection, optimizer_id: str, attempt: Attempt, effects: Effects, *, is_free: bool
+        self, db: Connection, *, optimizer_id: str, attempt: Attempt, effects: Effects, is_free: bool
     ) -> int | None:
         event = task_machine.Ack(attempt.number, optimizer_id)
         try:
@@ -175,23 +180,6 @@ class OptimizingService:
         keep_task(db, task, acked, now)
         return task.table_id
 
-    def _vend(self, table_id: int) -> Mapping[str, str]:
-        """Storage properties for a table's files, reloaded when older than a minute."""
-        runtime = self._store.read(lambda db: tables.get(db, table_id))
-        key, now = str(runtime.identifier), self._clock()
-        known = self._vended.get(key)
-        if known is not None and now - known[0] < timedelta(minutes=1):
-            return known[1]
-        try:
-            table = self._tables.open(runtime.identifier)
-        except AmoroError as error:
-            # The optimizer may have credentials of its own; if not, its attempt fails with a reason and is retried.
-            log.warning("credentials.unavailable", table=key, error=error.message)
-            return {}
-        properties = table.io_properties()
-        self._vended[key] = (now, properties)
-        return properties
-
     def read_blob(self, optimizer_id: str, attempt: Attempt, sha256: str, piece: int) -> bytes | None:
         """A piece of a blob of an attempt that the optimizer runs; None after the last one. Raises TaskNotFound."""
         return self._store.read(lambda db: read_piece(db, optimizer_id, attempt, sha256, piece))
@@ -202,18 +190,35 @@ class OptimizingService:
         A refusal returns the task, and the optimizer gets no more of its kind. Raises InvalidArgument for a result of
         another kind than the task's.
         """
-        effects = Effects()
-        failpoint("complete.before_store")
-        accepted = self._store.write(lambda db: self._complete(db, optimizer_id, attempt, result, effects))
-        failpoint("complete.after_store")
-        self._send(effects)
-        self._signals.changed()
-        return accepted
+        (answer,) = self.complete_all([(optimizer_id, attempt, result)])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
-    def _complete(self, db: Connection, optimizer_id: str, attempt: Attempt, result: Outcome, effects: Effects) -> bool:
+    def complete_all(self, reports: Sequence[tuple[str, Attempt, Outcome]]) -> list[bool | BaseException]:
+        """Accept the results of these optimizers and attempts, all in one transaction; for each as `complete`."""
+        told = [Effects() for _ in reports]
+        failpoint("complete.before_store")
+        writes = [
+            partial(self._complete, report=one, effects=effects) for one, effects in zip(reports, told, strict=True)
+        ]
+        stored = self._store.submit_all(writes)
+        wait(stored)
+        failpoint("complete.after_store")
+        answers: list[bool | BaseException] = []
+        for future, effects in zip(stored, told, strict=True):
+            error = future.exception()
+            answers.append(future.result() if error is None else error)
+            if error is None:
+                self._send(effects)
+        self._signals.changed()
+        return answers
+
+    def _complete(self, db: Connection, *, report: tuple[str, Attempt, Outcome], effects: Effects) -> bool:
+        optimizer_id, attempt, result = report
         if isinstance(result, Refusal):
             return give_back(db, optimizer_id, attempt, result, effects, self._clock())
-        self.scheduler.note()
+        self.scheduling.scheduler.note()
         event: task_machine.TaskReport
         if isinstance(result, Failure):
             event = task_machine.Fail(attempt.number, optimizer_id, result.code, result.message[:4000])
@@ -240,7 +245,7 @@ class OptimizingService:
             tasks.save_output(db, task.task_id, attempt.number, result.payload)
         log.info("task.completed", task=str(task.task_id), attempt=attempt.number, status=ended.status.value)
         effects.attempts.append(reported(ended))
-        settle(db, task.task_id.process_id, effects, self._clock())
+        settle_after(db, ended, effects, self._clock())
         return True
 
     # Losses

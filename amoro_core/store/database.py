@@ -6,7 +6,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,15 @@ from amoro_core.revisions import Subject
 from amoro_core.store import watching
 from amoro_core.store.connection import STATEMENT_ERRORS, Connection
 from amoro_core.store.facts import facts_of
+from amoro_core.store.following import Follower
 from amoro_core.store.opening import connect, current_epoch, file_of, open_reader, open_writer, ours, sync
 
 __all__ = ["Connection", "Store"]
 
 T = TypeVar("T")
 
-#: The most writes that share a transaction: bounds how long the first of them waits for the last.
+#: So many writes share a transaction, and those that were submitted with the last of them: bounds how long the first
+#: of them waits for the last.
 MAX_BATCH = 256
 
 
@@ -58,7 +60,7 @@ class Store:
         self._epoch = 0
         self._file: tuple[int, int] | None = None  # of which file the writer's connection is
         self._fence: Fenced | None = None  # why nothing more is read or written
-        self._waiting: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[_Write, ...] | None] = queue.SimpleQueue()
         self._gate = threading.Lock()  # guards _closed, _idle_readers, and that nothing is queued after the end
         self._closed = False
         #: Told of each write transaction: how long it took in seconds, and whether it was committed.
@@ -67,6 +69,7 @@ class Store:
         self._opened: Future[None] = Future()
         self._noted: set[Subject] = set()  # what the transaction changes; the writer's thread alone
         self._heard: Callable[[Iterable[Subject]], None] | None = None
+        self._followers: list[Follower] = []
         self._writer = threading.Thread(target=self._serve, name="store-writer", daemon=True)
 
     @classmethod
@@ -93,13 +96,19 @@ class Store:
 
     def submit(self, run: Callable[[Connection], T]) -> "Future[T]":
         """As `write`, but the result and the errors come by the future: for callers that must not block."""
+        (future,) = self.submit_all((run,))
+        return future
+
+    def submit_all(self, runs: Sequence[Callable[[Connection], T]]) -> "list[Future[T]]":
+        """As `submit`, for functions that share a transaction; each has its own savepoint and its own error."""
         if threading.current_thread() is self._writer:
             raise RuntimeError("a write inside a write would wait for itself: pass the connection on")
-        future: Future[T] = Future()
+        writes = [_Write(run, Future()) for run in runs]
         with self._gate:
             self._refuse_closed()
-            self._waiting.put(_Write(run, future))
-        return future
+            if writes:
+                self._waiting.put(tuple(writes))
+        return [write.future for write in writes]
 
     def read(self, run: Callable[[Connection], T]) -> T:
         """Run a function of a connection that cannot write; all that it reads is of one moment.
@@ -123,6 +132,15 @@ class Store:
         def begin(db: Connection) -> None:
             watching.watch(db, self._noted)
             self._heard = heard
+
+        self.write(begin)
+
+    def follow(self, follower: Follower) -> None:
+        """Let the follower note from now on what is written."""
+
+        def begin(db: Connection) -> None:
+            follower.begin(db)
+            self._followers.append(follower)
 
         self.write(begin)
 
@@ -252,12 +270,12 @@ class Store:
     def _next_batch(self) -> list[_Write]:
         """The writes that wait, at least one; none at the end. Nothing is queued behind the end's mark."""
         batch: list[_Write] = []
-        write = self._waiting.get()
-        while write is not None:
-            batch.append(write)
-            if len(batch) == MAX_BATCH or self._waiting.empty():
+        writes = self._waiting.get()
+        while writes is not None:
+            batch += writes
+            if len(batch) >= MAX_BATCH or self._waiting.empty():
                 return batch
-            write = self._waiting.get()
+            writes = self._waiting.get()
         if batch:
             self._waiting.put(None)
         return batch
@@ -273,6 +291,8 @@ class Store:
             db.execute("COMMIT")
         except BaseException as error:
             _roll_back(db)
+            for follower in self._followers:
+                follower.forget()
             self.when_written(time.monotonic() - begun, False)
             for write in batch:
                 write.future.set_exception(_for_batch(error))

@@ -1,7 +1,7 @@
 """The state database for those who only read it, beside a coordinator or without one."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
@@ -44,7 +44,7 @@ class ReadingStore(Store):
         super().__init__(path)
         self._memory: _Memory | None = None
 
-    def submit(self, run: Callable[[Connection], T]) -> "Future[T]":
+    def submit_all(self, runs: Sequence[Callable[[Connection], T]]) -> "list[Future[T]]":
         """Nothing is written. Raises StoreFailed."""
         raise StoreFailed("this command only reads the state directory", hint="Report it: nothing was changed.")
 

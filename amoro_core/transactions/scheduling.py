@@ -1,31 +1,88 @@
-"""Scheduling: assigning planned tasks to the free threads of an optimizer."""
+"""Scheduling: assigning planned tasks to the free threads of optimizers."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from heapq import heapify, heappop, heapreplace
 
+from amoro_core.errors import UnknownToken
 from amoro_core.events import get_logger
-from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask, TaskId
-from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
+from amoro_core.model.processes import Attempt, OptimizerThread, OptimizingTask
+from amoro_core.scheduling.policy import Use, standing
 from amoro_core.scheduling.quota import TaskRun, quota_limit
 from amoro_core.scheduling.shares import Accounts, settled, share_of
 from amoro_core.state import tasks as task_machine
-from amoro_core.store import optimizers, tables, tasks
+from amoro_core.store import open_tasks, optimizers, tasks
 from amoro_core.store.database import Connection
+from amoro_core.store.open_tasks import OpenProcess, OpenTask
+from amoro_core.transactions.board import Able, Board
 from amoro_core.transactions.settling import Effects, take_back
 from amoro_core.transactions.telling import advance_task
 
 log = get_logger("amoro.optimizing")
 
+#: Accounts are settled when they are that old: within it scheduling reads nothing of what others hold or have ended.
+SETTLED_EVERY = timedelta(seconds=0.25)
+#: Of the inputs of the tasks of one answer, beyond its first; an answer must fit into a message.
+ANSWER_BYTES = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An optimizer that asks for at most one task for each of these free threads."""
+
+    optimizer_id: str
+    group: str
+    thread_ids: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Round:
+    """The tables of a group that wait, for all who ask at one moment."""
+
+    group: str
+    uses: dict[int, Use]
+    processes: Mapping[int, Sequence[OpenProcess]]  # by table
+    typical_s: float
+    #: By what somebody is able to do: the tables that may have a task for him, the next one first.
+    turns: dict[Able, list[tuple[bool, float, int, str, int]]]
+
+    def key(self, table_id: int) -> tuple[bool, float, int, str, int]:
+        """Sorts tables as `choose_tasks` takes turns."""
+        oldest = self.processes[table_id][0]
+        over, ahead_s = standing(self.uses[table_id], self.typical_s)
+        return over, ahead_s, oldest.created_at_ms, oldest.process_id, table_id
+
+    def next(self, board: Board, able: Able) -> OpenTask | None:
+        """The task of the table whose turn it is, for somebody able to do it; None: nothing waits for him."""
+        turn = self.turns.get(able)
+        if turn is None:
+            turn = self.turns[able] = [self.key(table_id) for table_id in self.processes]
+            heapify(turn)
+        while turn:
+            table_id = turn[0][-1]
+            if (now := self.key(table_id)) != turn[0]:  # another one was given a task of it
+                heapreplace(turn, now)
+            elif (found := board.first(self.group, self.processes[table_id], able)) is None:
+                heappop(turn)
+            else:
+                return found
+        return None
+
+    def count(self, table_id: int) -> None:
+        """One more of the table's tasks runs."""
+        self.uses[table_id] = replace(self.uses[table_id], running=self.uses[table_id].running + 1)
+
 
 class TaskScheduler:
-    """Keeps the thread accounts of each group's tables in memory; only the store's writer may schedule."""
+    """Keeps in memory what waits, and the thread accounts of each group's tables; only the store's writer schedules."""
 
     def __init__(self, core_ms: Callable[[], Mapping[Attempt, int]] = dict) -> None:
         """`core_ms` tells the CPU time that running attempts have taken so far."""
         self._told = core_ms
         self._accounts: dict[str, Accounts] = {}
         self._core_ms: dict[Attempt, int] = {}  # of attempts that tell it, until their tables are charged
+        self.board = Board()
 
     @property
     def accounts(self) -> Mapping[str, Accounts]:
@@ -37,79 +94,107 @@ class TaskScheduler:
         self._core_ms.update(self._told())
 
     def schedule(
-        self,
-        db: Connection,
-        optimizer_id: str,
-        group: str,
-        thread_ids: Sequence[int],
-        effects: Effects,
-        now: datetime,
-    ) -> list[OptimizingTask]:
-        """Schedule at most one planned task for each of these free threads. Raises UnknownToken."""
-        self.note()
-        for task in tasks.list_held(db, optimizer_id):
-            # A thread that polls can't be executing: the answer to its last poll was lost.
-            if task.thread is not None and task.thread.thread_id in thread_ids:
-                reason = f"thread {task.thread.thread_id} asked for work again"
-                take_back(db, task, reason, effects, now, lost=False)
-        optimizer = optimizers.get(db, optimizer_id)
-        planned = tasks.list_planned(
-            db,
-            group,
-            optimizer.kinds,
-            per_process=len(thread_ids),
-            max_cluster_bytes=optimizer.max_cluster_bytes,
-        )
-        uses = self._uses(db, group, {task.table_id for task in planned}, now)
-        candidates = [CandidateTask(task.task_id.process_id, task.task_id.number, task.table_id) for task in planned]
-        by_id = {task.task_id: task for task in planned}
-        scheduled = []
-        choices = choose_tasks(candidates, uses, len(thread_ids), self._accounts[group].typical_s)
-        for thread_id, choice in zip(thread_ids, choices, strict=False):
-            event = task_machine.Schedule(OptimizerThread(optimizer_id, thread_id))
-            task = advance_task(db, by_id[TaskId(choice.process_id, choice.number)], event, now)
-            scheduled.append(task)
-            log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=optimizer_id)
-        return scheduled
+        self, db: Connection, asked: Sequence[Asked], effects: Effects, now: datetime
+    ) -> list[list[OptimizingTask] | UnknownToken]:
+        """Schedule at most one planned task for each free thread of all who ask, the first of them first.
 
-    def _uses(self, db: Connection, group: str, waiting: set[int], now: datetime) -> dict[int, Use]:
-        """The standing of the tables that wait for threads of the group, after settling its accounts."""
+        For each of them its tasks, or an error where its registration has ended.
+        """
+        try:
+            self.note()
+            self.board.refresh(db)
+            for one in asked:
+                self._take_back(db, one, effects, now)
+            self.board.refresh(db)
+            rounds: dict[str, _Round] = {}
+            return [self._give(db, one, rounds, now) for one in asked]
+        except BaseException:
+            self.board.forget()  # what it has read of this write is taken back with it
+            raise
+
+    def _take_back(self, db: Connection, asked: Asked, effects: Effects, now: datetime) -> None:
+        for held in self.board.held_by(asked.optimizer_id):
+            # A thread that polls can't be executing: the answer to its last poll was lost.
+            if held.thread_id in asked.thread_ids:
+                task = tasks.get(db, held.task_id)
+                take_back(db, task, f"thread {held.thread_id} asked for work again", effects, now, lost=False)
+
+    def _give(
+        self, db: Connection, asked: Asked, rounds: dict[str, _Round], now: datetime
+    ) -> list[OptimizingTask] | UnknownToken:
+        try:
+            optimizer = optimizers.get(db, asked.optimizer_id)
+        except UnknownToken as error:
+            return error
+        if asked.group not in rounds:
+            rounds[asked.group] = self._round(db, asked.group, now)
+        able = Able(optimizer.kinds, optimizer.max_cluster_bytes)
+        given: list[OptimizingTask] = []
+        size = 0
+        for thread_id in asked.thread_ids:
+            chosen = rounds[asked.group].next(self.board, able)
+            if chosen is None:
+                break
+            size += open_tasks.input_size(db, chosen.task_id)
+            if given and size > ANSWER_BYTES:
+                break
+            event = task_machine.Schedule(OptimizerThread(asked.optimizer_id, thread_id))
+            task = advance_task(db, tasks.get(db, chosen.task_id), event, now)
+            self.board.note(
+                replace(
+                    chosen,
+                    status=task.status,
+                    attempt=task.attempt,
+                    optimizer_id=asked.optimizer_id,
+                    thread_id=thread_id,
+                    scheduled_at=now,
+                )
+            )
+            rounds[asked.group].count(task.table_id)
+            given.append(task)
+            log.info("task.scheduled", task=str(task.task_id), attempt=task.attempt, optimizer=asked.optimizer_id)
+        return given
+
+    def _round(self, db: Connection, group: str, now: datetime) -> _Round:
+        """The tables of the group that wait, with their standing; its accounts are settled where they are old."""
+        processes = self.board.waiting(group)
+        threads = self.board.threads(db, group)
         accounts = self._accounts.get(group, Accounts(now))
-        held = [task for task in tasks.list_held(db) if task.group == group]
-        ended = [task for task in tasks.list_ended_since(db, accounts.at) if task.group == group]
-        threads = sum(item.threads for item in optimizers.list_optimizers(db, group))
-        quotas = tables.quotas(db, waiting | {task.table_id for task in (*held, *ended)})
-        shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
-        runs = [
-            (task.table_id, self._run(task, task.scheduled_at, now))
-            for task in (*held, *ended)
-            if task.scheduled_at is not None
-        ]
-        accounts = self._accounts[group] = settled(accounts, runs, shares, waiting, now)
-        for task in ended:
-            self._core_ms.pop(Attempt(task.task_id, task.attempt), None)
-        running = Counter(task.table_id for task in held)
-        return {
+        if group not in self._accounts or not timedelta() <= now - accounts.at < SETTLED_EVERY:
+            accounts = self._accounts[group] = self._settled(db, group, accounts, threads, processes.keys(), now)
+        uses = {
             table_id: Use(
-                running[table_id],
-                quota_limit(quotas[table_id], max(1, threads)),
-                shares[table_id],
+                self.board.running(group, table_id),
+                quota_limit(quota, max(1, threads)),
+                share_of(quota, threads),
                 accounts.ahead_s.get(table_id, 0.0),
             )
-            for table_id in sorted(waiting)
+            for table_id, quota in self.board.quotas(db, processes).items()
         }
+        return _Round(group, uses, processes, accounts.typical_s, {})
 
-    def _run(self, task: OptimizingTask, since: datetime, now: datetime) -> TaskRun:
-        """The time for which the task held its thread, and how many cores it kept busy."""
-        spent_ms = self._core_ms.get(Attempt(task.task_id, task.attempt), 0)
-        held_ms = ((task.finished_at or now) - since).total_seconds() * 1000
-        return TaskRun(since, task.finished_at, max(1.0, spent_ms / held_ms if held_ms > 0 else 1.0))
+    def _settled(
+        self, db: Connection, group: str, accounts: Accounts, threads: int, waiting: Collection[int], now: datetime
+    ) -> Accounts:
+        held = self.board.held_in(group)
+        ended = [task for task in tasks.list_ended_since(db, accounts.at) if task.group == group]
+        quotas = self.board.quotas(
+            db, {*waiting, *(task.table_id for task in held), *(task.table_id for task in ended)}
+        )
+        shares = {table_id: share_of(quota, threads) for table_id, quota in quotas.items()}
+        runs = [(task.table_id, self._run(task.present, task.scheduled_at, None, now)) for task in held]
+        for task in ended:
+            attempt = Attempt(task.task_id, task.attempt)
+            runs.append((task.table_id, self._run(attempt, task.scheduled_at, task.finished_at, now)))
+            self._core_ms.pop(attempt, None)
+        return settled(accounts, [(one, run) for one, run in runs if run is not None], shares, waiting, now)
 
-
-def may_schedule(db: Connection, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
-    """Whether there may be something to schedule, or to take back; cheap, for every poll. Raises UnknownToken."""
-    optimizer = optimizers.get(db, optimizer_id)
-    if tasks.list_planned(db, group, optimizer.kinds, limit=1, max_cluster_bytes=optimizer.max_cluster_bytes):
-        return True
-    held = tasks.list_held(db, optimizer_id)
-    return any(task.thread is not None and task.thread.thread_id in thread_ids for task in held)
+    def _run(
+        self, attempt: Attempt, since: datetime | None, ended_at: datetime | None, now: datetime
+    ) -> TaskRun | None:
+        """The time for which the task held its thread, and how many cores it kept busy; None: it never did."""
+        if since is None:
+            return None
+        spent_ms = self._core_ms.get(attempt, 0)
+        held_ms = ((ended_at or now) - since).total_seconds() * 1000
+        return TaskRun(since, ended_at, max(1.0, spent_ms / held_ms if held_ms > 0 else 1.0))

@@ -13,7 +13,7 @@ from amoro_core.state import processes as process_machine
 from amoro_core.state import tables as table_machine
 from amoro_core.state import tasks as task_machine
 from amoro_core.state.pausing import Outcome
-from amoro_core.store import commits, processes, tables, tasks
+from amoro_core.store import commits, open_tasks, processes, tables, tasks
 from amoro_core.store.database import Connection
 from amoro_core.transactions.parts import ended_partly, landed, receipt_of, settled_groups
 from amoro_core.transactions.releasing import done, done_words, end, release
@@ -56,6 +56,18 @@ def measure(meters: Meters, effects: Effects) -> None:
             meters.observe(metrics.TASK_TIME, ended.duration_s, ended.kind)
     if effects.lost_optimizers:
         meters.count(metrics.OPTIMIZERS_LOST, by=effects.lost_optimizers)
+
+
+def settle_after(db: Connection, task: OptimizingTask, effects: Effects, now: datetime) -> None:
+    """As `settle` for the process of a task that has just ended; what it costs does not grow with those still open.
+
+    A success changes no other task: while one is open, and nothing is committed of a part, what was decided before
+    holds, and that was to wait.
+    """
+    process = processes.get(db, task.task_id.process_id)
+    is_plain = task.status is TaskStatus.SUCCESS and not process.max_commits
+    if not is_plain or not open_tasks.is_any_open(db, process.process_id, task.group):
+        settle(db, process.process_id, effects, now)
 
 
 def settle(db: Connection, process_id: str, effects: Effects, now: datetime) -> None:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from amoro_core.formats.iceberg import IcebergTable
+from amoro_core.store.database import Connection
 from tests.services.world import World
 
 #: What a coordinator does to the world beside the writes of its store.
 TABLE_EFFECTS = ("stage", "send", "delete_unreferenced")
+
+
+def _written(world: World) -> Callable[..., list[Future[Any]]]:
+    """Writes that have come to their end when they return; every write goes this way."""
+    submit_all = world.store.submit_all
+
+    def write(runs: Sequence[Callable[[Connection], Any]]) -> list[Future[Any]]:
+        futures = submit_all(runs)
+        wait(futures)
+        return futures
+
+    return write
 
 
 class Died(BaseException):
@@ -48,7 +62,7 @@ def dying(world: World, when: Callable[[int, str], bool], *, after: bool) -> Ite
         return act
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.store, "write", mortal("write", world.store.write))
+        patch.setattr(world.store, "submit_all", mortal("write", _written(world)))
         for name in TABLE_EFFECTS:
             patch.setattr(IcebergTable, name, mortal(name, getattr(IcebergTable, name)))
         yield happened
@@ -92,7 +106,7 @@ def failing(world: World, at: int, error: BaseException, *, after: bool) -> Iter
         return act
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.store, "write", fragile("write", world.store.write))
+        patch.setattr(world.store, "submit_all", fragile("write", _written(world)))
         for name in TABLE_EFFECTS:
             patch.setattr(IcebergTable, name, fragile(name, getattr(IcebergTable, name)))
         yield happened

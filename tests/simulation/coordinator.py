@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_core.settings import Settings
 from amoro_core.store import groups
 from amoro_core.store.database import Connection, Store
+from amoro_core.store.following import Follower
 from amoro_core.wiring import Around, Parts, Services
 from tests.simulation.lake_format import LakeFormat
 from tests.store.ready import open_store
@@ -60,6 +61,18 @@ class MortalStore:
         self._at("written")
         self._refuse_dead()
         return result
+
+    def submit_all(self, runs: Sequence[Callable[[Connection], Any]]) -> list[Future[Any]]:
+        self._at("write")
+        self._refuse_dead()
+        futures = self._store.submit_all(runs)
+        wait(futures)
+        self._at("written")
+        self._refuse_dead()
+        return futures
+
+    def follow(self, follower: Follower) -> None:
+        self._store.follow(follower)
 
     def read(self, run: Callable[[Connection], Any]) -> Any:
         self._refuse_dead()

@@ -31,9 +31,10 @@ from amoro_core.model.processes import (
 )
 from amoro_core.model.tables import OptimizingType
 from amoro_core.state import tasks as machine
-from amoro_core.store import commits, groups, optimizers, processes, tables, tasks
+from amoro_core.store import commits, groups, open_tasks, optimizers, processes, tables, tasks
 from amoro_core.store.database import Connection, Store
 from tests.store.builders import NOW, RECEIPT, add_stages, attempt, minutes, optimizer, process, runtime, stages, task
+from tests.store.planned import list_planned
 
 # Processes
 
@@ -186,7 +187,7 @@ def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store:
     store.write(fill)
 
     def order(group: str, limit: int | None = None, per_process: int | None = None) -> list[str]:
-        planned = store.read(lambda db: tasks.list_planned(db, group, ("rewrite",), limit, per_process))
+        planned = store.read(lambda db: list_planned(db, group, ("rewrite",), limit, per_process))
         return [str(each.task_id) for each in planned]
 
     everything = [f"p-{letter}-{number}" for letter in "bca" for number in (1, 2, 10)]
@@ -202,7 +203,7 @@ def test_task_handed_out_is_no_longer_planned(store: Store) -> None:
     made = store.write(add_stages)
     scheduled = machine.advance(made[0], machine.Schedule(OptimizerThread("optimizer-1", 3)), minutes(5))
     assert store.write(lambda db: tasks.save(db, scheduled)) == scheduled
-    assert store.read(lambda db: tasks.list_planned(db, "default", ("rewrite",))) == []
+    assert store.read(lambda db: list_planned(db, "default", ("rewrite",))) == []
     assert store.read(tasks.list_held) == [scheduled, *made[1:3]]
 
 
@@ -238,7 +239,7 @@ def test_ten_thousand_tasks_are_added_and_handed_out(store: Store) -> None:
     owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
     many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
     store.write(lambda db: tasks.add_many(db, many))
-    assert store.read(lambda db: tasks.list_planned(db, "default", ("rewrite",), 3)) == [each for each, _ in many[:3]]
+    assert store.read(lambda db: list_planned(db, "default", ("rewrite",), 3)) == [each for each, _ in many[:3]]
     assert store.read(lambda db: tasks.count_by_status(db, owner.process_id))[TaskStatus.PLANNED] == 10_000
 
 
@@ -333,8 +334,9 @@ def test_every_stage_is_among_the_builders() -> None:
 @pytest.mark.parametrize(
     ("ask", "index"),
     [
-        (lambda db: tasks.list_planned(db, "default", ("rewrite",)), "table_process_active_by_time"),
-        (lambda db: tasks.list_planned(db, "default", ("rewrite",)), "task_runtime_planned"),
+        (lambda db: open_tasks.list_of(db, "p", (1, 2)), "sqlite_autoindex_task_runtime_1"),
+        (lambda db: open_tasks.is_any_open(db, "p", "default"), "task_runtime_planned"),
+        (lambda db: open_tasks.is_any_open(db, "p", "default"), "task_runtime_held"),
         (tasks.list_held, "task_runtime_held"),
         (lambda db: tasks.list_held(db, "optimizer-1"), "task_runtime_by_optimizer"),
         (processes.list_active, "table_process_active_by_time"),

@@ -1,0 +1,250 @@
+"""The open tasks of all groups in memory, as the store's writer sees them: what waits, and who holds what."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TypeVar
+
+from amoro_core.model.clustering import CLUSTER
+from amoro_core.model.processes import TaskId
+from amoro_core.store import open_tasks, tables
+from amoro_core.store.connection import Connection
+from amoro_core.store.following import Changed, follow
+from amoro_core.store.open_tasks import OpenProcess, OpenTask
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True)
+class Able:
+    """What an optimizer can do."""
+
+    kinds: tuple[str, ...]
+    max_cluster_bytes: int
+
+
+@dataclass(slots=True)
+class _Tasks:
+    """The open tasks of one process."""
+
+    process: OpenProcess | None = None  # None: its tasks are not scheduled
+    by_number: dict[int, OpenTask] = field(default_factory=dict)
+    of_stage: Counter[int] = field(default_factory=Counter)
+    planned: Counter[str] = field(default_factory=Counter)  # by group
+    #: Numbers of planned tasks by group, stage and kind, the least first; some may be planned no more.
+    queues: dict[tuple[str, int, str], list[int]] = field(default_factory=dict)
+
+    def put(self, number: int, task: OpenTask | None) -> OpenTask | None:
+        """The task is now that one, None: it is not open any more. Returns what it was."""
+        before = self.by_number.pop(number, None)
+        if before is not None:
+            _less(self.of_stage, before.stage)
+            if before.is_planned:
+                _less(self.planned, before.group)
+        if task is not None:
+            self.by_number[number] = task
+            self.of_stage[task.stage] += 1
+            if task.is_planned:
+                self.planned[task.group] += 1
+                if before is None or not before.is_planned or before.place != task.place:
+                    heappush(self.queues.setdefault(task.place, []), number)
+        return before
+
+    def first(self, group: str, able: Able) -> int | None:
+        """The number of the task that somebody able to do it gets next; None: there is none."""
+        if self.process is None or not self.of_stage:
+            return None
+        stage = min(self.of_stage)  # later ones wait for it
+        found = (self._first_of((group, stage, kind), able) for kind in able.kinds)
+        return min((number for number in found if number is not None), default=None)
+
+    def _first_of(self, place: tuple[str, int, str], able: Able) -> int | None:
+        queue = self.queues.get(place)
+        if queue is None:
+            return None
+        while queue and not self._waits(queue[0], place):
+            heappop(queue)
+        if not queue:
+            del self.queues[place]
+            return None
+        if place[2] != CLUSTER:
+            return queue[0]
+        return min((number for number in queue if self._fits(number, place, able)), default=None)
+
+    def _waits(self, number: int, place: tuple[str, int, str]) -> bool:
+        task = self.by_number.get(number)
+        return task is not None and task.is_planned and task.place == place
+
+    def _fits(self, number: int, place: tuple[str, int, str], able: Able) -> bool:
+        """Whether a group of files that is put in order waits, and fits into whoever takes it."""
+        return self._waits(number, place) and self.by_number[number].input_bytes <= able.max_cluster_bytes
+
+
+class Board:
+    """What waits and what is held. Only the store's writer changes it; any thread may ask `may_give`.
+
+    It follows the rows that the writer changes and reads them again before it is used, so that it holds what the
+    transaction holds at that moment, whoever changed it; what it costs grows with changes alone.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Changed()
+        self._is_known = self._is_reading = False
+        self._clear()
+
+    def _clear(self) -> None:
+        self._processes: dict[str, _Tasks] = {}
+        self._waiting: dict[str, dict[str, None]] = {}  # processes that have planned tasks, by group
+        self._held: dict[str, dict[TaskId, OpenTask]] = {}  # by optimizer
+        self._held_in: dict[str, dict[TaskId, OpenTask]] = {}  # by group
+        self._running: dict[str, Counter[int]] = {}  # how many tasks of each table are held, by group
+        self._quotas: dict[int, float] = {}
+        self._threads: dict[str, int] = {}
+
+    def begin(self, db: Connection) -> None:
+        """Follow what that connection writes."""
+        follow(db, self._changed)
+
+    def forget(self) -> None:
+        """Read everything again before the next use."""
+        self._is_known = False
+
+    def may_give(self, optimizer_id: str, group: str, thread_ids: Sequence[int]) -> bool:
+        """Whether there may be something to schedule in the group, or to take back from these threads; any thread asks.
+
+        It is True wherever the store has something that was committed before the call.
+        """
+        # In this order: what is no longer noted as changed is being read, and what is no longer being read waits.
+        if self._changed or self._is_reading or not self._is_known or self._waiting.get(group):
+            return True
+        return any(task.thread_id in thread_ids for task in tuple(self._held.get(optimizer_id, _NOTHING).values()))
+
+    def refresh(self, db: Connection) -> None:
+        """Hold what the store holds now, within its write."""
+        self._is_reading = True
+        try:
+            if self._is_known:
+                self._read_changed(db)
+            else:
+                self._read_all(db)
+        except BaseException:
+            self.forget()
+            raise
+        finally:
+            self._is_reading = False
+
+    def note(self, task: OpenTask) -> None:
+        """Hold a task that this write has changed."""
+        self._put(task.task_id, task)
+
+    def held_by(self, optimizer_id: str) -> list[OpenTask]:
+        """The tasks that the optimizer holds."""
+        return list(self._held.get(optimizer_id, _NOTHING).values())
+
+    def held_in(self, group: str) -> list[OpenTask]:
+        """The group's tasks that somebody holds."""
+        return list(self._held_in.get(group, _NOTHING).values())
+
+    def running(self, group: str, table_id: int) -> int:
+        """How many of the group's tasks of that table are held."""
+        return self._running.get(group, _NONE)[table_id]
+
+    def waiting(self, group: str) -> dict[int, list[OpenProcess]]:
+        """The processes that have planned tasks, oldest first, by table."""
+        found = (self._processes[process_id].process for process_id in self._waiting.get(group, ()))
+        by_table: dict[int, list[OpenProcess]] = {}
+        for process in sorted((one for one in found if one is not None), key=_age):
+            by_table.setdefault(process.table_id, []).append(process)
+        return by_table
+
+    def first(self, group: str, processes: Iterable[OpenProcess], able: Able) -> OpenTask | None:
+        """The first task of these processes, in their order, for somebody who is able to do it."""
+        for process in processes:
+            of_process = self._processes[process.process_id]
+            if (number := of_process.first(group, able)) is not None:
+                return of_process.by_number[number]
+        return None
+
+    def quotas(self, db: Connection, table_ids: Iterable[int]) -> dict[int, float]:
+        """The quota of each of these tables; one that is not known is left out."""
+        asked = set(table_ids)
+        if missing := asked - self._quotas.keys():
+            self._quotas.update(tables.quotas(db, missing))
+        return {table_id: self._quotas[table_id] for table_id in asked if table_id in self._quotas}
+
+    def threads(self, db: Connection, group: str) -> int:
+        """The threads of the group's optimizers."""
+        if group not in self._threads:
+            self._threads[group] = open_tasks.count_threads(db, group)
+        return self._threads[group]
+
+    def _read_all(self, db: Connection) -> None:
+        self._clear()
+        self._changed.clear()
+        for process in open_tasks.list_processes(db):
+            self._of(process.process_id).process = process
+        for task in open_tasks.list_open(db):
+            self._put(task.task_id, task)
+        self._is_known = True
+
+    def _read_changed(self, db: Connection) -> None:
+        changed = self._changed.take()
+        for table_id in changed.tables:
+            self._quotas.pop(table_id, None)
+        for group in changed.groups:
+            self._threads.pop(group, None)
+        if changed.processes:
+            known = {one.process_id: one for one in open_tasks.list_processes(db, changed.processes)}
+            for process_id in changed.processes:
+                self._of(process_id).process = known.get(process_id)
+                self._tell_waiting(process_id, tuple(self._of(process_id).planned))
+        by_process: dict[str, list[int]] = {}
+        for process_id, number in changed.tasks:
+            by_process.setdefault(process_id, []).append(number)
+        for process_id, numbers in by_process.items():
+            found = {task.task_id.number: task for task in open_tasks.list_of(db, process_id, numbers)}
+            for number in numbers:
+                self._put(TaskId(process_id, number), found.get(number))
+        for process_id in changed.processes | by_process.keys():
+            if not self._of(process_id).by_number and self._of(process_id).process is None:
+                del self._processes[process_id]
+
+    def _of(self, process_id: str) -> _Tasks:
+        return self._processes.setdefault(process_id, _Tasks())
+
+    def _put(self, task_id: TaskId, task: OpenTask | None) -> None:
+        before = self._of(task_id.process_id).put(task_id.number, task)
+        if before is not None and before.optimizer_id:
+            self._held[before.optimizer_id].pop(task_id)
+            self._held_in[before.group].pop(task_id)
+            _less(self._running[before.group], before.table_id)
+            if not self._held[before.optimizer_id]:
+                del self._held[before.optimizer_id]
+        if task is not None and task.optimizer_id:
+            self._held.setdefault(task.optimizer_id, {})[task_id] = task
+            self._held_in.setdefault(task.group, {})[task_id] = task
+            self._running.setdefault(task.group, Counter())[task.table_id] += 1
+        self._tell_waiting(task_id.process_id, {one.group for one in (before, task) if one is not None})
+
+    def _tell_waiting(self, process_id: str, groups: Iterable[str]) -> None:
+        of_process = self._of(process_id)
+        for group in groups:
+            if of_process.process is not None and of_process.planned[group]:
+                self._waiting.setdefault(group, {})[process_id] = None
+            else:
+                self._waiting.get(group, {}).pop(process_id, None)
+
+
+_NOTHING: dict[TaskId, OpenTask] = {}
+_NONE: Counter[int] = Counter()
+
+
+def _age(process: OpenProcess) -> tuple[int, str]:
+    return process.created_at_ms, process.process_id
+
+
+def _less(counted: Counter[K], key: K) -> None:
+    counted[key] -= 1
+    if not counted[key]:
+        del counted[key]

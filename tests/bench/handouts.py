@@ -1,0 +1,245 @@
+"""Hand-outs: what a coordinator pays for each task that is polled, acknowledged and completed, and for idle optimizers.
+
+`python -m tests.bench.handouts [--against PATH] [--pairs 5]` prints JSON. The work itself is empty: a kind of its own
+that answers at once. Coordinator and optimizers are processes of their own, over loopback; with `--against` those of
+another checkout run in turn with ours. CPU is that of the coordinator's process, so other programs disturb it little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TextIO
+
+OURS = Path(__file__).parents[2]
+KIND = "bench"
+#: Of the tasks of a run those that are handed out before anything is measured.
+WARM = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A load: planned tasks of so many processes, and optimizers with threads."""
+
+    name: str
+    processes: int
+    each: int  # tasks of a process
+    optimizers: int
+    threads: int
+    done: int  # tasks that are awaited; 0: none is planned, and so many seconds are measured
+    seconds: float = 0.0
+
+
+CASES = (
+    Case("20,000 tasks planned, 8 optimizers of 16 threads", 1, 20_000, 8, 16, 2_000),
+    Case("100 processes of 20 tasks, 8 optimizers of 16 threads", 100, 20, 8, 16, 2_000),
+    Case("100 tasks planned, 8 optimizers of 16 threads", 1, 100, 8, 16, 100),
+    Case("20,000 tasks planned, one optimizer of one thread", 1, 20_000, 1, 1, 200),
+    Case("500 idle optimizers of 4 threads", 0, 0, 500, 4, 0, 60.0),
+)
+
+
+def main() -> None:
+    """Run one role of a measured system, or all measurements."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--cases", type=int, nargs="*", default=list(range(len(CASES))), help="by number, from 0")
+    parser.add_argument("--role", choices=("coordinator", "optimizers"), help=argparse.SUPPRESS)
+    parser.add_argument("--given", type=json.loads, default={}, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.role == "coordinator":
+        _coordinate(**given.given)
+    elif given.role == "optimizers":
+        _optimize(**given.given)
+    else:
+        _measure([CASES[number] for number in given.cases], given.pairs, given.against)
+
+
+def _measure(cases: Sequence[Case], pairs: int, against: Path | None) -> None:
+    checkouts = {"ours": OURS, **({"before": against.resolve()} if against else {})}
+    found = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": os.getloadavg()[0],
+        "versions": {name: _version(path) for name, path in checkouts.items()},
+        "cases": {},
+    }
+    for case in cases:
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in checkouts}
+        for _ in range(pairs):
+            for name, path in checkouts.items():
+                runs[name].append(_run(case, path))
+        told: dict[str, object] = {name: _medians(many) for name, many in runs.items()}
+        if against:
+            told["before / ours"] = {
+                key: round(
+                    statistics.median(
+                        was[key] / now[key] for was, now in zip(runs["before"], runs["ours"], strict=True)
+                    ),
+                    2,
+                )
+                for key in runs["ours"][0]
+            }
+        found["cases"][case.name] = told
+        print(json.dumps({case.name: told}), file=sys.stderr, flush=True)
+    found["load afterwards"] = os.getloadavg()[0]
+    print(json.dumps(found, indent=1))
+
+
+def _medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.median(run[key] for run in runs), 4) for key in runs[0]}
+
+
+def _version(checkout: Path) -> str:
+    told = subprocess.run(
+        ["git", "-C", str(checkout), "describe", "--always", "--dirty"], capture_output=True, text=True, check=True
+    )
+    return told.stdout.strip()
+
+
+class _Process:
+    """One role of the measured system; answers a line of JSON for each line that it gets."""
+
+    def __init__(self, checkout: Path, role: str, given: Mapping[str, object]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--role", role, "--given", json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": str(checkout)},
+        )
+
+    def ask(self, word: str = "") -> dict[str, float | str]:
+        """The answer to a word; without one, the next line."""
+        reader, writer = self._process.stdout, self._process.stdin
+        if reader is None or writer is None:
+            raise RuntimeError("the process has no pipes")
+        if word:
+            writer.write(f"{word}\n")
+            writer.flush()
+        return dict(json.loads(reader.readline()))
+
+    def end(self) -> None:
+        """Let the process end; wait for it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(60)
+
+
+def _run(case: Case, checkout: Path) -> dict[str, float]:
+    """CPU of the coordinator and wall of one run of the case."""
+    with tempfile.TemporaryDirectory() as home:
+        coordinator = _Process(checkout, "coordinator", {"home": home, "planned": case.processes, "each": case.each})
+        where = coordinator.ask()
+        optimizers = _Process(checkout, "optimizers", {**where, "count": case.optimizers, "threads": case.threads})
+        try:
+            optimizers.ask()
+            return _idle(coordinator, case.seconds) if case.seconds else _busy(coordinator, case)
+        finally:
+            optimizers.end()
+            coordinator.end()
+
+
+def _busy(coordinator: _Process, case: Case) -> dict[str, float]:
+    begun = _until(coordinator, WARM * case.done if case.done > case.optimizers * case.threads else 0)
+    ended = _until(coordinator, case.done)
+    tasks = ended["done"] - begun["done"]
+    wall = ended["at"] - begun["at"]
+    return {
+        "coordinator's CPU ms a task": (ended["cpu"] - begun["cpu"]) / tasks * 1000,
+        "ms a task": wall / tasks * 1000,
+    }
+
+
+def _until(coordinator: _Process, done: float) -> dict[str, float]:
+    while True:
+        told = {key: float(value) for key, value in coordinator.ask("told").items()}
+        if told["done"] >= done:
+            return told
+        time.sleep(0.02)
+
+
+def _idle(coordinator: _Process, seconds: float) -> dict[str, float]:
+    time.sleep(20.0)  # the first polls have ended
+    begun = _until(coordinator, 0)
+    time.sleep(seconds)
+    ended = _until(coordinator, 0)
+    return {"coordinator's share of a core": (ended["cpu"] - begun["cpu"]) / (ended["at"] - begun["at"])}
+
+
+def _coordinate(home: str, planned: int, each: int) -> None:
+    """A coordinator that does nothing by itself, with so many processes of planned tasks."""
+    from amoro_core.app import Coordinator
+    from amoro_core.settings import Settings
+    from amoro_core.store import processes, tables, tasks
+    from amoro_core.store.database import Connection
+    from tests.store import builders
+
+    def plan(db: Connection, number: int) -> None:
+        table = tables.add(db, builders.runtime(f"t{number:06}"))
+        owner = builders.process(table, f"0199{number:04}-0001")
+        processes.add(db, owner)
+        made = [replace(builders.task(owner, one), kind=KIND) for one in range(1, each + 1)]
+        open_end = replace(builders.task(owner, each + 1), kind="nobody's")  # the process goes on: nothing is committed
+        tasks.add_many(db, [(task, bytes(2000)) for task in (*made, open_end)])
+
+    logging.disable(logging.WARNING)
+    coordinator = Coordinator(Path(home), replace(Settings(), port=0), watch=False)
+    for number in range(planned):
+        coordinator._store.write(lambda db, number=number: plan(db, number))
+    coordinator.start()
+    _say({"address": coordinator.address, "token": coordinator.enrolment_token.reveal()})
+    counted = "SELECT count(*) AS done FROM task_runtime WHERE finished_at_ms IS NOT NULL"
+    try:
+        for _ in sys.stdin:
+            done = coordinator._store.read(lambda db: db.select_one(counted))
+            _say({"done": done["done"] if done else 0, "cpu": time.process_time(), "at": time.monotonic()})
+    finally:
+        coordinator.stop()
+
+
+def _optimize(address: str, token: str, count: int, threads: int) -> None:
+    """So many optimizers whose work takes no time, in this process."""
+    from amoro_core.model.secrets import Secret
+    from amoro_core.model.work import Work, WorkResult
+    from amoro_optimizer.runner import OptimizerConfig, Runner
+    from amoro_optimizer.running import Run
+
+    class Idle:
+        kinds = (KIND,)
+        max_cluster_bytes = 0
+
+        def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+            return WorkResult(work.kind, b"done")
+
+    logging.disable(logging.DEBUG)
+    threading.stack_size(256 * 1024)
+    runners = []
+    for _ in range(count):
+        config = OptimizerConfig(address, "default", threads, 1 << 20, Secret(token), 10.0, {})
+        runners.append(Runner(config, Idle()))
+        threading.Thread(target=runners[-1].run, daemon=True).start()
+    _say({"optimizers": count})
+    sys.stdin.read()
+    os._exit(0)
+
+
+def _say(answer: Mapping[str, object], to: TextIO = sys.stdout) -> None:
+    print(json.dumps(answer), file=to, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""What the writer keeps in memory of tasks: at each moment what the store alone would say."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from amoro_core.errors import UnknownToken
+from amoro_core.model.processes import OptimizingTask, ProcessStatus, ResourceGroup, TaskStatus
+from amoro_core.scheduling.policy import CandidateTask, Use, choose_tasks
+from amoro_core.scheduling.quota import quota_limit
+from amoro_core.scheduling.shares import share_of
+from amoro_core.store import groups, optimizers, processes, tables, tasks
+from amoro_core.store.database import Connection, Store
+from amoro_core.transactions import scheduling
+from amoro_core.transactions.scheduling import Asked, TaskScheduler
+from amoro_core.transactions.settling import Effects
+from tests.store.builders import NOW, optimizer, process, runtime, task
+from tests.store.planned import list_planned
+
+OPTIMIZERS = {
+    "optimizer-1": ("default", ("rewrite",), 0),
+    "optimizer-2": ("default", ("rewrite", "cluster"), 50),
+    "optimizer-3": ("spark", ("cluster", "rewrite", "list"), 2**40),
+}
+
+
+class TakenBack(Exception):
+    """A write that changed something and is undone."""
+
+
+class Site:
+    """A store with optimizers, tables and processes that change at random."""
+
+    def __init__(self, store: Store, chance: random.Random) -> None:
+        self.store, self.chance, self.scheduler = store, chance, TaskScheduler()
+        self.now, self.made = NOW, 0
+        store.follow(self.scheduler.board)
+        store.write(self._begin)
+
+    def _begin(self, db: Connection) -> None:
+        groups.add(db, ResourceGroup("spark"))
+        for name, (group, kinds, largest) in OPTIMIZERS.items():
+            optimizers.add(db, optimizer(name, group=group, kinds=kinds, max_cluster_bytes=largest))
+        for number in range(4):
+            tables.add(db, runtime(f"t{number}", quota=self.chance.choice((0.1, 0.5, 2.0))))
+
+    def change(self, db: Connection) -> None:
+        """One change of any kind."""
+        self.chance.choice((self._plan, self._move, self._close, self._end, self._end, self._reset))(db)
+
+    def _plan(self, db: Connection) -> None:
+        free = [one for one in tables.list_tables(db) if processes.find_active(db, one.table_id) is None]
+        if not free:
+            return
+        self.made += 1
+        created = self.now + timedelta(seconds=self.chance.randint(0, 3))
+        owner = processes.add(db, process(self.chance.choice(free), f"p-{self.made:04}", created_at=created))
+        tasks.add_many(db, [(self._task(task(owner, number)), b"x" * 10) for number in range(1, 6)])
+
+    def _task(self, made: OptimizingTask) -> OptimizingTask:
+        return replace(
+            made,
+            group=self.chance.choice(("default", "default", "spark")),
+            kind=self.chance.choice(("rewrite", "rewrite", "cluster", "list")),
+            stage=self.chance.choice((0, 0, 1)),
+            input_bytes=self.chance.choice((10, 90)),
+        )
+
+    def _one(self, db: Connection, *statuses: TaskStatus) -> OptimizingTask | None:
+        active = processes.list_active(db)
+        found = [
+            each for one in active for each in tasks.list_for_process(db, one.process_id) if each.status in statuses
+        ]
+        return self.chance.choice(found) if found else None
+
+    def _move(self, db: Connection) -> None:
+        if (one := self._one(db, *TaskStatus)) is not None:
+            tasks.move_open(db, one.task_id.process_id, self.chance.choice(("default", "spark")))
+
+    def _close(self, db: Connection) -> None:
+        if (one := self._one(db, TaskStatus.PLANNED)) is None or self.chance.random() < 0.5:
+            return
+        owner = processes.get(db, one.task_id.process_id)
+        if not any(each.thread for each in tasks.list_for_process(db, owner.process_id)):
+            processes.save(db, replace(owner, status=ProcessStatus.CLOSED, finished_at=self.now))
+
+    def _end(self, db: Connection) -> None:
+        if (one := self._one(db, TaskStatus.SCHEDULED)) is None:
+            return
+        failed = self.chance.random() < 0.3
+        status = TaskStatus.FAILED if failed else TaskStatus.SUCCESS
+        ended = {"acked_at": self.now, "finished_at": self.now, "failed_runs": one.failed_runs + failed}
+        tasks.save(db, replace(one, status=status, thread=None, **ended))
+
+    def _reset(self, db: Connection) -> None:
+        if (one := self._one(db, TaskStatus.SCHEDULED, TaskStatus.FAILED)) is not None:
+            free = {"thread": None, "scheduled_at": None, "acked_at": None, "finished_at": None}
+            tasks.save(db, replace(one, status=TaskStatus.PLANNED, **free))
+
+    def expected(self, db: Connection, asked: Asked, threads: Sequence[int]) -> list[CandidateTask]:
+        """What `choose_tasks` chooses of what the store has, by the present accounts."""
+        able = optimizers.get(db, asked.optimizer_id)
+        planned = list_planned(db, asked.group, able.kinds, max_cluster_bytes=able.max_cluster_bytes)
+        accounts, size = (
+            self.scheduler.accounts[asked.group],
+            sum(one.threads for one in optimizers.list_optimizers(db, asked.group)),
+        )
+        running = Counter(one.table_id for one in tasks.list_held(db) if one.group == asked.group)
+        uses = {
+            table_id: Use(
+                running[table_id],
+                quota_limit(quota, size),
+                share_of(quota, size),
+                accounts.ahead_s.get(table_id, 0.0),
+            )
+            for table_id, quota in tables.quotas(db, {one.table_id for one in planned}).items()
+        }
+        candidates = [CandidateTask(one.task_id.process_id, one.task_id.number, one.table_id) for one in planned]
+        return choose_tasks(candidates, uses, len(threads), accounts.typical_s)
+
+
+def _chosen(given: list[OptimizingTask] | UnknownToken) -> list[CandidateTask]:
+    assert not isinstance(given, UnknownToken)
+    return [CandidateTask(one.task_id.process_id, one.task_id.number, one.table_id) for one in given]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hand_outs_from_memory_are_those_that_the_whole_store_would_give(store: Store, seed: int) -> None:
+    chance = random.Random(seed)
+    site = Site(store, chance)
+    handed = 0
+
+    def change_in_vain(db: Connection) -> None:
+        site.change(db)
+        raise TakenBack
+
+    def compare(db: Connection) -> int:
+        name = chance.choice(list(OPTIMIZERS))
+        held = {one.thread.thread_id for one in tasks.list_held(db, name) if one.thread}
+        free = tuple(number for number in range(1, 9) if number not in held)[: chance.randint(1, 3)]
+        asked = Asked(name, OPTIMIZERS[name][0], free)
+        site.scheduler.schedule(db, [Asked(name, asked.group, ())], Effects(), site.now)  # settles the accounts
+        expected = site.expected(db, asked, free)
+        (given,) = site.scheduler.schedule(db, [asked], Effects(), site.now)
+        assert _chosen(given) == expected
+        if chance.random() < 0.2:
+            raise TakenBack
+        return len(expected)
+
+    for _ in range(150):
+        site.now += timedelta(seconds=chance.choice((0.01, 1, 30)))
+        writes = [chance.choice((site.change, site.change, change_in_vain, compare)) for _ in range(3)]
+        for future in store.submit_all(writes):
+            error = future.exception()
+            assert error is None or isinstance(error, TakenBack), error
+            handed += (future.result() or 0) if error is None else 0
+    assert handed > 20
+
+
+def _filled(store: Store, count: int = 3) -> TaskScheduler:
+    scheduler = TaskScheduler()
+    store.follow(scheduler.board)
+
+    def fill(db: Connection) -> None:
+        for name in ("optimizer-1", "optimizer-2"):
+            optimizers.add(db, optimizer(name))
+        owner = processes.add(db, process(tables.add(db, runtime())))
+        tasks.add_many(db, [(task(owner, number), b"x" * 100) for number in range(1, count + 1)])
+
+    store.write(fill)
+    return scheduler
+
+
+def _numbers(answer: list[OptimizingTask] | UnknownToken) -> list[int]:
+    assert not isinstance(answer, UnknownToken)
+    return [one.task_id.number for one in answer]
+
+
+def test_who_is_not_registered_gets_an_error_and_the_others_their_tasks(store: Store) -> None:
+    scheduler = _filled(store)
+    asked = [Asked(name, "default", (1, 2)) for name in ("optimizer-1", "nobody", "optimizer-2")]
+    first, unknown, last = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
+    assert (_numbers(first), type(unknown), _numbers(last)) == ([1, 2], UnknownToken, [3])
+
+
+def test_an_answer_has_no_more_than_a_message_holds(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = _filled(store, 5)
+    monkeypatch.setattr(scheduling, "ANSWER_BYTES", 250)
+    asked = [Asked(name, "default", (1, 2, 3)) for name in ("optimizer-1", "optimizer-2")]
+    answers = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
+    assert [_numbers(answer) for answer in answers] == [[1, 2], [3, 4]]
+    monkeypatch.setattr(scheduling, "ANSWER_BYTES", 1)
+    (alone,) = store.write(lambda db: scheduler.schedule(db, [Asked("optimizer-2", "default", (4, 5))], Effects(), NOW))
+    assert _numbers(alone) == [5], "one task is given however large it is"
+
+
+def test_nothing_is_asked_of_the_store_while_nothing_waits(store: Store) -> None:
+    scheduler = _filled(store, 1)
+    asked = Asked("optimizer-1", "default", (1,))
+
+    def may_give(thread_ids: tuple[int, ...]) -> bool:
+        return scheduler.board.may_give("optimizer-1", "default", thread_ids)
+
+    assert may_give((1,)), "nothing is known yet"
+    store.write(lambda db: scheduler.schedule(db, [asked], Effects(), NOW))
+    store.write(lambda db: scheduler.board.refresh(db))
+    assert not may_give((2,))
+    assert may_give((1,)), "thread 1 holds a task, and its answer was lost"
+    store.write(lambda db: tables.save(db, replace(tables.list_tables(db)[0], status_reason="other")))
+    assert not may_give((2,)), "what is no matter of tasks changes nothing"
+    owner = store.write(lambda db: processes.list_active(db)[0])
+    store.write(lambda db: tasks.add_many(db, [(task(owner, 2), b"")]))
+    assert may_give((2,))
+
+
+def test_what_a_failed_transaction_changed_is_not_believed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduler = _filled(store, 1)
+    asked = [Asked("optimizer-1", "default", (1,))]
+
+    def end(db: Connection) -> None:
+        scheduler.schedule(db, asked, Effects(), NOW)
+        scheduler.board.refresh(db)
+        db.execute("ROLLBACK")  # as a full disk does
+
+    with pytest.raises(Exception, match=r"."):
+        store.write(end)
+    (again,) = store.write(lambda db: scheduler.schedule(db, asked, Effects(), NOW))
+    assert _numbers(again) == [1]
