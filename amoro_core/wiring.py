@@ -213,7 +213,7 @@ class Services:
         self.learning = LearningService(store, tables_of, clock)
         self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
         self.optimizers = OptimizerService(
-            store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout
+            store, clock, parts.monotonic, self.optimizing.adopt, settings.heartbeat_timeout, self.work.fire
         )
         self.inspection = InspectionService(store, tables_of, clock)
         self.overview = OverviewService(store)

@@ -50,6 +50,15 @@ class PolledTask:
     work: Work
 
 
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The answer to a poll: what begins, what is to be abandoned, and whether the optimizer is draining."""
+
+    tasks: tuple[PolledTask, ...]
+    abandon: tuple[Attempt, ...]
+    draining: bool
+
+
 class Client:
     """One channel to the coordinator, safe for many threads."""
 
@@ -115,48 +124,51 @@ class Client:
             token=Secret(answer.token),
             heartbeat_interval_s=answer.heartbeat_interval_ms / 1000,
             heartbeat_timeout_s=answer.heartbeat_timeout_ms / 1000,
+            polls_keep_alive=answer.polls_keep_alive,
         )
         return registration, tuple(codec.decode_attempt(attempt) for attempt in answer.adopted)
 
     def heartbeat(self, token: Secret, running: Iterable[Running], threads: int) -> tuple[tuple[Attempt, ...], bool]:
         """Report running attempts; returns the attempts to abandon and whether the optimizer is draining."""
         request = pb.HeartbeatRequest(
-            running=[
-                pb.AttemptProgress(
-                    attempt=codec.encode_attempt(item.attempt),
-                    rows_done=item.rows_done,
-                    rows_total=item.rows_total,
-                    stage=item.stage,
-                    core_ms=item.core_ms,
-                )
-                for item in running
-            ],
+            running=_progress(running),
             threads=threads,
         )
         answer = self._once(lambda: self._stub.Heartbeat(request, timeout=10.0, metadata=_bearer(token)))
         return tuple(codec.decode_attempt(attempt) for attempt in answer.abandon), answer.draining
 
     def poll(self, token: Secret, thread_ids: Sequence[int], wait_s: float) -> tuple[PolledTask, ...]:
-        """Ask for work, waiting at most `wait_s` seconds; returns nothing when `stop_polling` ends it."""
-        request = pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))
-        call = self._stub.PollTask.future(request, timeout=wait_s + CALL_DEADLINE_S, metadata=_bearer(token))
+        """As `poll_alive`, without being a heartbeat."""
+        return self._poll(token, pb.PollTaskRequest(thread_ids=thread_ids, wait_ms=round(wait_s * 1000))).tasks
+
+    def poll_alive(
+        self, token: Secret, thread_ids: Sequence[int], wait_s: float, running: Iterable[Running], threads: int
+    ) -> Polled:
+        """Ask for work, waiting at most `wait_s` seconds, and report running attempts as a heartbeat does.
+
+        Returns nothing when `stop_polling` ends it.
+        """
+        request = pb.PollTaskRequest(
+            thread_ids=thread_ids, wait_ms=round(wait_s * 1000), running=_progress(running), threads=threads
+        )
+        return self._poll(token, request)
+
+    def _poll(self, token: Secret, request: pb.PollTaskRequest) -> Polled:
+        timeout = request.wait_ms / 1000 + CALL_DEADLINE_S
+        call = self._stub.PollTask.future(request, timeout=timeout, metadata=_bearer(token))
         with self._lock:
             self._polls.add(call)
         if self._stopping.is_set():  # `stop_polling` may have run before this poll was registered
             self.stop_polling()
         try:
-            answer = call.result()
+            return _polled(call.result())
         except grpc.FutureCancelledError:
-            return ()
+            return Polled((), (), False)
         except grpc.RpcError as error:
             raise _translate(error, self._address) from error
         finally:
             with self._lock:
                 self._polls.discard(call)
-        return tuple(
-            PolledTask(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.work_of(task))
-            for task in answer.tasks
-        )
 
     def stop_polling(self) -> None:
         """End waiting polls; a task that was just scheduled is returned by deregistering."""
@@ -167,10 +179,17 @@ class Client:
 
     def ack(self, token: Secret, attempt: Attempt) -> Mapping[str, str] | None:
         """Accept an attempt; returns the vended storage properties, None when the attempt is stale."""
-        request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt)])
+        (answer,) = self.ack_all(token, [attempt])
+        return answer
+
+    def ack_all(self, token: Secret, attempts: Sequence[Attempt]) -> list[Mapping[str, str] | None]:
+        """As `ack` for each of these attempts, in one call."""
+        request = pb.AckTaskRequest(attempts=[codec.encode_attempt(attempt) for attempt in attempts])
         answer = self._once(lambda: self._stub.AckTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
-        (result,) = answer.results
-        return dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
+        return [
+            dict(result.io_properties) if result.status == pb.REPORT_STATUS_ACCEPTED else None
+            for result in answer.results
+        ]
 
     def refuse(self, token: Secret, attempt: Attempt, kind: str, error: UnknownWork) -> None:
         """Return an attempt with an unknown kind of work: it has neither begun nor failed."""
@@ -179,18 +198,24 @@ class Client:
 
     def complete(self, token: Secret, attempt: Attempt, result: WorkResult | AmoroError) -> bool:
         """Report a result; returns whether it was accepted (also if repeated). False: stale, absorbed."""
-        message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
-        if isinstance(result, WorkResult):
-            codec.put_result(message, result)
-        else:
-            message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_told(result)))
-        return self._report(token, message)
+        return self._report(token, report_of(attempt, result))
 
     def _report(self, token: Secret, message: pb.TaskResult) -> bool:
-        request = pb.CompleteTaskRequest(results=[message])
+        ((accepted,), _) = self.complete_all(token, [message], ())
+        return accepted
+
+    def complete_all(
+        self, token: Secret, reports: Sequence[pb.TaskResult], thread_ids: Sequence[int]
+    ) -> tuple[list[bool], tuple[PolledTask, ...]]:
+        """Report results of `report_of`, for each whether it was accepted; then poll for these threads, not waiting.
+
+        A coordinator of an earlier version schedules nothing here.
+        """
+        request = pb.CompleteTaskRequest(results=reports)
+        if thread_ids:
+            request.poll.thread_ids.extend(thread_ids)
         answer = self._once(lambda: self._stub.CompleteTask(request, timeout=CALL_DEADLINE_S, metadata=_bearer(token)))
-        (answered,) = answer.results
-        return answered.status == pb.REPORT_STATUS_ACCEPTED
+        return [one.status == pb.REPORT_STATUS_ACCEPTED for one in answer.results], _polled(answer.polled).tasks
 
     def fetch_blob(self, token: Secret, attempt: Attempt, name: BlobName) -> bytes:
         """The blob of an attempt that was acknowledged.
@@ -225,6 +250,40 @@ class Client:
             return call()
         except grpc.RpcError as error:
             raise _translate(error, self._address) from error
+
+
+def report_of(attempt: Attempt, result: WorkResult | AmoroError) -> pb.TaskResult:
+    """The message that reports the result of an attempt."""
+    message = pb.TaskResult(attempt=codec.encode_attempt(attempt))
+    if isinstance(result, WorkResult):
+        codec.put_result(message, result)
+    else:
+        message.failure.CopyFrom(pb.TaskFailure(code=result.code, message=_told(result)))
+    return message
+
+
+def _polled(answer: pb.PollTaskResponse) -> Polled:
+    return Polled(
+        tuple(
+            PolledTask(codec.decode_attempt(task.attempt), task.thread_id, task.table, codec.work_of(task))
+            for task in answer.tasks
+        ),
+        tuple(codec.decode_attempt(attempt) for attempt in answer.abandon),
+        answer.draining,
+    )
+
+
+def _progress(running: Iterable[Running]) -> list[pb.AttemptProgress]:
+    return [
+        pb.AttemptProgress(
+            attempt=codec.encode_attempt(item.attempt),
+            rows_done=item.rows_done,
+            rows_total=item.rows_total,
+            stage=item.stage,
+            core_ms=item.core_ms,
+        )
+        for item in running
+    ]
 
 
 def _told(error: AmoroError) -> str:

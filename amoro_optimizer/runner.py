@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from amoro_core.errors import (
     AmoroError,
@@ -21,11 +20,13 @@ from amoro_core.model.processes import Attempt
 from amoro_core.model.secrets import Secret
 from amoro_core.model.texts import briefly
 from amoro_core.model.trust import PLAIN, Trust
-from amoro_core.model.work import Work, WorkResult
+from amoro_core.model.work import WorkResult
 from amoro_optimizer import session as sessions
 from amoro_optimizer.client import Client, PolledTask
-from amoro_optimizer.running import BlobName, Run, steady_s
-from amoro_optimizer.session import Session
+from amoro_optimizer.reporting import Reports
+from amoro_optimizer.running import Backend, BlobName, Run, steady_s
+from amoro_optimizer.session import Registration, Session
+from amoro_optimizer.threads import Threads
 
 log = get_logger("amoro.optimizer")
 
@@ -33,21 +34,6 @@ POLL_WAIT_S = 20.0
 RETRY_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 #: How long reporting a result to a silent coordinator is retried once the optimizer was told to stop.
 DELIVERY_WINDOW_S = 30.0
-
-
-class Backend(Protocol):
-    """Executes work."""
-
-    @property
-    def kinds(self) -> Sequence[str]:
-        """The kinds of work that it can execute."""
-
-    @property
-    def max_cluster_bytes(self) -> int:
-        """The largest group of files, in bytes, that it clusters; 0: none."""
-
-    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
-        """Do the work. Raises UnknownWork before anything has begun, AttemptAbandoned when cancelled, AmoroError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +62,12 @@ class Runner:
         self._config = config
         self._backend = backend
         self._capacity = capacity
-        self._threads = config.threads
-        self._workers: list[threading.Thread] = []
+        self._threads = Threads(config.threads, self._run)
+        self._is_polling = False
         self._stopping = threading.Event()
         self._abandon_all = threading.Event()
         self._client = Client(config.address, config.trust, stopping=self._stopping)
+        self._reports = Reports(self._client)
         self._lock = threading.Lock()
         self._registering = threading.Lock()
         self._session = Session()
@@ -106,11 +93,14 @@ class Runner:
             done = threading.Event()
             heart = threading.Thread(target=self._beat, args=(done,), name="optimizer-heart", daemon=True)
             heart.start()
-            self._resize(self._threads)
+            self._threads.resize(self._threads.count)
+            poller = threading.Thread(target=self._poll, name="optimizer-poll", daemon=True)
+            poller.start()
             self._stopping.wait()
             self._client.stop_polling()
-            with self._lock:
-                workers = tuple(self._workers)
+            self._threads.take_no_more()
+            poller.join()
+            workers = self._threads.end()
             log.info("optimizer.draining", running=len(self._snapshot().running))
             deadline = time.monotonic() + self._config.drain_timeout_s
             for worker in workers:
@@ -153,8 +143,8 @@ class Runner:
         registration, adopted = self._client.register(
             self._config.enrolment_token,
             group=self._config.group,
-            threads=self._threads,
-            memory_bytes=self._config.memory_bytes * self._threads,
+            threads=self._threads.count,
+            memory_bytes=self._config.memory_bytes * self._threads.count,
             labels=self._config.labels,
             heartbeat_interval_s=self._config.heartbeat_interval_s,
             running=running,
@@ -170,7 +160,7 @@ class Runner:
             "optimizer.registered",
             optimizer=registration.optimizer_id,
             group=self._config.group,
-            threads=self._threads,
+            threads=self._threads.count,
             adopted=len(adopted),
         )
 
@@ -194,24 +184,29 @@ class Runner:
     def _beat(self, done: threading.Event) -> None:
         while not done.wait(self._interval()):
             if self._capacity is not None:
-                self._resize(max(1, self._capacity()))
+                self._threads.resize(max(1, self._capacity()))
             session = self._snapshot()
             if session.registration is None:
                 self._renew(session.generation)
                 continue
+            if self._is_polling:  # the open poll says that it lives
+                continue
             try:
                 abandon, draining = self._client.heartbeat(
-                    session.registration.token, session.running.values(), self._threads
+                    session.registration.token, session.running.values(), self._threads.count
                 )
             except UnknownToken:
                 self._renew(session.generation)
             except AmoroError as error:
                 log.warning("heartbeat.failed", error=error.message)
             else:
-                with self._lock:
-                    self._session = sessions.told(self._session, abandon, draining)
-                if draining:
-                    self._stopping.set()
+                self._told(abandon, draining)
+
+    def _told(self, abandon: Sequence[Attempt], draining: bool) -> None:
+        with self._lock:
+            self._session = sessions.told(self._session, abandon, draining)
+        if draining:
+            self._stopping.set()
 
     def _interval(self) -> float:
         registration = self._snapshot().registration
@@ -225,66 +220,70 @@ class Runner:
         except AmoroError as error:
             log.warning("optimizer.registration_failed", error=error.message)
 
-    # Threads
+    # Work
 
-    def _resize(self, threads: int) -> None:
-        """Set the number of working threads: missing ones are started, surplus ones finish their attempt and pause."""
-        with self._lock:
-            if self._stopping.is_set():
-                return
-            if threads != self._threads:
-                log.info("optimizer.resized", threads=threads, before=self._threads)
-            self._threads = threads
-            # Started under the lock, so that joining the workers never meets one that has not started.
-            while len(self._workers) < threads:
-                number = len(self._workers) + 1
-                self._workers.append(threading.Thread(target=self._work, args=(number,), name=f"optimizer-{number}"))
-                self._workers[-1].start()
-
-    def _work(self, thread_id: int) -> None:
+    def _poll(self) -> None:
+        """Ask for work for all free threads at once, until stopped."""
         tries = 0
         while not self._stopping.is_set():
-            if thread_id > self._threads:
-                self._stopping.wait(RETRY_S[2])
-                continue
+            free = self._threads.wait_for_free(RETRY_S[2])
             session = self._snapshot()
             if session.registration is None:
                 self._stopping.wait(RETRY_S[1])
                 self._renew(session.generation)
                 continue
+            if not free:
+                continue
             try:
-                polled = self._client.poll(session.registration.token, [thread_id], POLL_WAIT_S)
+                polled = self._ask(session, session.registration, free)
                 tries = 0
             except UnknownToken:
                 self._renew(session.generation)
                 continue
             except AmoroError as error:
-                log.warning("poll.failed", error=error.message, thread=thread_id)
+                log.warning("poll.failed", error=error.message, threads=len(free))
                 self._stopping.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
                 tries += 1
                 continue
-            for task in polled:
-                self._run(task)
+            self._threads.give(polled)
 
-    def _run(self, task: PolledTask) -> None:
+    def _ask(self, session: Session, registration: Registration, free: Sequence[int]) -> Sequence[PolledTask]:
+        """What these threads begin. With a coordinator that knows it, the poll is a heartbeat as long as it is open."""
+        if not registration.polls_keep_alive:
+            return self._client.poll(registration.token, free, POLL_WAIT_S)
+        # Who runs something hears at least as often as by heartbeats what is to be abandoned.
+        wait_s = min(POLL_WAIT_S, registration.heartbeat_interval_s) if session.running else POLL_WAIT_S
+        running = [item for item in session.running.values() if not item.abandoned]
+        self._is_polling = True
+        try:
+            polled = self._client.poll_alive(registration.token, free, wait_s, running, self._threads.count)
+        finally:
+            self._is_polling = False
+        self._told(polled.abandon, polled.draining)
+        return polled.tasks
+
+    def _run(self, task: PolledTask) -> PolledTask | None:
+        """Do a task; the one that the thread does next, if it is known already."""
         with self._lock:
             self._session = sessions.started(self._session, task.attempt, task.thread_id)
         try:
             failpoint("task.before_ack")
             if task.work.kind not in self._backend.kinds:
                 self._refuse(task)
-                return
+                return None
             acked_s = steady_s()  # before it is sent: what its answer says holds from no later time on
-            vended = self._ack(task.attempt)
+            vended = self._ack(task)
             if vended is None:
                 reason = "stale before it was acknowledged"
                 self._log_if_apart(logging.WARNING, "task.dropped", attempt=str(task.attempt), reason=reason)
-                return
+                return None
             result = self._attempt(task, vended, acked_s)
-            if result is not None:
-                failpoint("task.before_complete")
-                self._deliver(task.attempt, result)
-                failpoint("task.after_complete")
+            if result is None:
+                return None
+            failpoint("task.before_complete")
+            following = self._deliver(task, result)
+            failpoint("task.after_complete")
+            return following
         finally:
             with self._lock:
                 self._session = sessions.finished(self._session, task.attempt)
@@ -305,17 +304,17 @@ class Runner:
             # The attempt is reset by its time-out or by this thread's next poll.
             log.warning("refusal.failed", attempt=str(task.attempt), error=failed.message)
 
-    def _ack(self, attempt: Attempt) -> Mapping[str, str] | None:
+    def _ack(self, task: PolledTask) -> Mapping[str, str] | None:
         """The vended properties; None when the attempt is not ours (any more)."""
         session = self._snapshot()
         if session.registration is None:
             return None
         try:
-            return self._client.ack(session.registration.token, attempt)
+            return self._reports.ack(session.registration.token, task.attempt, task.work.kind)
         except AmoroError as error:
             # Whether or not the coordinator received the acknowledgement: the attempt is reset by its time-out
             # or by this thread's next poll.
-            log.warning("ack.failed", attempt=str(attempt), error=error.message)
+            log.warning("ack.failed", attempt=str(task.attempt), error=error.message)
             return None
 
     def _attempt(self, task: PolledTask, vended: Mapping[str, str], acked_s: float) -> WorkResult | AmoroError | None:
@@ -363,34 +362,37 @@ class Runner:
             raise AttemptAbandoned(f"attempt {attempt} was cancelled")
         raise OptimizerError(f"the blob of attempt {attempt} can't be had: the coordinator does not answer")
 
-    def _deliver(self, attempt: Attempt, result: WorkResult | AmoroError) -> None:
-        """Report until it is received; a result is not lost when a coordinator restarts."""
-        tries = 0
+    def _deliver(self, task: PolledTask, result: WorkResult | AmoroError) -> PolledTask | None:
+        """Report until it is received; a result is not lost when a coordinator restarts. What the thread does next."""
+        attempt, tries = task.attempt, 0
         give_up: float | None = None
         while not sessions.abandons(self._snapshot(), attempt):
             session = self._snapshot()
             try:
                 if session.registration is None:
                     raise UnknownToken("not registered")
-                accepted = self._client.complete(session.registration.token, attempt, result)
+                polls = not self._stopping.is_set() and task.thread_id <= self._threads.count
+                token = session.registration.token
+                reported = self._reports.complete(token, attempt, result, task.thread_id if polls else 0)
             except UnknownToken:
                 self._renew(session.generation)
             except CoordinatorUnavailable as error:
                 log.warning("result.undelivered", attempt=str(attempt), error=error.message)
             except AmoroError as error:
                 log.error("result.rejected", attempt=str(attempt), error=error.message)
-                return
+                return None
             else:
-                if not accepted:
+                if not reported.accepted:
                     self._log_if_apart(logging.WARNING, "result.stale", attempt=str(attempt))
-                return
+                return reported.following
             if self._stopping.is_set():
                 give_up = give_up or time.monotonic() + DELIVERY_WINDOW_S
                 if time.monotonic() > give_up or self._abandon_all.is_set():
                     log.error("result.lost", attempt=str(attempt))
-                    return
+                    return None
             self._abandon_all.wait(RETRY_S[min(tries, len(RETRY_S) - 1)])
             tries += 1
+        return None
 
     def _progress(self, attempt: Attempt, rows_done: int, rows_total: int) -> None:
         with self._lock:

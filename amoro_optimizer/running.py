@@ -1,7 +1,7 @@
 """One execution of an attempt, and what executes it."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +9,7 @@ from amoro_core.errors import OptimizerError
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
+from amoro_core.model.work import Work, WorkResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,21 @@ class Fetching(Kind, Protocol):
 
     def blob(self, payload: bytes) -> BlobName:
         """The name of the blob."""
+
+
+class Backend(Protocol):
+    """Executes work."""
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds of work that it can execute."""
+
+    @property
+    def max_cluster_bytes(self) -> int:
+        """The largest group of files, in bytes, that it clusters; 0: none."""
+
+    def execute(self, work: Work, table: str, run: Run) -> WorkResult:
+        """Do the work. Raises UnknownWork before anything has begun, AttemptAbandoned when cancelled, AmoroError."""
 
 
 def access_for(work: RewriteInput, io_properties: Mapping[str, str]) -> FileAccess:

@@ -13,7 +13,7 @@ from amoro_core.model.processes import OptimizingProcess
 from amoro_core.model.work import WorkResult
 from amoro_core.services.optimizing import Failure, ScheduledTask
 from amoro_optimizer.kinds import BlobName, Kinds, Run
-from amoro_optimizer.runner import Backend
+from amoro_optimizer.running import Backend
 from tests.services.world import World
 
 

@@ -11,7 +11,7 @@ from amoro_core.model.work import REWRITE, Work, WorkResult
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
 from amoro_optimizer.kinds import Run
-from amoro_optimizer.runner import Backend
+from amoro_optimizer.running import Backend
 
 T = TypeVar("T")
 Rewrite = Callable[

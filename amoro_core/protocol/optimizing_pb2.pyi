@@ -149,10 +149,13 @@ class RegisterResponse(_message.Message):
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _builtins.int
     HEARTBEAT_TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     ADOPTED_FIELD_NUMBER: _builtins.int
+    POLLS_KEEP_ALIVE_FIELD_NUMBER: _builtins.int
     optimizer_id: _builtins.str
     token: _builtins.str
     heartbeat_interval_ms: _builtins.int
     heartbeat_timeout_ms: _builtins.int
+    polls_keep_alive: _builtins.bool
+    """a poll that names its threads is a heartbeat as long as it is open"""
     @_builtins.property
     def adopted(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAttempt]:
         """of `running`; the others must be abandoned"""
@@ -165,10 +168,11 @@ class RegisterResponse(_message.Message):
         heartbeat_interval_ms: _builtins.int = ...,
         heartbeat_timeout_ms: _builtins.int = ...,
         adopted: _abc.Iterable[Global___TaskAttempt] | None = ...,
+        polls_keep_alive: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "heartbeat_interval_ms", b"heartbeat_interval_ms", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "optimizer_id", b"optimizer_id", "token", b"token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adopted", b"adopted", "heartbeat_interval_ms", b"heartbeat_interval_ms", "heartbeat_timeout_ms", b"heartbeat_timeout_ms", "optimizer_id", b"optimizer_id", "polls_keep_alive", b"polls_keep_alive", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -260,20 +264,30 @@ class PollTaskRequest(_message.Message):
 
     THREAD_IDS_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
+    RUNNING_FIELD_NUMBER: _builtins.int
+    THREADS_FIELD_NUMBER: _builtins.int
     wait_ms: _builtins.int
+    threads: _builtins.int
+    """as in a heartbeat; 0: this poll is none"""
     @_builtins.property
     def thread_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the free ones"""
+
+    @_builtins.property
+    def running(self) -> _containers.RepeatedCompositeFieldContainer[Global___AttemptProgress]:
+        """of the other threads, as in a heartbeat"""
 
     def __init__(
         self,
         *,
         thread_ids: _abc.Iterable[_builtins.int] | None = ...,
         wait_ms: _builtins.int = ...,
+        running: _abc.Iterable[Global___AttemptProgress] | None = ...,
+        threads: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["thread_ids", b"thread_ids", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["running", b"running", "thread_ids", b"thread_ids", "threads", b"threads", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -359,16 +373,25 @@ class PollTaskResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
+    ABANDON_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
+    draining: _builtins.bool
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Task]: ...
+    @_builtins.property
+    def abandon(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskAttempt]:
+        """as in the answer to a heartbeat"""
+
     def __init__(
         self,
         *,
         tasks: _abc.Iterable[Global___Task] | None = ...,
+        abandon: _abc.Iterable[Global___TaskAttempt] | None = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandon", b"abandon", "draining", b"draining", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -565,16 +588,22 @@ class CompleteTaskRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    POLL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskResult]: ...
+    @_builtins.property
+    def poll(self) -> Global___PollTaskRequest:
+        """once the results are stored; it does not wait, and is no heartbeat"""
+
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___TaskResult] | None = ...,
+        poll: Global___PollTaskRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["poll", b"poll"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["poll", b"poll", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -608,16 +637,20 @@ class CompleteTaskResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RESULTS_FIELD_NUMBER: _builtins.int
+    POLLED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CompleteResult]: ...
+    @_builtins.property
+    def polled(self) -> Global___PollTaskResponse: ...
     def __init__(
         self,
         *,
         results: _abc.Iterable[Global___CompleteResult] | None = ...,
+        polled: Global___PollTaskResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["polled", b"polled"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["polled", b"polled", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

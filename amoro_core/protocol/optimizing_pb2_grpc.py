@@ -90,7 +90,8 @@ class OptimizingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PollTask(self, request, context):
-        """Schedules at most one task for each free thread; waits up to wait_ms for the first.
+        """Schedules at most one task for each free thread; waits up to wait_ms for the first. Of what is planned an answer may
+        have less: it fits into a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -105,7 +106,8 @@ class OptimizingServiceServicer:
 
     def CompleteTask(self, request, context):
         """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
-        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows; the others of the
+        call may be stored or not: each may be sent again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,12 +40,15 @@ class OptimizingServiceStub:
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.HeartbeatRequest, _optimizing_pb2.HeartbeatResponse]
     """Keeps the optimizer alive; the answer names the attempts to abandon. UNAUTHENTICATED: register anew."""
     PollTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.PollTaskRequest, _optimizing_pb2.PollTaskResponse]
-    """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
+    """Schedules at most one task for each free thread; waits up to wait_ms for the first. Of what is planned an answer may
+    have less: it fits into a message.
+    """
     AckTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]
     """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _grpc.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
-    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows; the others of the
+    call may be stored or not: each may be sent again.
     """
     FetchBlob: _grpc.UnaryStreamMultiCallable[_optimizing_pb2.FetchBlobRequest, _optimizing_pb2.BlobPiece]
     """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
@@ -64,12 +67,15 @@ class OptimizingServiceAsyncStub(OptimizingServiceStub):
     Heartbeat: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.HeartbeatRequest, _optimizing_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Keeps the optimizer alive; the answer names the attempts to abandon. UNAUTHENTICATED: register anew."""
     PollTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.PollTaskRequest, _optimizing_pb2.PollTaskResponse]  # type: ignore[assignment]
-    """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
+    """Schedules at most one task for each free thread; waits up to wait_ms for the first. Of what is planned an answer may
+    have less: it fits into a message.
+    """
     AckTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.AckTaskRequest, _optimizing_pb2.AckTaskResponse]  # type: ignore[assignment]
     """Accepts scheduled attempts. A stale attempt is refused: the optimizer drops the work."""
     CompleteTask: _aio.UnaryUnaryMultiCallable[_optimizing_pb2.CompleteTaskRequest, _optimizing_pb2.CompleteTaskResponse]  # type: ignore[assignment]
     """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
-    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+    INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows; the others of the
+    call may be stored or not: each may be sent again.
     """
     FetchBlob: _aio.UnaryStreamMultiCallable[_optimizing_pb2.FetchBlobRequest, _optimizing_pb2.BlobPiece]  # type: ignore[assignment]
     """What an acknowledged attempt's work names by its SHA-256, in pieces of at most 1 MiB.
@@ -103,7 +109,9 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _optimizing_pb2.PollTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_optimizing_pb2.PollTaskResponse, _abc.Awaitable[_optimizing_pb2.PollTaskResponse]]:
-        """Schedules at most one task for each free thread; waits up to wait_ms for the first."""
+        """Schedules at most one task for each free thread; waits up to wait_ms for the first. Of what is planned an answer may
+        have less: it fits into a message.
+        """
 
     @_abc_1.abstractmethod
     def AckTask(
@@ -120,7 +128,8 @@ class OptimizingServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_optimizing_pb2.CompleteTaskResponse, _abc.Awaitable[_optimizing_pb2.CompleteTaskResponse]]:
         """Reports results. Idempotent for one attempt and payload; a stale result is absorbed.
-        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows.
+        INVALID_ARGUMENT: a result of a kind that is not the task's, or of none that the coordinator knows; the others of the
+        call may be stored or not: each may be sent again.
         """
 
     @_abc_1.abstractmethod

@@ -19,14 +19,18 @@ from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.optimizing_pb2_grpc import OptimizingServiceServicer
 from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
+from amoro_core.rpc.rounds import Rounds
 from amoro_core.services.optimizers import OptimizerService
 from amoro_core.services.optimizing import Acked, Admission, Failure, OptimizingService, Refusal, ScheduledTask
+from amoro_core.transactions.scheduling import Asked
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0
 #: How long an ack waits for the guard of its table, which answers others. No thread waits with it.
 MAX_ACK_WAIT_S = 10.0
 _ASKED_AGAIN_S = 0.2
+#: Results that arrive within that time of each other share a transaction.
+REPORTS_GATHER_S = 0.005
 
 T = TypeVar("T")
 
@@ -54,6 +58,8 @@ class OptimizingServicer(OptimizingServiceServicer):
         self._start_to_close = start_to_close
         self._work = work
         self._pool = pool
+        self._polls = Rounds(pool, optimizing.schedule)
+        self._reports = Rounds(pool, optimizing.complete_all, REPORTS_GATHER_S)
 
     async def Register(
         self,
@@ -93,6 +99,7 @@ class OptimizingServicer(OptimizingServiceServicer):
             or round(self._heartbeat_interval.total_seconds() * 1000),
             heartbeat_timeout_ms=round(self._heartbeat_timeout.total_seconds() * 1000),
             adopted=[codec.encode_attempt(attempt) for attempt in registered.adopted],
+            polls_keep_alive=True,
         )
 
     async def Heartbeat(
@@ -101,12 +108,7 @@ class OptimizingServicer(OptimizingServiceServicer):
         context: grpc.aio.ServicerContext[pb.HeartbeatRequest, pb.HeartbeatResponse],
     ) -> pb.HeartbeatResponse:
         def work(optimizer: Optimizer) -> pb.HeartbeatResponse:
-            progress = {
-                codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in request.running
-            }
-            core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in request.running if item.core_ms > 0}
-            self._optimizers.touch(optimizer.optimizer_id, request.threads, progress, core_ms)
-            abandon = self._optimizing.abandoned(optimizer.optimizer_id, progress)
+            abandon = self._touch(optimizer, request)
             return pb.HeartbeatResponse(
                 abandon=[codec.encode_attempt(attempt) for attempt in abandon],
                 draining=optimizer.draining,
@@ -119,20 +121,46 @@ class OptimizingServicer(OptimizingServiceServicer):
         request: pb.PollTaskRequest,
         context: grpc.aio.ServicerContext[pb.PollTaskRequest, pb.PollTaskResponse],
     ) -> pb.PollTaskResponse:
-        def work(optimizer: Optimizer) -> pb.PollTaskResponse:
-            if optimizer.draining:
-                return pb.PollTaskResponse()
-            scheduled = self._optimizing.poll(optimizer.optimizer_id, optimizer.group, list(request.thread_ids))
-            return pb.PollTaskResponse(tasks=[self._task(task) for task in scheduled])
+        if request.threads < 1:
+            return await self._polled(request, context)
+        abandon = await self._as_optimizer(context, lambda optimizer: self._touch(optimizer, request))
+        if abandon:
+            return pb.PollTaskResponse(abandon=[codec.encode_attempt(attempt) for attempt in abandon])
+        optimizer_id = self._optimizers.authenticate(bearer(context)).optimizer_id
+        with self._optimizers.polling(optimizer_id):
+            return await self._polled(request, context)
 
+    async def _polled(
+        self, request: pb.PollTaskRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PollTaskResponse:
+        """The answer to a poll; it may wait."""
         deadline = time.monotonic() + min(request.wait_ms / 1000, MAX_POLL_WAIT_S)
         while True:
             planned = self._work.current()
-            answer = await self._as_optimizer(context, work)
+            answer = await self._given(request, context)
             left = deadline - time.monotonic()
-            if answer.tasks or left <= 0 or self._work.are_over:
+            # Who is told by heartbeats alone that it drains must not poll again at once.
+            is_told = answer.draining and request.threads > 0
+            if answer.tasks or is_told or left <= 0 or self._work.are_over:
                 return answer
             await wait_for(planned, left)
+
+    async def _given(
+        self, request: pb.PollTaskRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.PollTaskResponse:
+        """What can be scheduled at once; polls of one moment share a transaction."""
+        try:
+            optimizer = self._optimizers.authenticate(bearer(context))
+            if optimizer.draining:
+                return pb.PollTaskResponse(draining=True)
+            asked = Asked(optimizer.optimizer_id, optimizer.group, tuple(request.thread_ids))
+            if not self._optimizing.scheduling.may_give(asked):
+                return pb.PollTaskResponse()
+            return pb.PollTaskResponse(tasks=[self._task(task) for task in await self._polls.ask(asked)])
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await abort(context, error)
 
     async def AckTask(
         self,
@@ -161,12 +189,28 @@ class OptimizingServicer(OptimizingServiceServicer):
         request: pb.CompleteTaskRequest,
         context: grpc.aio.ServicerContext[pb.CompleteTaskRequest, pb.CompleteTaskResponse],
     ) -> pb.CompleteTaskResponse:
-        def work(optimizer: Optimizer) -> pb.CompleteTaskResponse:
-            return pb.CompleteTaskResponse(
-                results=[self._complete_one(optimizer.optimizer_id, result) for result in request.results]
-            )
-
-        return await self._as_optimizer(context, work)
+        try:
+            optimizer = self._optimizers.authenticate(bearer(context))
+            reports = [
+                (optimizer.optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
+                for result in request.results
+            ]
+            accepted = await asyncio.gather(*(self._reports.ask(one) for one in reports))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            await abort(context, error)
+        answer = pb.CompleteTaskResponse(
+            results=[
+                pb.CompleteResult(
+                    attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if counts else pb.REPORT_STATUS_STALE
+                )
+                for result, counts in zip(request.results, accepted, strict=True)
+            ]
+        )
+        if request.poll.thread_ids:
+            answer.polled.CopyFrom(await self._given(request.poll, context))
+        return answer
 
     async def FetchBlob(
         self,
@@ -206,11 +250,12 @@ class OptimizingServicer(OptimizingServiceServicer):
         codec.put_work(task, scheduled.work)
         return task
 
-    def _complete_one(self, optimizer_id: str, result: pb.TaskResult) -> pb.CompleteResult:
-        accepted = self._optimizing.complete(optimizer_id, codec.decode_attempt(result.attempt), _outcome(result))
-        return pb.CompleteResult(
-            attempt=result.attempt, status=pb.REPORT_STATUS_ACCEPTED if accepted else pb.REPORT_STATUS_STALE
-        )
+    def _touch(self, optimizer: Optimizer, told: pb.HeartbeatRequest | pb.PollTaskRequest) -> list[Attempt]:
+        """Note that the optimizer lives, and what it runs; the attempts to abandon."""
+        progress = {codec.decode_attempt(item.attempt): (item.rows_done, item.rows_total) for item in told.running}
+        core_ms = {codec.decode_attempt(item.attempt): item.core_ms for item in told.running if item.core_ms > 0}
+        self._optimizers.touch(optimizer.optimizer_id, told.threads, progress, core_ms)
+        return self._optimizing.abandoned(optimizer.optimizer_id, progress) if progress else []
 
     async def _as_optimizer(self, context: grpc.aio.ServicerContext[Any, Any], work: Callable[[Optimizer], T]) -> T:
         """Run work for the optimizer that calls; errors end the call with their status."""

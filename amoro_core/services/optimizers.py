@@ -2,7 +2,9 @@
 
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -58,8 +60,12 @@ class OptimizerService:
         monotonic: Callable[[], float],
         adopt: Adopt,
         heartbeat_timeout: timedelta,
+        when_leaving: Callable[[], None] = lambda: None,
     ) -> None:
+        """`when_leaving` is called when an optimizer is to leave, or is no longer known: open polls must hear of it."""
         self._store = store
+        self._when_leaving = when_leaving
+        self._polls: Counter[str] = Counter()  # open polls that are heartbeats
         self._clock = clock
         self._monotonic = monotonic
         self._adopt = adopt
@@ -67,6 +73,7 @@ class OptimizerService:
         self._lock = threading.Lock()
         self._lives: dict[str, Life] = {}
         self._by_hash: dict[str, Optimizer] = {}
+        self._hash_of: dict[str, str] = {}
         self._released: set[str] = set()
         for optimizer in store.read(optimizers.list_optimizers):
             # No optimizer counts as lost before a full timeout since the start.
@@ -149,12 +156,27 @@ class OptimizerService:
     ) -> None:
         """Note a heartbeat; a changed number of threads is stored."""
         with self._lock:
-            known = {optimizer.optimizer_id: optimizer for optimizer in self._by_hash.values()}.get(optimizer_id)
+            known = self._by_hash.get(self._hash_of.get(optimizer_id, ""))
             if known is None:
                 raise UnknownToken("the optimizer's token is not known; register anew")
             self._lives[optimizer_id] = Life(self._monotonic(), self._clock(), progress, core_ms)
         if threads >= 1 and threads != known.threads:
             self._change(optimizer_id, lambda kept: replace(kept, threads=threads))
+
+    @contextmanager
+    def polling(self, optimizer_id: str) -> Iterator[None]:
+        """While a poll is open that is a heartbeat: its optimizer is not silent, and was heard of when it ends."""
+        with self._lock:
+            self._polls[optimizer_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._polls[optimizer_id] -= 1
+                if not self._polls[optimizer_id]:
+                    del self._polls[optimizer_id]
+                if (life := self._lives.get(optimizer_id)) is not None:
+                    self._lives[optimizer_id] = replace(life, touched_s=self._monotonic(), touched_at=self._clock())
 
     def drain(self, optimizer_id: str) -> tuple[Optimizer, Life]:
         """Drain an optimizer: it gets no more tasks, finishes its own and leaves. Idempotent.
@@ -164,6 +186,7 @@ class OptimizerService:
         optimizer, life = self.find(optimizer_id)
         changed = self._change(optimizer.optimizer_id, lambda kept: replace(kept, draining=True))
         log.info("optimizer.dismissed", optimizer=optimizer.optimizer_id)
+        self._when_leaving()
         return changed, life
 
     def find(self, optimizer_id: str) -> tuple[Optimizer, Life]:
@@ -197,7 +220,8 @@ class OptimizerService:
         """Invalidate an optimizer's token, after its registration ended in the store."""
         with self._lock:
             self._lives.pop(optimizer_id, None)
-            self._by_hash = {key: item for key, item in self._by_hash.items() if item.optimizer_id != optimizer_id}
+            self._by_hash.pop(self._hash_of.pop(optimizer_id, ""), None)
+        self._when_leaving()
 
     def release(self, optimizer_id: str) -> None:
         """Forget an optimizer for good, after its registration ended in the store: if it is alive, it must leave."""
@@ -210,7 +234,11 @@ class OptimizerService:
         """Optimizers without a heartbeat for longer than the timeout."""
         limit = self._monotonic() - self._timeout.total_seconds()
         with self._lock:
-            return sorted(optimizer_id for optimizer_id, life in self._lives.items() if life.touched_s < limit)
+            return sorted(
+                optimizer_id
+                for optimizer_id, life in self._lives.items()
+                if life.touched_s < limit and not self._polls[optimizer_id]
+            )
 
     def list_optimizers(self) -> list[tuple[Optimizer, Life]]:
         """All registered optimizers, oldest first."""
@@ -246,6 +274,7 @@ class OptimizerService:
         with self._lock:
             self._lives[optimizer.optimizer_id] = Life(self._monotonic(), touched_at, {})
             self._by_hash[optimizer.token_hash] = optimizer
+            self._hash_of[optimizer.optimizer_id] = optimizer.token_hash
 
 
 def _refuse_small(group: ResourceGroup, threads: int, memory_bytes: int) -> None:

@@ -28,9 +28,9 @@ from amoro_core.store.opening import current_epoch
 from amoro_core.transactions.closing import Ending, close, unwanted
 from amoro_core.transactions.fetching import read_piece
 from amoro_core.transactions.handing import adopt, dismiss, give_back
-from amoro_core.transactions.scheduled import Scheduling
 from amoro_core.transactions.late import condemn_late
 from amoro_core.transactions.reports import Admission, Failure, Outcome, Refusal, ScheduledTask
+from amoro_core.transactions.scheduled import Scheduling
 from amoro_core.transactions.scheduling import Asked
 from amoro_core.transactions.settling import Effects, measure, reported, settle, settle_after, take_back
 from amoro_core.transactions.telling import keep_task, tell

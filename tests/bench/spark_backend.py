@@ -26,7 +26,7 @@ from amoro_optimizer.backends.spark.application import open_context
 from amoro_optimizer.backends.spark.driver import SparkBackend
 from amoro_optimizer.backends.spark.worker import Assignment, run_partition
 from amoro_optimizer.backends.standalone import InProcess
-from amoro_optimizer.runner import Backend
+from amoro_optimizer.running import Backend
 from tests.acceptance.tables import messy_table, name_of
 from tests.engine import writer
 from tests.services.world import World

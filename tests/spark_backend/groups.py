@@ -24,7 +24,7 @@ from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_clus
 from amoro_optimizer.backends.spark import clustering
 from amoro_optimizer.backends.spark.channel import Job
 from amoro_optimizer.kinds import Run
-from amoro_optimizer.runner import Backend
+from amoro_optimizer.running import Backend
 from tests.acceptance.tables import name_of
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row

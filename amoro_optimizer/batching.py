@@ -1,0 +1,69 @@
+"""Calls that several threads make together."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class _Asked(Generic[A, R]):
+    """What one thread asks for; it sleeps until it has an answer or is to make the next call."""
+
+    def __init__(self, one: A, size: int) -> None:
+        self.one, self.size = one, size
+        self.woken = threading.Event()
+        self.answer: R | None = None
+        self.error: BaseException | None = None
+        self.is_done = False
+
+
+class Batches(Generic[A, R]):
+    """While one call is under way what others ask waits, and goes together in the next one."""
+
+    def __init__(self, call: Callable[[Sequence[A]], Sequence[R]], most_bytes: int) -> None:
+        """`call` gives an answer for each; a batch beyond its first has at most so many bytes."""
+        self._call, self._most_bytes = call, most_bytes
+        self._lock = threading.Lock()
+        self._waiting: list[_Asked[A, R]] = []
+        self._is_calling = False
+
+    def ask(self, one: A, size: int = 0) -> R:
+        """The answer, once the call that carries it has returned. Raises what that call raised."""
+        asked = _Asked[A, R](one, size)
+        with self._lock:
+            self._waiting.append(asked)
+            leads, self._is_calling = not self._is_calling, True
+        if not leads:
+            asked.woken.wait()
+        if not asked.is_done:
+            self._lead()
+        if asked.error is not None:
+            raise asked.error
+        return asked.answer  # type: ignore[return-value]  # of the type R, which may be None
+
+    def _lead(self) -> None:
+        """Call for those that wait, the leading thread among them as the first; then the next one leads."""
+        with self._lock:
+            batch = [self._waiting.pop(0)]
+            size = batch[0].size
+            while self._waiting and size + self._waiting[0].size <= self._most_bytes:
+                batch.append(self._waiting.pop(0))
+                size += batch[-1].size
+        try:
+            answers = self._call([asked.one for asked in batch])
+            for asked, answer in zip(batch, answers, strict=True):
+                asked.answer = answer
+        except BaseException as error:
+            for asked in batch:
+                asked.error = error
+        with self._lock:
+            for asked in batch:
+                asked.is_done = True
+            following = self._waiting[0] if self._waiting else None
+            self._is_calling = following is not None
+        for asked in batch:
+            asked.woken.set()
+        if following is not None:
+            following.woken.set()
