@@ -21,8 +21,7 @@ from amoro_core.rpc.calls import bearer, off_loop
 from amoro_core.rpc.errors import abort
 from amoro_core.rpc.rounds import Rounds
 from amoro_core.services.optimizers import OptimizerService
-from amoro_core.services.optimizing import Acked, Admission, Failure, OptimizingService, Refusal, ScheduledTask
-from amoro_core.transactions.scheduling import Asked
+from amoro_core.services.optimizing import Acked, Admission, Asked, Failure, OptimizingService, Refusal, ScheduledTask
 
 PROTOCOL_VERSION = 1
 MAX_POLL_WAIT_S = 20.0

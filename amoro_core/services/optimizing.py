@@ -39,6 +39,7 @@ from amoro_core.transactions.unfinished import committing, left_over
 __all__ = [
     "Acked",
     "Admission",
+    "Asked",
     "Failure",
     "OptimizingService",
     "Outcome",
