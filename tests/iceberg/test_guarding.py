@@ -14,7 +14,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 
-from amoro_core.errors import AmoroError, CatalogUnavailable, CommitConflict, DataFileMissing, UnreadableFile
+from amoro_core.errors import (
+    AmoroError,
+    CatalogUnavailable,
+    CommitConflict,
+    DataFileMissing,
+    TableRefused,
+    UnreadableFile,
+)
+from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.guarding import Guard
 from amoro_core.iceberg.reachable import named
 from amoro_core.model.paths import normalise
@@ -192,6 +200,36 @@ def test_a_state_of_the_log_is_older_whatever_its_clock_says(table: Table) -> No
     old.metadata = old.metadata.model_copy(update=late)
     with pytest.raises(CatalogUnavailable, match="older"):
         guard_of(table, lambda: old).reachable([])
+
+
+@pytest.mark.parametrize(("later_ms", "numbers"), [(-1, 1), (1, -1)], ids=["by its clock", "by its number"])
+def test_a_state_that_nothing_leads_to_is_older_by_its_clock_or_its_number(
+    table: Table, later_ms: int, numbers: int
+) -> None:
+    """As of a catalog that was restored from a backup and has gone on from there."""
+    seen, other = loaded(table), loaded(table)
+    told = {
+        "last_updated_ms": seen.metadata.last_updated_ms + later_ms,
+        "last_sequence_number": seen.metadata.last_sequence_number + numbers,
+        "metadata_log": [],
+    }
+    other.metadata = other.metadata.model_copy(update=told)
+    other.metadata_location = f"{table.location()}/metadata/99999-other.metadata.json"
+    with pytest.raises(CatalogUnavailable, match="older"):
+        Guard(lambda: other, seen).reachable([])
+
+
+def test_a_list_or_manifest_that_must_not_be_opened_stops_everything(table: Table) -> None:
+    head = table.metadata.current_snapshot()
+    assert head is not None
+    manifest = head.manifests(table.io)[0].manifest_path
+    lists = [one.manifest_list for one in table.metadata.snapshots]
+    others = [one for one in manifests_of(table) if one != manifest]
+    for readable, refused in (((), lists[0]), ((*lists, *others), manifest)):
+        narrow = loaded(table)
+        narrow.io = ConfinedFileIO(narrow.io, readable, ())
+        with pytest.raises(TableRefused, match=Path(refused).name):
+            Guard(lambda state=narrow: state, loaded(table)).reachable(["/nowhere"])
 
 
 def test_a_state_of_the_same_number_is_no_older_one_though_the_log_has_forgotten_the_one_before(table: Table) -> None:

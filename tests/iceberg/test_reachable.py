@@ -13,6 +13,7 @@ import pytest
 from pyiceberg.catalog.memory import InMemoryCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 
 from amoro_core.errors import CatalogUnavailable, DataFileMissing, UnreadableFile
 from amoro_core.iceberg import commit
@@ -47,17 +48,28 @@ def selected(table: Table) -> Selection:
 
 def test_what_goes_is_what_nothing_else_reaches_before_and_after_the_commit(catalog: SqlCatalog) -> None:
     kinds: set[FileKind] = set()
-    refs = shared = 0
+    refs = shared = equalities = 0
     for seed in range(25):
         table = random_history(catalog, f"db.t{seed}", random.Random(seed))
         base, found = table.metadata, selected(table)
-        kinds |= {one.kind for one in _expired(table, found)}
+        gone = _expired(table, found)
+        kinds |= {one.kind for one in gone}
+        told = {one.path for one in gone if one.has_equality_deletes}
+        assert told == _equality_deletes(base) & {one.path for one in gone}
+        equalities += len(told)
         refs += len(found.refs)
         paths = [one.statistics_path for one in base.partition_statistics]
         shared += len(paths) > len(set(paths))
     assert kinds >= {FileKind.DATA, FileKind.DELETE, FileKind.MANIFEST, FileKind.MANIFEST_LIST, FileKind.STATISTICS}
     assert refs >= 5
+    assert equalities
     assert shared
+
+
+def _equality_deletes(metadata: TableMetadata) -> set[str]:
+    """Files of equality deletes of any snapshot."""
+    files = (file for one in metadata.snapshots for file in oracle.files_in(metadata, one.snapshot_id))
+    return {file.path for file in files if file.content == oracle.EQUALITY_DELETES}
 
 
 def _expired(table: Table, found: Selection) -> list[Released]:

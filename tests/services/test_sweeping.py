@@ -13,7 +13,7 @@ from amoro_core.errors import CatalogUnavailable
 from amoro_core.files.pace import Pace
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.iceberg.guarding import Guard
-from amoro_core.model.maintenance import FileKind, Waiting
+from amoro_core.model.maintenance import Condemned, FileKind, Waiting
 from amoro_core.model.processes import OptimizingProcess, ProcessStatus
 from amoro_core.model.stored import Ended, Removal
 from amoro_core.services import clearing, sweeping
@@ -307,3 +307,15 @@ def test_history_keeps_a_process_as_long_as_its_files_wait(place: Place) -> None
     place.world.later(61 * DAY_S)
     place.run("empty-trash")
     assert place.world.history.trim() == 1
+
+
+def test_what_was_listed_of_a_file_is_kept_with_it_to_the_millisecond(place: Place) -> None:
+    """By which another file of its name is told from it later."""
+    at = place.world.now - timedelta(days=5, microseconds=1000)
+    files = [Condemned("/x/a", FileKind.DATA, 3, at, "why"), Condemned("/x/b", FileKind.DATA, None, None, "why")]
+    (batch,) = condemned.batches_of(files, "p", place.table_id, place.world.table().uuid, place.world.now)
+    place.world.store.write(lambda db: condemned.add_many(db, [batch]))
+    (stored,) = place.batches(BatchStatus.WRITTEN)
+    kept = place.world.store.read(lambda db: condemned.get(db, stored.batch_id))
+    assert kept is not None
+    assert kept.files == tuple(files)
