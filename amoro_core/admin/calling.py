@@ -3,10 +3,13 @@
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from google.protobuf.message import Message
 
 from amoro_core.admin.apart import Apart
 from amoro_core.admin.noting import noted
@@ -48,15 +51,18 @@ class Operations:
             raise
         return replace(found, way=way, address=address, said=said)
 
-    async def call(self, method: str, request: Any, principal: Principal) -> Any:
+    async def call(
+        self, method: str, request: Any, principal: Principal, require_seen: Callable[[Message], None] | None = None
+    ) -> Any:
         """The answer of the method to that account.
 
+        `require_seen` is asked by updates, within their transaction, of what they change: `Call.require_seen`.
         A call that changes something is written down in the audit, a refused one, too; one that can't be is not made.
         Raises NotAllowed, StoreFailed, WaitTimeout at the deadline, and the errors of the operation. Work that has
         begun runs on after the deadline, except where it asks `Call.is_given_up`.
         """
         operation, given_up = OPERATIONS[method], threading.Event()
-        look = partial(self._look, method, operation, request, principal, given_up)
+        look = partial(self._look, method, operation, request, Call(principal, given_up.is_set, require_seen))
         try:
             async with asyncio.timeout(operation.deadline.total_seconds()) as limit:
                 return await self._until_news(operation, request, look)
@@ -88,27 +94,23 @@ class Operations:
             before = answer
             await wait_for(changed, left)
 
-    def _look(
-        self, method: str, operation: Operation, request: Any, principal: Principal, given_up: threading.Event
-    ) -> Any:
+    def _look(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
         if not operation.changes and not operation.is_dry_run:
-            return self._work(method, operation, request, principal, given_up)
-        end = self._services.auditing.begin(noted(principal, method, request, operation.is_dry_run))
+            return self._work(method, operation, request, call)
+        end = self._services.auditing.begin(noted(call.principal, method, request, operation.is_dry_run))
         try:
-            answer = self._work(method, operation, request, principal, given_up)
+            answer = self._work(method, operation, request, call)
         except BaseException as error:
             end(error)
             raise
         end(None)
         return answer
 
-    def _work(
-        self, method: str, operation: Operation, request: Any, principal: Principal, given_up: threading.Event
-    ) -> Any:
-        on = operation.on
+    def _work(self, method: str, operation: Operation, request: Any, call: Call) -> Any:
+        on, principal = operation.on, call.principal
         try:
             require(principal, method, operation.role, on and partial(on, self._services, request))
-            return operation.work(self._services, request, Call(principal, given_up.is_set))
+            return operation.work(self._services, request, call)
         except TableNotFound as error:
             self._suggest(error, known_only=principal.way is Way.PAGE)
             raise

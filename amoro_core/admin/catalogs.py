@@ -55,7 +55,11 @@ def update_catalog(services: Services, request: pb.UpdateCatalogRequest, call: C
         dict(request.site_files),
         frozenset(request.removed_site_files),
     )
-    updated = services.catalogs.update(request.name, change)
+
+    def shown(config: CatalogConfig) -> pb.Catalog:
+        return _catalog(services, config)
+
+    updated = services.catalogs.update(request.name, change, call.condition(shown))
     services.program.explore()
     return _catalog(services, updated)
 

@@ -41,7 +41,8 @@ def update_group(services: Services, request: pb.UpdateGroupRequest, call: Call)
         frozenset(request.removed_properties),
         request.container or None,
     )
-    return _group(services, services.groups.update(request.name, change))
+    condition = call.condition(messages.kept_group)
+    return _group(services, services.groups.update(request.name, change, condition))
 
 
 def scale_group(services: Services, request: pb.ScaleGroupRequest, call: Call) -> pb.Group:

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+from google.protobuf.message import Message
 
 from amoro_core.meters import Meters
 from amoro_core.model.principals import Principal
@@ -35,6 +37,8 @@ from amoro_core.services.trash import TrashService
 from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 
+Kept = TypeVar("Kept")
+
 #: The role of a coordinator that holds the lock on its state directory.
 LEADER = "leader"
 
@@ -59,6 +63,13 @@ class Call:
 
     principal: Principal
     is_given_up: Callable[[], bool] = lambda: False
+    #: Raises Conflict unless what is to be changed is, as a message, what the caller has seen; None: whatever it is.
+    require_seen: Callable[[Message], None] | None = None
+
+    def condition(self, shown: Callable[[Kept], Message]) -> Callable[[Kept], None] | None:
+        """The same over the kept value that `shown` makes the message of: for the transaction that changes it."""
+        require = self.require_seen
+        return None if require is None else lambda kept: require(shown(kept))
 
     @property
     def caller(self) -> str:

@@ -80,7 +80,8 @@ def list_snapshots(services: Services, request: pb.ListSnapshotsRequest, call: C
 
 def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, call: Call) -> pb.Table:
     """Enable or disable the optimizing of the table; disabling cancels its running process."""
-    runtime = services.tables.set_enabled(services.catalogs.resolve(request.table), request.enabled)
+    condition = call.condition(messages.kept_table)
+    runtime = services.tables.set_enabled(services.catalogs.resolve(request.table), request.enabled, condition)
     if services.optimizing.cancel_unwanted(runtime.table_id) is not None:
         runtime = services.tables.find(runtime.identifier)
     return _table(services, runtime)

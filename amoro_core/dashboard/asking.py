@@ -1,5 +1,6 @@
 """Asking for operations on behalf of whoever sent a request."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -48,9 +49,12 @@ def address_of(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-async def call(request: Request, method: str, message: Message) -> Message:
-    """As `ask`, where any answer is right."""
-    found: Message = await offered(request).operations.call(method, message, await principal_of(request))
+async def call(
+    request: Request, method: str, message: Message, require_seen: Callable[[Message], None] | None = None
+) -> Message:
+    """As `ask`, where any answer is right; `require_seen` as for `Operations.call`."""
+    principal = await principal_of(request)
+    found: Message = await offered(request).operations.call(method, message, principal, require_seen)
     return found
 
 

@@ -123,20 +123,28 @@ class CatalogService:
         self._store.write(lambda db: catalogs.add(db, config))
         return self._whole(config)
 
-    def update(self, name: str, change: CatalogChange) -> CatalogConfig:
+    def update(
+        self, name: str, change: CatalogChange, condition: Callable[[CatalogConfig], None] | None = None
+    ) -> CatalogConfig:
         """Change a catalog, after testing the new connection.
 
-        Raises CatalogNotFound, InvalidArgument (a catalog configured by pyiceberg, removal of what does not exist),
-        CatalogUnavailable; nothing is changed then.
+        `condition` is asked of what the catalog is before; what is changed during the test is a Conflict. Raises
+        CatalogNotFound, InvalidArgument (a catalog configured by pyiceberg, removal of what does not exist),
+        CatalogUnavailable, and what the condition raises; nothing is changed then.
         """
         _require_prefixes(change.allowed_locations)
         before = self._own(name, "changed")
+        if condition is not None:
+            condition(self._whole(before))
         after = _changed(before, change)
         after = replace(after, site_files=self._read(after.site_files, change.site_files))
         self._check(after)
 
         def keep(db: Connection) -> CatalogConfig:
-            if catalogs.find(db, name) != before:
+            now = catalogs.find(db, name)
+            if now != before:
+                if condition is not None and now is not None:
+                    condition(self._whole(now))
                 raise Conflict(f"catalog {name!r} was changed meanwhile", hint="Look at it and try again.")
             return catalogs.save(db, after)
 

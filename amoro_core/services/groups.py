@@ -115,14 +115,22 @@ class GroupService:
 
         return self._store.read(read)
 
-    def update(self, name: str, change: GroupChange) -> GroupView:
-        """Raises GroupNotFound, InvalidArgument (policy, container, malformed property, unknown property to remove);
-        nothing is changed then."""
+    def update(
+        self, name: str, change: GroupChange, condition: Callable[[ResourceGroup], None] | None = None
+    ) -> GroupView:
+        """Change a group; `condition` is asked, in the same transaction, of what it is before.
+
+        Raises GroupNotFound, InvalidArgument (policy, container, malformed property, unknown property to remove), and
+        what the condition raises; nothing is changed then.
+        """
         if change.policy is not None:
             find_policy(self._policies, change.policy)
 
         def enter(db: Connection) -> None:
-            changed = _changed(groups.get(db, name), change)
+            before = groups.get(db, name)
+            if condition is not None:
+                condition(before)
+            changed = _changed(before, change)
             self._check(changed)
             groups.save(db, changed)
 

@@ -21,12 +21,7 @@ from amoro_core.model.config import (
 from amoro_core.model.plans import Evaluation, OptimizingPlan
 from amoro_core.model.secrets import without_secrets
 from amoro_core.model.table_lists import Pending
-from amoro_core.model.tables import (
-    OptimizingStatus,
-    OptimizingType,
-    TableIdentifier,
-    TableRuntime,
-)
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, TableIdentifier, TableRuntime
 from amoro_core.model.texts import LONGEST_REASON, briefly
 from amoro_core.planning.around import beside, kept_in, told
 from amoro_core.planning.evaluating import evaluate
@@ -313,15 +308,22 @@ class TableService:
         _tell_refused(before, runtime)
         return keep_table(db, before, runtime, self._clock())
 
-    def set_enabled(self, identifier: TableIdentifier, enabled: bool) -> TableRuntime:
+    def set_enabled(
+        self, identifier: TableIdentifier, enabled: bool, condition: Callable[[TableRuntime], None] | None = None
+    ) -> TableRuntime:
         """Enable or disable optimizing of a table; stored here, the table is not touched.
 
-        Raises TableNotFound, CatalogUnavailable.
+        Raises TableNotFound, CatalogUnavailable, and what `condition` raises of the table as it is before.
         """
-        table_id = self.ensure(identifier).table_id
+        table_id = (before := self.ensure(identifier)).table_id
+        if condition is not None:
+            condition(self.find(identifier))
 
         def change(db: Connection) -> None:
-            tables.save(db, replace(tables.get(db, table_id), enabled_override=enabled))
+            kept = tables.get(db, table_id)
+            if condition is not None and kept != before:
+                condition(kept)
+            tables.save(db, replace(kept, enabled_override=enabled))
 
         self._store.write(change)
         runtime = self.refresh(table_id)

@@ -1,5 +1,7 @@
 """REST over a real coordinator: routes, what requests may say, answers, pages, tags, keys, and what lasts."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
@@ -14,9 +16,13 @@ from amoro_core.dashboard.rest.requests import known_elsewhere, request_type
 from amoro_core.dashboard.rest.routes import PREFIX, ROUTES, Route
 from amoro_core.errors import CatalogUnavailable, Conflict, OptimizerNotFound
 from amoro_core.model.processes import CatalogConfig
+from amoro_core.model.tables import parse_table
 from amoro_core.model.tokens import Role
+from amoro_core.services.catalogs import CatalogChange
+from amoro_core.services.groups import GroupChange
 from amoro_core.services.repeating import KEPT_FOR
 from amoro_core.store import catalogs
+from amoro_core.store.database import Connection, Store
 from tests.acceptance.tables import messy_table
 from tests.dashboard.served import Answer, Served
 from tests.engine import writer
@@ -215,6 +221,56 @@ def test_a_change_needs_the_tag_of_what_it_changes(served: Served) -> None:
     assert served.ask(path).document["properties"] == {"a": "1"}
     assert told(served.ask(path, "PATCH", body=change, headers={"If-Match": "tag"})) == (400, "AMORO-2005", "tag")
     assert served.ask(f"{PREFIX}/groups/none", "PATCH", body=change, headers={"If-Match": "*"}).status == 404
+
+
+@pytest.mark.parametrize("kind", ["groups", "catalogs", "tables"])
+def test_what_is_changed_by_another_way_after_the_tag_was_given_is_told(
+    served: Served, table: str, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Each update is overtaken at the last moment by one without a tag, as over gRPC."""
+    services, path = served.coordinator.services, f"{PREFIX}/{kind}/raced"
+    key, body = "properties", {"properties": {"mine": "1"}}
+    if kind == "groups":
+        served.ask(f"{PREFIX}/groups", "POST", body={"name": "raced"})
+        first = partial(services.groups.update, "raced", GroupChange(properties={"theirs": "1"}))
+    elif kind == "catalogs":
+        config = CatalogConfig("raced", (("type", "in-memory"),))
+        served.coordinator._store.write(lambda db: catalogs.add(db, config))
+        first = partial(services.catalogs.update, "raced", CatalogChange({"theirs": "1"}))
+    else:
+        path, key, body = f"{PREFIX}/tables/{table}", "enabled", {"enabled": False}
+        served.ask(path, "PATCH", body=body, headers={"If-Match": "*"})
+        first = partial(services.tables.set_enabled, parse_table(table), True)
+    tag, overtaken, write = served.ask(path).headers["etag"], [first], Store.write
+    updates = ("GroupService.update.", "CatalogService.update.", "TableService.set_enabled.")
+
+    def late(store: Store, run: Callable[[Connection], object]) -> object:
+        if overtaken and run.__qualname__.startswith(updates):
+            overtaken.pop()()
+        return write(store, run)
+
+    monkeypatch.setattr(Store, "write", late)
+    answer = served.ask(path, "PATCH", body=body, headers={"If-Match": tag})
+    assert not overtaken
+    assert told(answer)[0] == 412
+    kept = served.ask(path).document[key]
+    assert kept is True if kind == "tables" else ("mine" not in kept and kept["theirs"] == "1")
+    again = served.ask(path, "PATCH", body=body, headers={"If-Match": served.ask(path).headers["etag"]})
+    assert again.status == 200
+    if kind == "catalogs":
+        served.coordinator._store.write(lambda db: catalogs.remove(db, "raced"))
+    elif kind == "tables":
+        first()
+
+
+@pytest.mark.parametrize("route", [one for one in ROUTES if one.method in ("PATCH", "PUT")], ids=lambda one: one.path)
+def test_every_change_under_a_tag_compares_it(served: Served, table: str, route: Route) -> None:
+    """An operation that did not ask for the condition would pass over the tag."""
+    names = {"table": table, "name": "lake" if route.segments[0] == "catalogs" else "default"}
+    path = "/".join(names[part[1:-1]] if part.startswith("{") else part for part in route.segments)
+    body = {"enabled": False} if "enabled" in route.required else {"properties": {}}
+    answer = served.ask(f"{PREFIX}/{path}", route.method, body=body, headers={"If-Match": '"other.tag"'})
+    assert told(answer)[0] == 412
 
 
 # Keys

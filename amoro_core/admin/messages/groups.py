@@ -4,7 +4,7 @@ from math import isfinite
 
 from amoro_core.admin.messages.values import milliseconds
 from amoro_core.model.containers import Instance, InstanceStatus, InstancesView
-from amoro_core.model.processes import Optimizer
+from amoro_core.model.processes import Optimizer, ResourceGroup
 from amoro_core.model.secrets import masked
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.services.groups import GroupView
@@ -41,6 +41,16 @@ def group(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> p
         retry_start_ms=milliseconds(kept.retry_at),
         gave_up_starting=kept.has_given_up,
         no_optimizer=nobody,
+    )
+
+
+def kept_group(kept: ResourceGroup) -> pb.Group:
+    """What the group is by itself, which an update changes."""
+    return pb.Group(
+        name=kept.name,
+        scheduling_policy=kept.scheduling_policy,
+        properties=masked(dict(kept.properties)),
+        container=kept.container,
     )
 
 

@@ -152,6 +152,11 @@ def snapshot(facts: SnapshotFacts) -> pb.Snapshot:
     )
 
 
+def kept_table(runtime: TableRuntime) -> pb.Table:
+    """What the table is, without what goes on around it."""
+    return table(runtime, None, (), "")
+
+
 def table_metadata(
     facts: TableFacts, schema: TableSchema, committed_at: datetime | None, properties: Mapping[str, str]
 ) -> snapshots_pb2.TableMetadata:

@@ -1,6 +1,5 @@
 """The one handler of every route: read the request, ask for the operation, write the answer."""
 
-import asyncio
 import re
 import time
 from datetime import timedelta
@@ -27,7 +26,7 @@ from amoro_core.dashboard.rest.answers import (
 )
 from amoro_core.dashboard.rest.problems import Answered, problem, problem_of, status_of
 from amoro_core.dashboard.rest.repeating import once
-from amoro_core.dashboard.rest.requests import Asked, asked, message_of, naming
+from amoro_core.dashboard.rest.requests import Asked, asked, message_of
 from amoro_core.dashboard.rest.routes import PREFIX, paths
 from amoro_core.errors import AmoroError, Conflict, MalformedRequest
 from amoro_core.protocol import admin_pb2 as pb
@@ -38,10 +37,6 @@ _ENDED = ("success", "partial", "failed", "closed", "commit_unknown", "held")
 
 class Rest:
     """The REST API as an application below its prefix."""
-
-    def __init__(self) -> None:
-        #: What is changed under If-Match is compared and changed by one request at a time.
-        self._changing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -63,18 +58,18 @@ class Rest:
                 return await once(request, said, lambda: self._change(request, said))
             case "PATCH" | "PUT":
                 await message_of(request, said)  # what is wrong with it is told first
-                async with self._changing:
-                    await _require_match(request, said)
-                    return await self._change(request, said)
+                return await self._change(request, said, Condition(request, said))
             case "DELETE":
                 return await self._change(request, said)
         return await _look(request, said)
 
-    async def _change(self, request: Request, said: Asked) -> Response:
+    async def _change(self, request: Request, said: Asked, condition: "Condition | None" = None) -> Response:
         message, wait = await message_of(request, said)
         try:
-            answer: Any = await call(request, said.route.operation, message)
+            answer: Any = await call(request, said.route.operation, message, condition)
         except AmoroError as error:
+            if condition is not None and condition.is_stale:
+                raise Answered(problem(412, error)) from error
             if status_of(error) == 200:
                 return _unknown(error)
             raise
@@ -115,21 +110,30 @@ async def _end_of(request: Request, process_id: str, wait: timedelta) -> pb.Proc
     return None
 
 
-async def _require_match(request: Request, said: Asked) -> None:
-    """Raise Answered with 428 or 412 unless the request was made for what there is now."""
-    given = request.headers.get("if-match")
-    if given is None:
-        error = MalformedRequest(
-            f"{said.route.method} needs the header If-Match", hint="Send the ETag that GET of this path has answered."
-        )
-        raise Answered(problem(428, error))
-    if not re.match(TAGS, given):
-        raise MalformedRequest("If-Match is no entity tag", hint="Send the ETag of the GET.", value=given)
-    shown = paths()[said.route.path]["GET"]
-    current: Message = await call(request, shown.operation, naming(shown, said.in_path))
-    body = document(shown, current)
-    if not is_unchanged(given, tag_of(body, encoded(body))):
-        raise Answered(problem(412, Conflict("it has changed meanwhile", hint="Look at it again, then decide.")))
+class Condition:
+    """The header If-Match: asked by the operation, in its transaction, of what it is about to change."""
+
+    def __init__(self, request: Request, said: Asked) -> None:
+        """Raises Answered with 428 for a request without the header, and MalformedRequest."""
+        given = request.headers.get("if-match")
+        if given is None:
+            error = MalformedRequest(
+                f"{said.route.method} needs the header If-Match",
+                hint="Send the ETag that GET of this path has answered.",
+            )
+            raise Answered(problem(428, error))
+        if not re.match(TAGS, given):
+            raise MalformedRequest("If-Match is no entity tag", hint="Send the ETag of the GET.", value=given)
+        self._given = given
+        self._shown = paths()[said.route.path]["GET"]
+        self.is_stale = False  # whether it is another than the tag says
+
+    def __call__(self, message: Message) -> None:
+        """Raise Conflict unless the message has the tag."""
+        body = document(self._shown, message)
+        self.is_stale = not is_unchanged(self._given, tag_of(body, encoded(body)))
+        if self.is_stale:
+            raise Conflict("it has changed meanwhile", hint="Look at it again, then decide.")
 
 
 def _unknown(error: AmoroError) -> Response:
