@@ -25,7 +25,6 @@ from amoro_core.admin.operations import OPERATIONS
 from amoro_core.dashboard import assistants, live, pages, probes, scan_reports
 from amoro_core.errors import NotAllowed, UnknownToken
 from amoro_core.meters import Meters
-from amoro_core.model.principals import Principal
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.tokens import Role
@@ -133,9 +132,9 @@ def site(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     tokens, call = tokens_of(served), Operations.call
     asked: list[str] = []
 
-    async def noted(self: Operations, method: str, request: Message, principal: Principal) -> Any:
+    async def noted(self: Operations, method: str, *arguments: Any) -> Any:
         asked.append(method)
-        return await call(self, method, request, principal)
+        return await call(self, method, *arguments)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Operations, "call", noted)
