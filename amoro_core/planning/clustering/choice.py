@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import pairwise
 from math import sqrt
 
 from amoro_core.live.files import LiveFiles
@@ -18,7 +19,7 @@ ENOUGH_SCANS = 100
 BETTER = 1.3
 #: The least time between two choices.
 PAUSE = timedelta(days=7)
-#: A column is taken only if it adds this share of what is spared without it.
+#: A column is taken only if it, or it and those after it, add this share of what is spared without.
 _LEAST_ADDED = 0.1
 #: By so many standard errors another choice has to be better: what scans of random columns differ by is chance.
 _ERRORS = 6.0
@@ -129,24 +130,24 @@ def _greedy(uses: Sequence[_Use], files: float, facts: ClusterFacts, scans: int)
     if not by_column:
         return None
     first = min(by_column, key=lambda name: (-by_column[name], name))
-    alone = spared(uses, (first,), Strategy.LINEAR, files)
     everything = sum(one.weight for one in uses if one.columns) / total
-    chosen: tuple[str, ...] = (first,)
-    evidence, reached = {first: alone}, alone
+    chain = [(first, spared(uses, (first,), Strategy.LINEAR, files))]
     if by_column[first] / total <= _ALONE * everything:
-        while len(chosen) < MAX_CURVE_COLUMNS:
-            gains = {
-                name: spared(uses, (*chosen, name), Strategy.HILBERT, files) - reached
-                for name in by_column
-                if name not in chosen
+        while len(chain) < min(MAX_CURVE_COLUMNS, len(by_column)):
+            chosen = tuple(name for name, _ in chain)
+            reached = {
+                name: spared(uses, (*chosen, name), Strategy.HILBERT, files) for name in by_column if name not in chosen
             }
-            best = min(gains, key=lambda name: (-gains[name], name), default=None)
-            if best is None or gains[best] < _LEAST_ADDED * reached:
-                break
-            chosen, reached = (*chosen, best), reached + gains[best]
-            evidence[best] = gains[best]
+            best = min(reached, key=lambda name: (-reached[name], name))
+            chain.append((best, reached[best]))
+    taken = 1
+    for length in range(2, len(chain) + 1):  # two columns may add enough together, of which one does not
+        if chain[length - 1][1] >= (1 + _LEAST_ADDED) * chain[taken - 1][1]:
+            taken = length
+    chosen, reached_by = tuple(name for name, _ in chain[:taken]), [value for _, value in chain[:taken]]
+    evidence = dict(zip(chosen, (after - before for before, after in pairwise((0.0, *reached_by))), strict=True))
     strategy = Strategy.LINEAR if len(chosen) == 1 else Strategy.HILBERT
-    return ColumnChoice(chosen, strategy, facts.now, scans, reached, evidence)
+    return ColumnChoice(chosen, strategy, facts.now, scans, reached_by[-1], evidence)
 
 
 def _uses(scans: Iterable[ScanUse], usable: set[str]) -> list[_Use]:
