@@ -19,6 +19,7 @@ from amoro_core.admin.services import Call, Services
 from amoro_core.changes import Changes, wait_for
 from amoro_core.errors import TableNotFound, UnknownToken, WaitTimeout
 from amoro_core.model import metrics
+from amoro_core.model.audit import Audited
 from amoro_core.model.principals import Principal, Way
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol.deadlines import QUICK
@@ -50,6 +51,19 @@ class Operations:
             self._services.meters.count(metrics.LOGIN_FAILURES)
             raise
         return replace(found, way=way, address=address, said=said)
+
+    async def refuse(self, method: str, caller: Principal, error: UnknownToken) -> None:
+        """Have the audit show that nobody known asked for the method, if it changes something.
+
+        `caller` has way, address and the name that the client states. What the request says is not kept: anybody can
+        send it.
+        """
+        operation = OPERATIONS[method]
+        if not operation.changes and not operation.is_dry_run:
+            return
+        call = Audited(caller, method, "", is_dry_run=operation.is_dry_run)
+        refuse = partial(self._services.auditing.refuse_stranger, call, error)
+        await asyncio.get_running_loop().run_in_executor(self._pool, refuse)
 
     async def call(
         self, method: str, request: Any, principal: Principal, require_seen: Callable[[Message], None] | None = None

@@ -11,8 +11,8 @@ from amoro_core.dashboard.asking import address_of, bearer
 from amoro_core.dashboard.offered import offered
 from amoro_core.dashboard.rest.problems import Answered, problem_of
 from amoro_core.dashboard.rest.requests import content_of
-from amoro_core.errors import MalformedRequest
-from amoro_core.model.principals import Way
+from amoro_core.errors import MalformedRequest, UnknownToken
+from amoro_core.model.principals import Way, stranger
 from amoro_core.model.scan_reports import filters_of_report
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.protocol import admin_pb2 as pb
@@ -38,7 +38,12 @@ async def _report(request: Request) -> Response:
 
 async def _learned(request: Request) -> Response:
     operations = offered(request).operations
-    principal = await operations.admit(bearer(request), Way.REST, address_of(request))
+    address = address_of(request)
+    try:
+        principal = await operations.admit(bearer(request), Way.REST, address)
+    except UnknownToken as error:
+        await operations.refuse("LearnScans", stranger(Way.REST, address), error)
+        raise
     try:
         report = json.loads(await content_of(request))
     except (ValueError, RecursionError) as error:

@@ -47,6 +47,11 @@ class Principal:
         return not self.pattern or self.role is not Role.OPERATOR or _matcher(self.pattern).matcher(None)(table)
 
 
+def stranger(way: Way, address: str, said: str = "") -> Principal:
+    """Nobody known, who came that way: for the audit of what was refused."""
+    return Principal("", Role.VIEWER, way=way, address=address, said=said)
+
+
 def checked_pattern(text: str, role: Role) -> str:
     """The pattern for an account of that role. Raises InvalidArgument for one that can match no table."""
     if not text:

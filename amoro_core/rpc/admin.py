@@ -8,6 +8,8 @@ from google.protobuf.message_factory import GetMessageClass
 
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
+from amoro_core.errors import UnknownToken
+from amoro_core.model.principals import stranger
 from amoro_core.protocol import admin_pb2
 from amoro_core.rpc.calls import address_of, bearer, user_of, way_of
 from amoro_core.rpc.errors import abort
@@ -27,7 +29,12 @@ def _handler(operations: Operations, method: str) -> "grpc.RpcMethodHandler[Any,
 
     async def answer(request: Message, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
         try:
-            principal = await operations.admit(bearer(context), way_of(context), address_of(context), user_of(context))
+            way, address, user = way_of(context), address_of(context), user_of(context)
+            try:
+                principal = await operations.admit(bearer(context), way, address, user)
+            except UnknownToken as error:
+                await operations.refuse(method, stranger(way, address, user), error)
+                raise
             found: Message = await operations.call(method, request, principal)
         except Exception as error:
             await abort(context, error)

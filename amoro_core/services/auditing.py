@@ -1,11 +1,12 @@
 """The audit: who has called what that changes something, and how it ended."""
 
+import threading
 from collections.abc import Callable
 from datetime import datetime
 
 from amoro_core.errors import AmoroError, InvalidArgument, NotAllowed, StoreFailed, UnknownToken
 from amoro_core.events import get_logger
-from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome
+from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditEvent, AuditFilter, AuditOutcome, Strangers
 from amoro_core.model.paging import Page, Window, cut
 from amoro_core.store import audit
 from amoro_core.store.database import Connection, Store
@@ -24,6 +25,8 @@ class AuditService:
     def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
         self._store = store
         self._clock = clock
+        self._strangers = Strangers()
+        self._lock = threading.Lock()
 
     def begin(self, call: Audited) -> Callable[[BaseException | None], None]:
         """Write down that the call begins; what is returned takes its error, None for none, and writes its outcome.
@@ -50,6 +53,21 @@ class AuditService:
         outcome, code = _outcome(error)
         self._store.write(lambda db: audit.add(db, call, self._clock(), outcome, code))
 
+    def refuse_stranger(self, call: Audited, error: BaseException) -> None:
+        """Write down that nobody known was refused, for a few calls in a minute; the others are counted.
+
+        Raises nothing for a store that fails: the refusal is the answer.
+        """
+        if self._store.only_reads:
+            return
+        with self._lock:
+            told = self._strangers.row(call, self._clock())
+        if told is not None:
+            try:
+                self.note(told, error)
+            except StoreFailed as failure:
+                log.error("audit.failed", operation=call.operation, outcome=AuditOutcome.REFUSED, why=failure.message)
+
     def list_events(self, wanted: AuditFilter, window: Window) -> tuple[Page[AuditEvent], bool]:
         """Calls, the newest first, and whether their total is exact; the window has a limit. Raises InvalidArgument."""
         before, most = _number(window.after), window.limit
@@ -62,7 +80,11 @@ class AuditService:
         return self._store.read(read)
 
     def trim(self) -> int:
-        """Forget what is past its retention; how many."""
+        """Forget what is past its retention; how many. Calls of strangers that were only counted get one row."""
+        with self._lock:
+            left = self._strangers.left()
+        if left is not None:
+            self.note(left, UnknownToken("the token is not known"))
         before, forgotten = self._clock() - KEEP_AUDIT, 0
         while removed := self._store.write(lambda db: audit.trim(db, before, ROWS)):
             forgotten += removed

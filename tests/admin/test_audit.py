@@ -4,7 +4,8 @@ import asyncio
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,9 +13,16 @@ import pytest
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.noting import parameters
 from amoro_core.admin.operations import OPERATIONS
-from amoro_core.errors import AlreadyExists, AmoroError, NotAllowed, StoreFailed
-from amoro_core.model.audit import KEEP_AUDIT, Audited, AuditOutcome
-from amoro_core.model.principals import Principal, Way
+from amoro_core.errors import AlreadyExists, AmoroError, NotAllowed, StoreFailed, UnknownToken
+from amoro_core.model.audit import (
+    KEEP_AUDIT,
+    STRANGERS_A_MINUTE,
+    STRANGERS_AN_HOUR,
+    Audited,
+    AuditOutcome,
+    Strangers,
+)
+from amoro_core.model.principals import Principal, Way, stranger
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.protocol import audit_pb2
@@ -22,6 +30,7 @@ from amoro_core.store import audit
 from amoro_core.wiring import Services
 
 ADMIN = Principal("admin", Role.ADMIN, way=Way.REST, address="10.0.0.7", said="ann")
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CANARY = "c4n4ry-5ecr3t"
 
 
@@ -122,6 +131,67 @@ def test_calls_are_forgotten_after_400_days(operations: Operations, services: Se
         store.write(lambda db, when=when: audit.add(db, Audited(ADMIN, "X", str(when.year)), when))
     assert services.auditing.trim() == 1
     assert len(rows(operations)) == 1
+
+
+def test_strangers_get_a_few_rows_in_a_minute_and_in_an_hour_and_the_others_are_counted() -> None:
+    def told(seconds: float) -> str | None:
+        row = strangers.row(nobody, NOW + timedelta(seconds=seconds))
+        return None if row is None else row.parameters.get("refused_before", "0")
+
+    strangers, nobody = Strangers(), Audited(stranger(Way.REST, "10.0.0.9"), "RemoveGroup", "")
+    assert [told(0) for _ in range(STRANGERS_A_MINUTE)] == ["0"] * STRANGERS_A_MINUTE
+    assert [told(1), told(59.999)] == [None, None]
+    assert told(60) == "2", "the next row tells of those before it"
+    assert [told(60) for _ in range(STRANGERS_A_MINUTE)] == ["0"] * (STRANGERS_A_MINUTE - 1) + [None]
+    given = 2 * STRANGERS_A_MINUTE
+    for minute in range(2, 60):
+        given += sum(told(60 * minute) is not None for _ in range(STRANGERS_A_MINUTE))
+    assert given == STRANGERS_AN_HOUR
+    assert told(3599.999) is None
+    assert told(3600) is not None
+
+
+def test_strangers_that_were_only_counted_have_a_row_at_last() -> None:
+    strangers, nobody = Strangers(), Audited(stranger(Way.GRPC, ""), "RemoveGroup", "")
+    for _ in range(STRANGERS_A_MINUTE):
+        strangers.row(nobody, NOW)
+    assert strangers.left() is None
+    for _ in range(3):
+        assert strangers.row(nobody, NOW) is None
+    assert strangers.left() == replace(nobody, parameters={"refused_before": "2"})
+    assert strangers.left() is None
+
+
+def test_refused_calls_of_strangers_are_written_down_if_they_would_change_something(
+    operations: Operations, services: Services
+) -> None:
+    unknown = UnknownToken("the token is not known")
+
+    def refuse(method: str) -> None:
+        asyncio.run(operations.refuse(method, stranger(Way.REST, "10.0.0.9"), unknown))
+
+    for method in ("ListGroups", "PreviewUndo", "RemoveGroup"):
+        refuse(method)
+    shown = [(row.actor, row.operation, row.way, row.address, row.outcome, row.code) for row in rows(operations)]
+    assert shown == [
+        ("", "RemoveGroup", "rest", "10.0.0.9", "refused", UnknownToken.code),
+        ("", "PreviewUndo", "rest", "10.0.0.9", "refused", UnknownToken.code),
+    ]
+    for _ in range(100):
+        refuse("RemoveGroup")
+    assert len(rows(operations)) == STRANGERS_A_MINUTE
+    services.auditing.trim()
+    assert rows(operations)[0].parameters == {"refused_before": str(102 - STRANGERS_A_MINUTE - 1)}
+
+
+def test_a_store_that_fails_refuses_strangers_all_the_same(
+    operations: Operations, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: object) -> None:
+        raise StoreFailed("the disk is full")
+
+    monkeypatch.setattr(services.auditing._store, "write", fail)
+    asyncio.run(operations.refuse("RemoveGroup", stranger(Way.REST, ""), UnknownToken("the token is not known")))
 
 
 def test_secrets_are_in_no_parameter(operations: Operations) -> None:

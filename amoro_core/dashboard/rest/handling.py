@@ -12,7 +12,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from amoro_core.admin.calling import MAX_WAIT_S
-from amoro_core.dashboard.asking import call, principal_of
+from amoro_core.dashboard.asking import address_of, call, principal_of
+from amoro_core.dashboard.offered import offered
 from amoro_core.dashboard.rest import openapi
 from amoro_core.dashboard.rest.answers import (
     TAGS,
@@ -28,7 +29,8 @@ from amoro_core.dashboard.rest.problems import Answered, problem, problem_of, st
 from amoro_core.dashboard.rest.repeating import once
 from amoro_core.dashboard.rest.requests import Asked, asked, message_of
 from amoro_core.dashboard.rest.routes import PREFIX, paths
-from amoro_core.errors import AmoroError, Conflict, MalformedRequest
+from amoro_core.errors import AmoroError, Conflict, MalformedRequest, UnknownToken
+from amoro_core.model.principals import Way, stranger
 from amoro_core.protocol import admin_pb2 as pb
 
 _JSON = "application/json"
@@ -52,7 +54,7 @@ class Rest:
         if request.url.path == f"{PREFIX}/openapi.json" and request.method in ("GET", "HEAD"):
             return Response(openapi.served(), media_type=_JSON)
         said = asked(request)
-        await principal_of(request)  # who is nobody hears nothing of what the request lacks
+        await _require_known(request, said.route.operation)  # who is nobody hears nothing of what the request lacks
         match said.route.method:
             case "POST":
                 return await once(request, said, lambda: self._change(request, said))
@@ -134,6 +136,15 @@ class Condition:
         self.is_stale = not is_unchanged(self._given, tag_of(body, encoded(body)))
         if self.is_stale:
             raise Conflict("it has changed meanwhile", hint="Look at it again, then decide.")
+
+
+async def _require_known(request: Request, method: str) -> None:
+    """Raise UnknownToken unless somebody known asks for the method; if it changes something, the audit has it."""
+    try:
+        await principal_of(request)
+    except UnknownToken as error:
+        await offered(request).operations.refuse(method, stranger(Way.REST, address_of(request)), error)
+        raise
 
 
 def _unknown(error: AmoroError) -> Response:
