@@ -35,7 +35,7 @@ class Operations:
         self._services = services
         self._changes = changes
         self._pool = pool
-        self._apart = Apart()
+        self._apart = {name: Apart() for name, operation in OPERATIONS.items() if operation.is_apart}
 
     async def admit(self, token: str, way: Way, address: str = "", said: str = "") -> Principal:
         """The account of a token that came that way; `said` is the person's name as the client states it.
@@ -79,7 +79,7 @@ class Operations:
         look = partial(self._look, method, operation, request, Call(principal, given_up.is_set, require_seen))
         try:
             async with asyncio.timeout(operation.deadline.total_seconds()) as limit:
-                return await self._until_news(operation, request, look)
+                return await self._until_news(method, request, look)
         except TimeoutError as late:
             if not limit.expired():
                 raise
@@ -92,10 +92,10 @@ class Operations:
         finally:
             given_up.set()
 
-    async def _until_news(self, operation: Operation, request: Any, look: "partial[Any]") -> Any:
-        loop = asyncio.get_running_loop()
+    async def _until_news(self, method: str, request: Any, look: "partial[Any]") -> Any:
+        loop, operation = asyncio.get_running_loop(), OPERATIONS[method]
         if operation.is_apart:
-            return await asyncio.wrap_future(self._apart.run(look))
+            return await asyncio.wrap_future(self._apart[method].run(look))
         if operation.is_news is None:
             return await loop.run_in_executor(self._pool, look)
         before, deadline = None, time.monotonic() + min(request.wait_ms / 1000, MAX_WAIT_S)

@@ -44,7 +44,7 @@ class Operation:
     is_dry_run: bool = False  # it changes nothing, and is written down like what it tries
     #: For requests with `wait_ms`: whether this answer, after the one before, ends the wait.
     is_news: Callable[[Any, Any], bool] | None = None
-    is_apart: bool = False  # it may hang: it runs in threads of its own, a few at once
+    is_apart: bool = False  # it may hang or last: it runs in threads of its own, a few at once
     late: Callable[[Any], Any] | None = None  # the answer at the deadline, where that is no error
 
 
@@ -108,7 +108,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "RenewLease": Operation(leases.renew_lease, _OPERATOR, TOUCHING, changes=True, on=by_lease),
     "ReleaseLease": Operation(leases.release_lease, _OPERATOR, TOUCHING, changes=True, on=by_lease),
     "ListLeases": Operation(leases.list_leases, _VIEWER, TOUCHING),
-    "VerifyTable": Operation(optimizing.verify_table, _VIEWER, LASTING),
+    "VerifyTable": Operation(optimizing.verify_table, _VIEWER, LASTING, is_apart=True),
     "GetOverview": Operation(queue.get_overview, _VIEWER, QUICK),
     "ListQueue": Operation(queue.list_queue, _VIEWER, QUICK),
     "ListProcesses": Operation(processes.list_processes, _VIEWER, QUICK),

@@ -50,6 +50,7 @@ def _message(trash: Trash) -> pb.Trash:
     return pb.Trash(
         process_id=trash.process.process_id,
         table=str(trash.table),
+        table_id=trash.process.table_id,
         action=trash.process.type,
         files=trash.files,
         bytes=trash.bytes,

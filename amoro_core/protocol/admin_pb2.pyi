@@ -2836,6 +2836,7 @@ class Trash(_message.Message):
     BYTES_FIELD_NUMBER: _builtins.int
     PURGE_MS_FIELD_NUMBER: _builtins.int
     DELETING_FILES_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     table: _builtins.str
     action: _builtins.str
@@ -2845,6 +2846,7 @@ class Trash(_message.Message):
     """when they may be deleted"""
     deleting_files: _builtins.int
     """whose deletion has begun: they can't be restored"""
+    table_id: _builtins.int
     def __init__(
         self,
         *,
@@ -2855,10 +2857,11 @@ class Trash(_message.Message):
         bytes: _builtins.int = ...,
         purge_ms: _builtins.int = ...,
         deleting_files: _builtins.int = ...,
+        table_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "bytes", b"bytes", "deleting_files", b"deleting_files", "files", b"files", "process_id", b"process_id", "purge_ms", b"purge_ms", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "bytes", b"bytes", "deleting_files", b"deleting_files", "files", b"files", "process_id", b"process_id", "purge_ms", b"purge_ms", "table", b"table", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3606,6 +3609,7 @@ class Process(_message.Message):
     INPUT_BYTES_FIELD_NUMBER: _builtins.int
     INPUT_BYTES_DONE_FIELD_NUMBER: _builtins.int
     BUSY_OPTIMIZERS_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     table: _builtins.str
     type: _builtins.str
@@ -3637,6 +3641,8 @@ class Process(_message.Message):
     """of a running task, in proportion to its rows"""
     busy_optimizers: _builtins.int
     """that hold tasks of it"""
+    table_id: _builtins.int
+    """the number of its table"""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInfo]:
         """filled by clients from ListTasks"""
@@ -3672,10 +3678,11 @@ class Process(_message.Message):
         input_bytes: _builtins.int = ...,
         input_bytes_done: _builtins.int = ...,
         busy_optimizers: _builtins.int = ...,
+        table_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["receipt", b"receipt", "task_counts", b"task_counts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "status", b"status", "table", b"table", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy_optimizers", b"busy_optimizers", "created_ms", b"created_ms", "exit_status", b"exit_status", "failure", b"failure", "failure_code", b"failure_code", "finished_ms", b"finished_ms", "input_bytes", b"input_bytes", "input_bytes_done", b"input_bytes_done", "no_optimizer", b"no_optimizer", "process_id", b"process_id", "reason", b"reason", "receipt", b"receipt", "retry_ms", b"retry_ms", "snapshot_id", b"snapshot_id", "status", b"status", "table", b"table", "table_id", b"table_id", "task_counts", b"task_counts", "tasks", b"tasks", "tasks_done", b"tasks_done", "tasks_total", b"tasks_total", "trigger", b"trigger", "type", b"type", "waiting", b"waiting", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4357,6 +4364,7 @@ class GroupUse(_message.Message):
     LIMIT_FIELD_NUMBER: _builtins.int
     RUNNING_TASKS_FIELD_NUMBER: _builtins.int
     OCCUPATION_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     quota: _builtins.float
     limit: _builtins.int
@@ -4364,6 +4372,7 @@ class GroupUse(_message.Message):
     running_tasks: _builtins.int
     occupation: _builtins.float
     """part of the limit that was used within the last hour; -1: without limit"""
+    table_id: _builtins.int
     def __init__(
         self,
         *,
@@ -4372,10 +4381,11 @@ class GroupUse(_message.Message):
         limit: _builtins.int = ...,
         running_tasks: _builtins.int = ...,
         occupation: _builtins.float = ...,
+        table_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "occupation", b"occupation", "quota", b"quota", "running_tasks", b"running_tasks", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "occupation", b"occupation", "quota", b"quota", "running_tasks", b"running_tasks", "table", b"table", "table_id", b"table_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -170,6 +170,7 @@ class Event(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    TABLE_ID_FIELD_NUMBER: _builtins.int
     event_id: _builtins.int
     """grows in the order in which events were stored"""
     happened_ms: _builtins.int
@@ -180,6 +181,8 @@ class Event(_message.Message):
     optimizer_id: _builtins.str
     group: _builtins.str
     text: _builtins.str
+    table_id: _builtins.int
+    """of the table that had the name then; 0: of no table"""
     @_builtins.property
     def data(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     def __init__(
@@ -194,10 +197,11 @@ class Event(_message.Message):
         group: _builtins.str = ...,
         text: _builtins.str = ...,
         data: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        table_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event_id", b"event_id", "group", b"group", "happened_ms", b"happened_ms", "kind", b"kind", "optimizer_id", b"optimizer_id", "process_id", b"process_id", "table", b"table", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "event_id", b"event_id", "group", b"group", "happened_ms", b"happened_ms", "kind", b"kind", "optimizer_id", b"optimizer_id", "process_id", b"process_id", "table", b"table", "table_id", b"table_id", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

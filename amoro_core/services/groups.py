@@ -44,6 +44,7 @@ class GroupUse:
     limit: int  # threads
     running_tasks: int
     occupation: float  # share of the limit in the last hour; infinite without limit
+    table_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,7 @@ def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> li
         total = threads.get(group.name, 0)
         running = [task.table_id for task in held if task.group == group.name]
         uses = [
-            _use(names[table_id], quotas[table_id], used, running.count(table_id), total, now)
+            _use(table_id, names[table_id], quotas[table_id], used, running.count(table_id), total, now)
             for (name, table_id), used in runs.items()
             if name == group.name and table_id in names
         ]
@@ -195,10 +196,16 @@ def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> li
 
 
 def _use(
-    table: TableIdentifier, quota: float, runs: Sequence[TaskRun], running: int, threads: int, now: datetime
+    table_id: int,
+    table: TableIdentifier,
+    quota: float,
+    runs: Sequence[TaskRun],
+    running: int,
+    threads: int,
+    now: datetime,
 ) -> GroupUse:
     limit = quota_limit(quota, max(1, threads))
-    return GroupUse(table, quota, limit, running, occupation(runs, limit, now))
+    return GroupUse(table, quota, limit, running, occupation(runs, limit, now), table_id)
 
 
 def _changed(group: ResourceGroup, change: GroupChange) -> ResourceGroup:

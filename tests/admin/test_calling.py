@@ -15,7 +15,15 @@ from amoro_core.admin.apart import AT_ONCE
 from amoro_core.admin.calling import Operations
 from amoro_core.admin.operations import OPERATIONS
 from amoro_core.admin.services import Call
-from amoro_core.errors import CatalogUnavailable, Conflict, GroupNotFound, NotAllowed, UnknownToken, WaitTimeout
+from amoro_core.errors import (
+    CatalogNotFound,
+    CatalogUnavailable,
+    Conflict,
+    GroupNotFound,
+    NotAllowed,
+    UnknownToken,
+    WaitTimeout,
+)
 from amoro_core.model.principals import Principal, Way
 from amoro_core.model.tokens import Role
 from amoro_core.protocol import admin_pb2 as pb
@@ -134,6 +142,24 @@ def test_work_apart_leaves_the_pool_free_and_is_bounded(operations: Operations, 
     checks, told = asyncio.run(ask())
     assert ([one.name for one in checks], len(told)) == (["0", "1", "2", "3"], 1)
     assert call(operations, "CheckCatalog", pb.CheckCatalogRequest(name="after")).ok, "places are given back"
+
+
+def test_each_kind_of_work_apart_has_threads_of_its_own(operations: Operations, change: Replace) -> None:
+    freed = threading.Event()
+    change("VerifyTable", work=lambda *_: freed.wait(60) and pb.Verification())
+
+    async def ask() -> None:
+        asked = pb.VerifyTableRequest(table="lake.db.t")
+        lasting = [asyncio.ensure_future(operations.call("VerifyTable", asked, ADMIN)) for _ in range(AT_ONCE)]
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict):
+            await operations.call("VerifyTable", asked, ADMIN)
+        with pytest.raises(CatalogNotFound):  # it was looked for
+            await operations.call("CheckCatalog", pb.CheckCatalogRequest(name="lake"), ADMIN)
+        freed.set()
+        await asyncio.gather(*lasting)
+
+    asyncio.run(ask())
 
 
 def test_a_catalog_that_hangs_is_told_at_the_deadline(operations: Operations, change: Replace) -> None:

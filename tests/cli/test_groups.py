@@ -17,7 +17,7 @@ GROUP = pb.Group(
     tables=1200,
     running_tasks=5,
     uses=[
-        pb.GroupUse(table="sales.db.orders", quota=0.5, limit=4, running_tasks=5, occupation=1.25),
+        pb.GroupUse(table="sales.db.orders", quota=0.5, limit=4, running_tasks=5, occupation=1.25, table_id=7),
         pb.GroupUse(table="sales.db.lines", quota=0, limit=0, occupation=-1),
     ],
 )
@@ -89,8 +89,8 @@ def test_a_group_is_shown_with_what_its_tables_used(cli: Cli, admin: FakeAdmin) 
     body = json.loads(cli("group", "show", "nightly", "-o", "json").out)
     assert body["schema"] == "amoro.group/v1"
     assert body["uses"] == [
-        {"table": "sales.db.orders", "quota": 0.5, "limit": 4, "running_tasks": 5, "occupation": 1.25},
-        {"table": "sales.db.lines", "quota": 0.0, "limit": 0, "running_tasks": 0, "occupation": None},
+        {"table": "sales.db.orders", "quota": 0.5, "limit": 4, "running_tasks": 5, "occupation": 1.25, "table_id": 7},
+        {"table": "sales.db.lines", "quota": 0.0, "limit": 0, "running_tasks": 0, "occupation": None, "table_id": 0},
     ]
 
 

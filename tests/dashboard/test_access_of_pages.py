@@ -45,7 +45,7 @@ BESIDE = {
 #: Forms that look at what the catalog or the object store alone knows, which a page that is read never does.
 LOOKING = {
     *("/catalogs/{catalog}/check", "/tables/{table}/snapshots", "/tables/{table}/plan", "/maintenance/look"),
-    "/system/check",
+    *("/system/check", "/tables/{table}/verify"),
 }
 #: Pages that say what a form will do without asking for anything.
 ASKING_NOTHING = {

@@ -24,6 +24,7 @@ def group(view: GroupView, kept: InstancesView, nobody: str, *, uses: bool) -> p
         uses=[
             pb.GroupUse(
                 table=str(use.table),
+                table_id=use.table_id,
                 quota=use.quota,
                 limit=use.limit,
                 running_tasks=use.running_tasks,

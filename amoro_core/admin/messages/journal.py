@@ -36,6 +36,7 @@ def event(item: Event) -> pb.Event:
         happened_ms=milliseconds(item.at),
         kind=item.kind.value,
         table=item.about.table,
+        table_id=item.about.table_id,
         process_id=item.about.process_id,
         optimizer_id=item.about.optimizer_id,
         group=item.about.group,

@@ -16,6 +16,7 @@ def process(summary: ProcessSummary, nobody: str) -> pb.Process:
     return pb.Process(
         process_id=item.process_id,
         table=str(summary.table),
+        table_id=item.table_id,
         type=item.type,
         status=item.status,
         trigger=item.trigger,

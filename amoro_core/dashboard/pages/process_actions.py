@@ -1,15 +1,20 @@
 """Actions on a process: cancel, start, confirm, undo."""
 
+import asyncio
 import shlex
 
 from starlette.routing import Route
 
 from amoro_core.dashboard.pages.confirming import Confirmation, Field
+from amoro_core.dashboard.pages.maintenance import planned
 from amoro_core.dashboard.pages.processes import found_process
 from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.urls import to
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
+from amoro_core.errors import WaitTimeout
 from amoro_core.protocol import admin_pb2 as pb
+
+PREVIEW_S = 60.0
 
 
 def routes(site: Site) -> list[Route]:
@@ -21,6 +26,8 @@ def routes(site: Site) -> list[Route]:
         "undo": (ask_to_undo, undo),
     }
     return [
+        site.action("/processes/{process}/undo/preview", preview_undo),
+    ] + [
         route
         for name, (ask, act) in actions.items()
         for route in (
@@ -97,15 +104,35 @@ async def confirm(visit: Visit) -> Gone:
 
 
 async def ask_to_undo(visit: Visit) -> Shown:
-    """What undoing the process will do."""
+    """What undoing the process will do, as far as that is known without its catalog; the dry run says more."""
     process = await found_process(visit)
     path = to("processes", process.process_id)
     effects = (
         f"A process of its own takes back what this one did to {process.table}, and keeps what others have written.",
         "Where that is not possible any more it says why, and changes nothing.",
+        "First a dry run shows what it would do. It reads the table, and changes nothing.",
     )
-    command = f"amoro undo {process.process_id}"
-    return Confirmation(f"Undo {process.process_id}?", effects, f"{path}/undo", "Undo it", path, command).shown()
+    command = shlex.join(["amoro", "undo", process.process_id, "--dry-run"])
+    return Confirmation(
+        f"Undo {process.process_id}?", effects, f"{path}/undo/preview", "Show what it would do", path, command
+    ).shown()
+
+
+async def preview_undo(visit: Visit) -> Shown:
+    """What undoing the process would do now, and the form that does it."""
+    await visit.form()
+    process = visit.named("process")
+    same = shlex.join(["amoro", "undo", process])
+    try:
+        async with asyncio.timeout(PREVIEW_S):
+            answer = await visit.ask("PreviewUndo", pb.UndoRequest(process_id=process), pb.MaintainTableResponse)
+    except TimeoutError as late:
+        raise WaitTimeout(
+            f"what undoing {process} would do was not found within {PREVIEW_S:g} s",
+            hint=f"The command line waits longer: {same} --dry-run",
+        ) from late
+    values = {"answer": answer, "plan": planned(answer.document), "process_id": process, "same": same}
+    return Shown("undo_preview.html", f"Dry run of undoing {process}", values)
 
 
 async def undo(visit: Visit) -> Gone:

@@ -10,11 +10,13 @@ from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.table_files import Files
 from amoro_core.dashboard.pages.table_plans import Plans
 from amoro_core.dashboard.pages.table_snapshots import Snapshots
+from amoro_core.dashboard.pages.table_verifying import Verifications
 
 
 def routes(site: Site) -> Sequence[BaseRoute]:
     """The routes below /tables/T."""
     at, requests = "/tables/{table}", table_actions.Requests()
+    verifications = Verifications()
     plans, files, snapshots = Plans(requests), Files(Looks()), Snapshots(Looks())
     return (
         site.page(at, table.show_table),
@@ -27,6 +29,8 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         site.page(f"{at}/plan", plans.show),
         site.action(f"{at}/plan", plans.make),
         site.action(f"{at}/plan/run", plans.carry_out),
+        site.page(f"{at}/verify", verifications.ask),
+        site.action(f"{at}/verify", verifications.begin),
         site.page(f"{at}/enable", table_actions.ask_enable),
         site.action(f"{at}/enable", table_actions.enable),
         site.page(f"{at}/disable", table_actions.ask_disable),

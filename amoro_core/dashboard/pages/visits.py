@@ -83,7 +83,7 @@ def whole_number(text: str, name: str, most: int) -> int | None:
     """The number from 0 to `most` in a parameter of that name; None for "". Raises InvalidArgument."""
     if not text:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
         raise InvalidArgument(f"{text!r} is no {name}", hint=f"It is a whole number from 0 to {most}.")
     return int(text)
 

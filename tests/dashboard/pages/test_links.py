@@ -2,8 +2,16 @@
 
 import html
 import re
+from datetime import timedelta
 
+from amoro_core.model.journal import About, Event, EventKind
+from amoro_core.model.maintenance import Condemned, FileKind
+from amoro_core.model.tables import TableIdentifier
+from amoro_core.store import condemned, events, optimizers
+from amoro_core.store.connection import Connection
+from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
+from tests.store import builders
 
 #: Links of which one stands for all that differ in the numbers and names within.
 _ALIKE = re.compile(r"(?<=/tables/)[^/?#]+|(?<=/processes/)[^/?#]+|(?<=[?&])(?:after|table|process)=[^&]*")
@@ -27,3 +35,33 @@ def test_every_link_leads_to_a_page(site: Site) -> None:
         ]
     assert broken == []
     assert {"/tables", "/tables/*", "/tables/*/plan", "/processes/*", "/groups/default", "/queue"} <= seen
+
+
+ENDED = "0199bbbb-0001-7000-8000-000000000000"
+SLASHED = TableIdentifier("lake", ("a/b",), "t")
+
+
+def test_every_link_to_a_table_with_a_slash_in_its_name_leads_to_its_number(site: Site) -> None:
+    """Servers decode %2F before they find the route; a link by such a name would lead nowhere."""
+
+    def fill(db: Connection) -> None:
+        (one,) = states.fill(db, 1, identifier=SLASHED)
+        for number in (1, 2):
+            optimizers.add(db, builders.optimizer(f"optimizer-{number}", registered_at=states.now()))
+        states.running(db, one)
+        states.ended(db, one, ENDED, type="expire-snapshots", action="expire-snapshots", lane="metadata")
+        about = About(one.table_id, str(one.identifier), ENDED)
+        events.add(db, Event(EventKind.PLANNED, states.now(), "it was planned", about))
+        files, due = [Condemned("s3://lake/1", FileKind.DATA, 9, None, "old")], states.now() + timedelta(days=9)
+        condemned.add_many(db, condemned.batches_of(files, ENDED, one.table_id, one.uuid, due))
+        condemned.release(db, ENDED)
+
+    client = site(fill)
+    of_processes = ("/processes", f"/processes/{ENDED}", "/trash", f"/trash/{ENDED}")
+    for path in ("/", "/tables", "/events", "/groups/default", *of_processes):
+        page = client.get(path).text
+        links = {html.unescape(link) for link in re.findall(r' href="(/tables[/?][^"]*)"', page)}
+        assert any(link.startswith("/tables/1") for link in links), path
+        assert [link for link in links if "a/b" in link or "a%2Fb" in link] == [], path
+        for link in links:
+            assert client.get(link).status_code == 200, (path, link)

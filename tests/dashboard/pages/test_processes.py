@@ -139,11 +139,19 @@ def test_cancelling_what_has_ended_says_why_not(site: Site) -> None:
     assert ENDED in answer.text
 
 
-@pytest.mark.parametrize("action", ["start", "confirm", "undo"])
-def test_each_action_has_a_confirmation_with_its_command(site: Site, action: str) -> None:
+@pytest.mark.parametrize(
+    ("action", "target", "command"),
+    [
+        ("start", "start", f"amoro process start {ENDED}"),
+        ("confirm", "confirm", "amoro table maintain"),
+        ("undo", "undo/preview", f"amoro undo {ENDED} --dry-run"),
+    ],
+)
+def test_each_action_has_a_confirmation_with_its_command(site: Site, action: str, target: str, command: str) -> None:
     page = site("typical").get(f"/processes/{ENDED}/{action}").text
-    assert f'action="/processes/{ENDED}/{action}"' in page
+    assert f'action="/processes/{ENDED}/{target}"' in page
     assert "The same as a command:" in page
+    assert f"<code>{command}" in page
 
 
 def test_starting_what_runs_is_refused(site: Site) -> None:

@@ -1,5 +1,6 @@
 """What reads a table: its files, its snapshots, its plan, and the plan carried out."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +9,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from starlette.testclient import TestClient
 
+from amoro_core.admin import maintaining, optimizing
+from amoro_core.dashboard.pages import process_actions
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import parse_table
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import catalogs, tables
 from amoro_core.store.connection import Connection
 from amoro_core.transactions.listing import new_table
@@ -102,3 +106,72 @@ def test_a_table_is_enabled_and_disabled(client: TestClient) -> None:
         done = client.post(f"{AT}/{action}", headers=OWN)
         assert done.status_code == 303, done.text
         assert told in client.get(done.headers["location"]).text
+
+
+def test_a_table_is_verified_and_what_was_found_is_kept(client: TestClient, table: Table) -> None:
+    first, *_, last = [one.snapshot_id for one in table.snapshots()]
+    asked = client.get(f"{AT}/verify", params={"before": first, "after": last})
+    assert f"The rows of cat.db.t in the snapshots {first} and {last} are read" in words(asked.text)
+    assert f"<code>amoro verify cat.db.t --before {first} --after {last}</code>" in asked.text
+    done = client.post(f"{AT}/verify", data={"before": "", "after": str(last)}, headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert f"All 5 live files of snapshot {last} exist with their sizes" in page
+    Path(table.inspect.files()["file_path"][0].as_py().removeprefix("file://")).unlink()
+    done = client.post(f"{AT}/verify", headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert "It is not as it has to be." in page
+    assert page.count(" problem ") == 1
+    assert "verify it again" in client.get(f"{AT}/verify?kept=nothing").text
+    assert client.get(f"{AT}/verify?before=x").status_code == 400
+
+
+def test_what_differs_is_told_by_partition(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = pb.Verification(table="cat.db.t", snapshot_id=7, files=3, other_snapshots=[6])
+    one = found.comparisons.add(before=5, after=7, rows_before=9, rows_after=8, files_in_both=2, disputed_deletes=1)
+    for place, rows in (("a=1", 5), ("a=2", 4)):
+        one.partitions.add(partition=place, rows_before=4, rows_after=rows, checksum_before="c4", equal=rows == 4)
+    monkeypatch.setattr(optimizing, "verification", lambda *_: found)
+    services = client.app.state.offered.operations._services  # type: ignore[attr-defined]
+    monkeypatch.setattr(services.verifying, "verify", lambda *_: None)
+    done = client.post(f"{AT}/verify", headers=OWN)
+    page = words(client.get(done.headers["location"]).text)
+    assert "It is not as it has to be." in page
+    assert "Snapshot 5 → 7 rows 9 ≠ 8 ✗; 2 more data files are in both" in page
+    assert "a=1 0 0 4 5 c4 no" in page
+    assert "a=2 0 0 4 4 c4 yes" in page
+    assert "Not compared, since others changed rows there: snapshots 6" in page
+
+
+def test_a_verification_that_fails_or_lasts_says_so_where_it_was_asked(client: TestClient, table: Table) -> None:
+    unknown = client.post(f"{AT}/verify", data={"before": "5", "after": "7"}, headers=OWN)
+    assert "snapshot 5" in words(client.get(unknown.headers["location"]).text)
+
+
+def test_a_plan_to_undo_is_shown_before_it_is_done(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = "0199bbbb-0001-7000-8000-000000000000"
+    client = site(lambda db: states.ended(db, states.fill(db, 1)[0], ended))
+    plan = {"snapshots": [5, 7], "rows": 12}
+    answer = pb.MaintainTableResponse(
+        table="cat.db.t", action="undo", is_due=True, reason="it can be undone", tasks=2, document=json.dumps(plan)
+    )
+    monkeypatch.setattr(maintaining, "_answer", lambda *_: answer)
+    services = client.app.state.offered.operations._services  # type: ignore[attr-defined]
+    monkeypatch.setattr(services.maintaining, "preview_undo", lambda process_id: None)
+    page = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+    assert "It would do this now: it can be undone. Nothing was changed." in words(page)
+    assert "rows 12" in words(page)
+    assert f'<form class="actions" method="post" action="/processes/{ended}/undo">' in page
+    answer.is_due = False
+    page = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+    assert "Nothing to undo" in page
+    assert "<form" not in page.partition("<main")[2]
+    monkeypatch.setattr(process_actions, "PREVIEW_S", 0)
+    late = client.post(f"/processes/{ended}/undo/preview", headers=OWN).text
+    assert f"amoro undo {ended} --dry-run" in late
+
+
+def test_other_tables_verifications_are_not_shown(client: TestClient, catalog: SqlCatalog, table: Table) -> None:
+    found = client.post(f"{AT}/verify", headers=OWN).headers["location"]
+    assert "verify it again" not in client.get(found).text
+    other = found.replace("cat.db.t", "cat.db.other")
+    assert client.get(other).status_code == 404

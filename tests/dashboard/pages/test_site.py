@@ -48,6 +48,12 @@ def test_who_is_not_known_is_led_to_the_login_and_back(site: Site) -> None:
     assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Ftables%3Fstatus%3Didle")
 
 
+def test_a_number_may_have_as_many_digits_as_ids_of_snapshots_have() -> None:
+    assert whole_number(str(2**63 - 1), "snapshot", 2**63 - 1) == 2**63 - 1
+    with pytest.raises(InvalidArgument):
+        whole_number(str(2**63), "snapshot", 2**63 - 1)
+
+
 def test_a_notice_is_told_once(site: Site) -> None:
     async def act(visit: Visit) -> Gone:
         return Gone("/shown?text=a", "It is done: <b>", "wait")

@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from amoro_core.dashboard.pages import table_actions
+from amoro_core.dashboard.pages import table_actions, table_verifying
 from amoro_core.dashboard.pages.reasons import Reason, reasons
 from amoro_core.dashboard.pages.table_plans import changes
-from amoro_core.dashboard.pages.visits import Gone, Visit
+from amoro_core.dashboard.pages.table_verifying import Verifications
+from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
 from amoro_core.errors import TableBusy
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.model.blockers import BlockedOperation, Blocker
@@ -337,6 +338,45 @@ def test_planning_that_takes_long_goes_on_while_the_visitor_goes_on() -> None:
 
     made, went_on = asyncio.run(run())
     assert (made.path, made.notice, went_on) == ("/tables/c.n.t", "c.n.t is being planned; that goes on.", True)
+
+
+def _sent(**fields: str) -> Visit:
+    """A visit with that form, to a coordinator whose verification never ends."""
+
+    async def never() -> object:
+        return await asyncio.Event().wait()
+
+    async def form(*known: str) -> dict[str, str]:
+        return {name: fields.get(name, "") for name in known}
+
+    made = _visit(GetTable=_known, VerifyTable=never)
+    object.__setattr__(made, "form", form)
+    object.__setattr__(made, "query", lambda **known: {name: fields.get(name, "") for name in known})
+    return made
+
+
+def test_a_verification_that_lasts_goes_on_while_its_visitor_looks_again() -> None:
+    async def run() -> tuple[Shown, Shown]:
+        verifications = Verifications(patience_s=0, deadline_s=0.05)
+        led = await verifications.begin(_sent())
+        key = led.path.partition("kept=")[2]
+        shown = await verifications.ask(_sent(kept=key))
+        await asyncio.wait(verifications._running)
+        return shown, await verifications.ask(_sent(kept=key))
+
+    before, after = asyncio.run(run())
+    assert (before.values["found"], before.values["error"], before.values["is_over"]) == (None, None, False)
+    error = after.values["error"]
+    assert str(error.message) == "c.n.t was not verified within 0.05 s"
+    assert error.hint == "The command line waits longer: amoro verify c.n.t"
+
+
+def test_partitions_that_differ_are_shown_first_and_not_too_many() -> None:
+    made = pb.Comparison()
+    for number in range(250):
+        made.partitions.add(partition=str(number), equal=number != 249)
+    shown = list(table_verifying._shown(made))
+    assert (len(shown), shown[0].partition, shown[1].partition) == (200, "249", "0")
 
 
 def test_a_table_that_is_gone_tells_what_became_of_it(site: Site) -> None:
