@@ -16,6 +16,7 @@ from pyiceberg.types import DoubleType, FloatType
 
 from tests.engine.parquet_rows import NAME_MAPPING, Rows, open_input, read_parquet
 from tests.engine.row_files import read_avro_rows, read_orc_rows
+from tests.engine.unchanged import once
 from tests.engine.values import Row, canonical, path_in_history
 
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2
@@ -226,6 +227,7 @@ def _partition_names(schema: Mapping[str, Any]) -> dict[int, str]:
     return {field["field-id"]: field["name"] for field in partition["fields"]}
 
 
+@once
 def read_avro(location: str) -> tuple[Any, list[Any]]:
     """The writer's schema and all records of an Avro file."""
     with open_input(location) as file:

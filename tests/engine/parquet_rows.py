@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
+
+from tests.engine.unchanged import local_path as local_path
+from tests.engine.unchanged import once
 
 FIELD_ID = b"PARQUET:field_id"
 NAME_MAPPING = "schema.name-mapping.default"
@@ -60,11 +62,17 @@ class Rows:
 
 def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, Any]) -> Rows:
     """Read the whole file; raises ValueError where it has neither field ids nor a name mapping."""
+    return rows_of_columns(path, *_content(path), name_mapping, constants)
+
+
+@once
+def _content(path: str) -> tuple[tuple[Node, ...], Mapping[str, Sequence[Any]], int]:
+    """The file's schema, its columns by name, and its number of rows."""
     with open_input(path) as source:
         table = pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read()
     nodes = tuple(_node(field) for field in table.schema)
     columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
-    return rows_of_columns(path, nodes, columns, table.num_rows, name_mapping, constants)
+    return nodes, columns, table.num_rows
 
 
 def rows_of_columns(
@@ -90,11 +98,6 @@ def open_input(location: str) -> pa.NativeFile:
         return pa.OSFile(path)
     store, key = FileSystem.from_uri(location)
     return store.open_input_file(key)
-
-
-def local_path(location: str) -> str:
-    """The path of a local file's URI, with one slash or three; a plain path is itself."""
-    return re.sub(r"^file:(//)?(?=/)", "", location)
 
 
 def _node(field: pa.Field, name: str | None = None) -> Node:

@@ -121,14 +121,14 @@ def rows_of(schema: Schema, records: Iterable[Mapping[str, Any]]) -> Counter[Row
 
 def field_path(schema: Schema, field_id: int) -> tuple[NestedField, ...] | None:
     """The fields from the top of the schema to the field, through structs only; None where there is no such."""
-    return _path_below(schema.as_struct(), field_id)
+    return _path_below(schema.fields, field_id)
 
 
-def _path_below(kind: StructType, field_id: int) -> tuple[NestedField, ...] | None:
-    for field in kind.fields:
+def _path_below(fields: Iterable[NestedField], field_id: int) -> tuple[NestedField, ...] | None:
+    for field in fields:
         if field.field_id == field_id:
             return (field,)
-        if isinstance(field.field_type, StructType) and (rest := _path_below(field.field_type, field_id)):
+        if isinstance(field.field_type, StructType) and (rest := _path_below(field.field_type.fields, field_id)):
             return (field, *rest)
     return None
 

@@ -60,6 +60,8 @@ POINTS = tuple(
 )
 UPKEEP = tuple(name for name in POINTS if name.startswith(("sweep.", "clear.")))
 LONG_AGO_S = 30 * 86400
+#: A coordinator that is busy, or starts, is not asked at once again.
+ASKS_AFTER_S = 0.1
 BUSY = (*ACTIVE, "clearing")
 _ENDED = "SELECT process_id, process_type FROM table_process WHERE status IN ('success', 'partial') ORDER BY process_id"
 
@@ -241,25 +243,30 @@ class UpkeepRounds(Rounds):
         undoable = site.undoable()
         undone = chance.choice(undoable[-4:]) if action == "undo" and undoable else ""
         action = "expire-snapshots" if action == "undo" else action
-        known, asked = len(site.processes()), False
+        known, asked, asks_at = len(site.processes()), False, 0.0
         until = time.monotonic() + PATIENCE_S
-        strikes_at = time.monotonic() + chance.uniform(0.0, 0.5) if chance.random() < 0.6 else until
+        strikes_at = self._next_strike(until)
         writes_at = time.monotonic() + chance.uniform(0.0, 0.3) if chance.random() < 0.3 else until
         while not asked or site.is_busy:
             assert time.monotonic() < until, f"the round of {action} {undone} does not end"
-            if not asked:
+            if not asked and time.monotonic() > asks_at:
+                asks_at = time.monotonic() + ASKS_AFTER_S
                 asked = site.maintain(action, undone) is not None or len(site.processes()) > known
             if time.monotonic() > writes_at:
                 writes_at = until
                 site.write(chance, alone=False)
             if time.monotonic() > strikes_at:
-                strikes_at = until
+                strikes_at = self._next_strike(until)
                 self._strike("coordinator")
             self._bury()
             time.sleep(0.02)
         site.look()
         self._totals["rounds"] += 1
         self._totals[f"{'undo' if undone else action} × rounds"] += 1
+
+    def _next_strike(self, until: float) -> float:
+        """When the coordinator is killed next, also one that has just begun to take up what another one left."""
+        return time.monotonic() + self._chance.uniform(0.0, 1.0) if self._chance.random() < 0.6 else until
 
     def _bury(self) -> None:
         child = self._upkeep.coordinator
