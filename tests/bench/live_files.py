@@ -126,7 +126,7 @@ def _memory(key: str) -> float:
     return int(found[1]) / 1024 if found else 0.0
 
 
-def made_up(root: Path, files: int, active: int) -> None:
+def made_up(root: Path, files: int, active: int, data_manifests: int = PARTITIONS // 10) -> None:
     """A table in a catalog below the directory, of which only the metadata exist."""
     import fastavro
     from pyiceberg.catalog.sql import SqlCatalog
@@ -148,7 +148,7 @@ def made_up(root: Path, files: int, active: int) -> None:
     table = catalog.create_table("db.t", schema, partition_spec=spec, properties={"format-version": "2"})
     header, snapshot_id = new_header(table.metadata, table.metadata.default_spec_id), 1
     manifests = []
-    for content, some in _manifests(table.location(), files, active):
+    for content, some in _manifests(table.location(), files, active, data_manifests):
         path = f"{table.location()}/metadata/m{len(manifests)}.avro"
         # The first entry is written as commits write it; the others are written by its schema, many times faster.
         entry = added_entry(_file(some[0]), header, snapshot_id)
@@ -173,9 +173,11 @@ def made_up(root: Path, files: int, active: int) -> None:
     _send(table, snapshot, MAIN)
 
 
-def _manifests(location: str, files: int, active: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-    """The content of each manifest and its files: ten partitions each, then the deletes of all."""
-    each = files // PARTITIONS
+def _manifests(
+    location: str, files: int, active: int, data_manifests: int
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """The content of each manifest and its files, in the order of partitions, then the deletes of all."""
+    each, most = files // PARTITIONS, max(1, files // data_manifests)
     deletes: list[dict[str, Any]] = []
     some: list[dict[str, Any]] = []
     for day in range(PARTITIONS):
@@ -190,9 +192,9 @@ def _manifests(location: str, files: int, active: int) -> Iterator[tuple[int, li
                 {**_described(location, day, f"p{at}", 2000, 6, 1), "referenced_data_file": some[-1 - at]["file_path"]}
                 for at in range(each // 20)
             ]
-        if day % 10 == 9:
-            yield 0, some
-            some = []
+        while len(some) >= most or (some and day == PARTITIONS - 1):
+            yield 0, some[:most]
+            some = some[most:]
     if deletes:
         yield 1, deletes
 

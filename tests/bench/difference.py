@@ -1,0 +1,257 @@
+"""CPU of looking at, planning and committing to a large table whose last commit was small:
+
+`python -m tests.bench.difference [--files 100000] [--manifests 100 1000] [--pairs 1] [--against PATH]` prints JSON.
+
+A table of metadata alone as in `live_files`. Measured in one process, seconds of CPU: the first look (load, scan,
+evaluate), the next look and the plan after another's commit of twelve files, the same with nothing left but the cache
+on disk, and commit attempts that replace ten files after another's commit of twelve. `--against` names another
+checkout, which does the same in turn with ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.bench.live_files import COLUMNS, HERE, MIB, NOW, PARTITIONS, _described, _file, _memory, made_up
+
+OURS = HERE.parents[2]
+#: Files of another's commit, and files that a commit attempt of ours replaces.
+ADDED, REPLACED = 12, 10
+
+
+def main() -> None:
+    """Measure one checkout in this process, or all in turn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=100_000)
+    parser.add_argument("--manifests", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--pairs", type=int, default=1)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--append", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.append:
+        _append(given.root, given.append)
+        return
+    if given.root:
+        print(json.dumps(measured(given.root)))
+        return
+    versions = {"now": OURS} | ({} if given.against is None else {"before": given.against})
+    results = []
+    for manifests in given.manifests:
+        with tempfile.TemporaryDirectory(prefix="amoro-difference-") as directory:
+            made_up(Path(directory) / "made", given.files, 20, manifests)
+            rounds: dict[str, list[dict[str, float]]] = {name: [] for name in versions}
+            for _ in range(given.pairs):
+                for name, version in versions.items():
+                    rounds[name].append(_run(version, Path(directory)))
+        medians = {
+            name: {key: round(statistics.median(one[key] for one in some), 3) for key in some[0]}
+            for name, some in rounds.items()
+        }
+        results.append({"files": given.files, "manifests": manifests, "pairs": given.pairs, "medians": medians})
+    print(json.dumps({"results": results, **_surroundings(versions)}, indent=2))
+
+
+def _surroundings(versions: dict[str, Path]) -> dict[str, Any]:
+    def commit(path: Path) -> str:
+        command = ["git", "-C", str(path), "rev-parse", "--short", "HEAD"]
+        return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
+
+    return {
+        "commits": {name: commit(path) for name, path in versions.items()},
+        "load": os.getloadavg()[0],
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _run(version: Path, directory: Path) -> dict[str, float]:
+    """The figures of one round, after which the table is as it was made."""
+    made, kept, packages = (directory / name for name in ("made", "kept", "packages"))
+    # Paths in metadata are absolute: the round needs the table in its place.
+    shutil.copytree(made, kept)
+    packages.mkdir()
+    (packages / "amoro_core").symlink_to(version / "amoro_core")  # the tests are ours
+    done = _ours(["--root", str(made)], f"{packages}{os.pathsep}{OURS}")
+    shutil.rmtree(packages)
+    shutil.rmtree(made)
+    kept.rename(made)
+    return dict(json.loads(done.splitlines()[-1]))
+
+
+def _ours(arguments: list[str], path: str) -> str:
+    """What this program says with the arguments, with modules from that path."""
+    command = [sys.executable, str(Path(__file__).resolve()), *arguments]
+    env = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True).stdout
+
+
+def measured(root: Path) -> dict[str, float]:
+    """Seconds of CPU of each step, and the peak of memory, by whatever version is imported."""
+    from amoro_core.services import planning  # noqa: F401  # what is imported later is no part of the figures
+
+    def another() -> None:
+        numbers.append(len(numbers) + 1)
+        _ours(["--root", str(root), "--append", str(numbers[-1])], str(OURS))
+
+    numbers: list[int] = []
+    bench = _Bench(f"sqlite:///{root / 'catalog.db'}", root.as_uri(), root / "cache")
+    found = {"first look s": bench.timed(bench.look)}
+    another()
+    found["look again s"] = bench.timed(bench.look)
+    found["plan again s"] = bench.timed(bench.plan)
+    another()
+    bench.restart()
+    found["look after a restart s"] = bench.timed(bench.look)
+    found["plan after a restart s"] = bench.timed(bench.plan)
+    attempt = bench.attempt()
+    for name in ("first attempt s", "second attempt s", "third attempt s"):
+        another()
+        found[name] = bench.timed(attempt)
+    return {**found, "MB peak": _memory("VmHWM")}
+
+
+class _Bench:
+    """The steps of a coordinator on the table, by its own modules."""
+
+    def __init__(self, uri: str, warehouse: str, cache: Path) -> None:
+        from amoro_core.model.processes import CatalogConfig
+        from amoro_core.model.tables import TableIdentifier
+
+        self._cache = cache
+        properties = {"type": "sql", "uri": uri, "warehouse": warehouse}
+        self._config = CatalogConfig("cat", tuple(properties.items()))
+        self._table = TableIdentifier("cat", ("db",), "t")
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all but what is on disk."""
+        from amoro_core.formats.iceberg import IcebergFormat
+
+        known: dict[str, Any] = {}
+        parameters = inspect.signature(IcebergFormat).parameters
+        if "cache" in parameters:
+            from amoro_core.iceberg.column_cache import ColumnCache
+
+            known["cache"] = ColumnCache(self._cache, 2**40)
+        self._format = IcebergFormat(**known)
+
+    def timed(self, step: Callable[[], object]) -> float:
+        """Seconds of CPU."""
+        begun = time.process_time()
+        step()
+        return round(time.process_time() - begun, 3)
+
+    def look(self) -> Any:
+        """What a refresh does with the table's files."""
+        from amoro_core.model.config import OptimizingConfig
+        from amoro_core.planning.evaluating import evaluate
+
+        table = self._format.load(self._config, self._table)
+        table.refuse_unsupported()
+        scan = table.scan()  # type: ignore[attr-defined]  # of Iceberg tables
+        return table, scan, evaluate(scan, OptimizingConfig(), {}, NOW, path_of=table.partition_path)  # type: ignore[attr-defined]
+
+    def plan(self) -> Any:
+        """What planning does: it looks anew."""
+        from amoro_core.model.config import OptimizingConfig
+        from amoro_core.planning.planner import plan
+
+        table, scan, evaluation = self.look()
+        made = plan(scan, evaluation, OptimizingConfig(), threads=4)
+        assert made is not None
+        return table, made
+
+    def attempt(self) -> Callable[[], object]:
+        """A function that validates and stages a commit which replaces ten files of the plan."""
+        from amoro_core.model.commits import Group, PlanRecord
+        from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+        from amoro_core.validating import validate
+
+        table, made = self.plan()
+        task = next(one for one in made.tasks if len(one.rewritten) >= REPLACED)
+        files = task.rewritten[:REPLACED]
+        deletes = tuple(dict.fromkeys(delete for one in files for delete in one.deletes))
+        inputs = tuple(InputFile(one.data, tuple(map(deletes.index, one.deletes))) for one in files)
+        context = table.context(task.key.spec_id)
+        work = RewriteInput(context, inputs, (), deletes, made.sequence_number, 128 * MIB, 1)
+        data = [one.data for one in files]
+        rows = sum(one.record_count for one in data)
+        path = f"{data[0].path.rpartition('/')[0]}/0197c0de-1-0.parquet"
+        output = replace(data[0], path=path, record_count=rows, sequence_number=made.sequence_number)
+        result = RewriteOutput((output,), (), rows, 0, rows, 0, 0, 0, 0)
+        facts = table.facts
+        record = PlanRecord(
+            process_id="0197c0de",
+            table_uuid=facts.uuid,
+            format_version=2,
+            snapshot_id=made.snapshot_id,
+            sequence_number=made.sequence_number,
+            last_column_id=COLUMNS,
+            groups=(Group(1, work, result),),
+        )
+        committing = self._format.load(self._config, self._table)
+
+        def attempt() -> object:
+            head = committing.head(record.snapshot_id)  # type: ignore[attr-defined]
+            content = validate(record, head).content
+            assert content is not None
+            assert len(content.removed_data) == REPLACED
+            return committing.stage(head, content, {})  # type: ignore[attr-defined]
+
+        return attempt
+
+
+def _append(root: Path, number: int) -> None:
+    """Another's commit of small files to one partition."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.manifest import ManifestContent
+    from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+
+    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
+    from amoro_core.iceberg.manifests import read_list
+    from tests.engine.commits import MAIN, _send
+
+    catalog = SqlCatalog("cat", uri=f"sqlite:///{root / 'catalog.db'}", warehouse=root.as_uri())
+    table = catalog.load_table("db.t")
+    head = table.current_snapshot()
+    assert head is not None
+    snapshot_id, sequence = 1000 + number, table.metadata.next_sequence_number()
+    header = new_header(table.metadata, table.metadata.default_spec_id)
+    files = [
+        _file(_described(table.location(), number % PARTITIONS, f"n{number}{at}", MIB, sequence)) for at in range(ADDED)
+    ]
+    entries = [added_entry(one, header, snapshot_id) for one in files]
+    path = f"{table.location()}/metadata/n{number}.avro"
+    added = write_manifest(table.io, path, 2, ManifestContent.DATA, header, snapshot_id, entries)
+    listed = [added, *read_list(table.io, head.manifest_list)]
+    path = f"{table.location()}/metadata/snap-n{number}.avro"
+    write_list(table.io, path, 2, snapshot_id, head.snapshot_id, sequence, listed)
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=head.snapshot_id,
+        sequence_number=sequence,
+        manifest_list=path,
+        summary=Summary(operation=Operation.APPEND),
+        schema_id=table.metadata.current_schema_id,
+    )
+    _send(table, snapshot, MAIN)
+
+
+if __name__ == "__main__":
+    main()
