@@ -41,7 +41,7 @@ class Guard:
         self._load = load
         self._seen = seen
         self._sequence_number = sequence_number
-        self._lists: dict[str, dict[str, tuple[int, int | None]]] = {}
+        self._lists: dict[str, tuple[str, ...]] = {}  # thousands of them name the same manifests
         self._manifests: dict[str, array[int]] = {}
         self._keys = _Keys()
 
@@ -75,15 +75,19 @@ class Guard:
         if _last_number(metadata) < self._sequence_number:
             raise _older(table)
         lists = {one.manifest_list: self._lists.get(one.manifest_list) for one in metadata.snapshots}
+        names = {path: path for path in self._manifests}
+        told: dict[str, tuple[int, int | None]] = {}
         for path, known in lists.items():
             if known is None:
-                lists[path] = dict(_manifests_in(table.io, path))
-        self._lists = {path: known for path, known in lists.items() if known is not None}
-        needed = {path: told for known in self._lists.values() for path, told in known.items()}
+                said = dict(_manifests_in(table.io, path))
+                lists[path] = tuple(names.setdefault(one, one) for one in said)
+                told.update((names[one], what) for one, what in said.items())
+        needed = dict.fromkeys(manifest for known in lists.values() for manifest in known or ())
         self._manifests = {
-            path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *told)
-            for path, told in needed.items()
+            path: self._manifests[path] if path in self._manifests else self._live_in(table.io, path, *told[path])
+            for path in needed
         }
+        self._lists = {path: known for path, known in lists.items() if known is not None}
         for snapshot in metadata.snapshots:
             self._require_files(snapshot)
         self._seen = table

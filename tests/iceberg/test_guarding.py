@@ -168,7 +168,19 @@ def test_a_manifest_or_list_that_is_gone_or_broken_stops_everything(
         "old list": snapshots[0].manifest_list,
         "manifest": manifests_of(table)[0],
     }
-    assert type(damaged(table, damage, places[which])) is kind
+    error = damaged(table, damage, places[which])
+    assert type(error) is kind
+    assert f"{'list' if which.endswith('list') else 'manifest'} {places[which]} " in error.message
+
+
+def test_a_manifest_that_is_there_again_is_read_by_the_same_guard(table: Table) -> None:
+    guard, place = guard_of(table), Path(normalise(manifests_of(table)[0]))
+    away = place.rename(f"{place}.away")
+    for _ in range(2):
+        with pytest.raises(DataFileMissing):
+            guard.reachable(["/nowhere"])
+    away.rename(place)
+    assert guard.reachable(data_of(table)).keys() == set(data_of(table))
 
 
 def test_a_manifest_that_vanishes_meanwhile_stops_the_next_batch(table: Table) -> None:
@@ -186,8 +198,9 @@ def test_an_older_state_stops_everything(table: Table) -> None:
     old = loaded(table)
     append(table, rows(5))
     guard = guard_of(table, lambda: old)
-    with pytest.raises(CatalogUnavailable, match="older"):
+    with pytest.raises(CatalogUnavailable, match="older") as raised:
         guard.reachable([])
+    assert raised.value.hint == "It is retried automatically."
     assert Guard(lambda: old, old, 2).reachable([]) == {}
     with pytest.raises(CatalogUnavailable, match="older"):
         Guard(lambda: old, old, 3).reachable([])

@@ -166,6 +166,20 @@ def test_a_file_that_changed_since_is_kept(place: Place) -> None:
     Path(place.told[1][0].removeprefix("file://")).write_bytes(b"another")
     swept = place.run("empty-trash")
     assert (len(place.left()), figures(swept)["files_changed"], place.batches()) == (1, 1, [])
+    assert figures(swept)["files_absent"] == 0
+
+
+def test_files_that_changed_and_files_that_are_gone_are_counted_apart(place: Place) -> None:
+    place.action.keep = timedelta()
+    place.stray(6)
+    place.action.sizes = {path: 10 for path, _ in place.told}
+    place.run()
+    for path, _ in place.told[:3]:
+        Path(path.removeprefix("file://")).unlink()
+    for path, _ in place.told[3:5]:
+        Path(path.removeprefix("file://")).write_bytes(b"another")
+    found = figures(place.run("empty-trash"))
+    assert (found["files_absent"], found["files_changed"], found["data_files_deleted"]) == (3, 2, 1)
 
 
 def test_what_can_not_be_deleted_is_tried_five_times_and_given_up(
