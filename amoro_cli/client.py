@@ -140,6 +140,10 @@ class AdminClient(AccessCalls, ListCalls):
         request = pb.SetTableEnabledRequest(table=table, enabled=enabled)
         return self._call(self._stub.SetTableEnabled, request, TOUCHING)
 
+    def table_changed(self, table: str, hint: str) -> pb.Table:
+        """The table as it is known, once the coordinator has heard that it has changed."""
+        return self._call(self._stub.TableChanged, pb.TableChangedRequest(table=table, hint=hint), QUICK)
+
     def block_table(self, table: str, operations: Sequence[str], hold: timedelta | None, reason: str) -> pb.Blocker:
         """The blocker that was taken; `hold` None: as the coordinator's settings say."""
         request = pb.BlockTableRequest(table=table, operations=operations, hold_ms=_ms(hold), reason=reason)

@@ -164,6 +164,7 @@ class Coordinator:
             commit_due=lambda process_id, catalog: self._loops.commit_due(process_id, catalog),
             left_over=lambda process_id, catalog: self._loops.left_over(process_id, catalog),
             explore=lambda: self._loops.explore_now(),
+            look=lambda table_id, catalog: self._loops.look_at(table_id, catalog),
             address=lambda: self.address,
             local_address=lambda: self.local_address,
             http_address=lambda: self.http_address,

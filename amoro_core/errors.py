@@ -4,10 +4,7 @@ from typing import Any, ClassVar
 
 
 class AmoroError(Exception):
-    """An error to be reported to an operator.
-
-    `hint` says what to do next, by default the `remedy` of its class; the meaning of a `code` never changes.
-    """
+    """An error for an operator. `hint`, else the class's `remedy`, says what to do; a `code` keeps its meaning."""
 
     code: ClassVar[str] = "AMORO-1000"
     remedy: ClassVar[str] = "Run it again with --debug for the traceback, and report it."
@@ -357,6 +354,13 @@ class TableBlocked(Conflict):
 
     code = "AMORO-5008"
     remedy = "Wait until the blocker ends, or release it."
+
+
+class TooManyEvents(Conflict):
+    """Somebody tells of more changed tables than are taken in a minute; the table is looked at in its own time."""
+
+    code = "AMORO-5009"
+    remedy = "Tell less often, or not at all: tables are looked at regularly."
 
 
 class TableRefused(AmoroError):

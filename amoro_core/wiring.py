@@ -44,6 +44,7 @@ from amoro_core.services.containers import ContainerService, Joining, Registrati
 from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.gathering import GatheringService
 from amoro_core.services.groups import GroupService
+from amoro_core.services.hearing import HearingService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.services.journal import JournalService
@@ -95,6 +96,7 @@ class Around:
     address: Callable[[], str]  # where it listens
     local_address: Callable[[], str]  # where it answers in the clear on this machine
     http_address: Callable[[], str] = str  # where it serves pages and REST; "": nowhere
+    look: Callable[[int, str], bool] = lambda table_id, catalog: True  # looks at a table of the catalog now
     joining: Mapping[str, int] = field(default_factory=dict)  # threads that optimizing would add to a group
 
 
@@ -210,6 +212,7 @@ class Services:
             WorkLimits(settings.start_to_close, settings.delete_rate),
         )
         self.starting = StartingService(store, tables_of, self.actions.of, clock, self.optimizing.announce)
+        self.hearing = HearingService(around.look)
         self.learning = LearningService(store, tables_of, clock)
         self.known_actions = KnownActionService(store, tables_of, self.maintaining.names, clock, clockwork)
         self.optimizers = OptimizerService(

@@ -41,6 +41,7 @@ def register(app: typer.Typer) -> None:
     command(app, "show", "amoro table show sales.db.orders")(show)
     command(app, "enable", "amoro table enable sales.db.orders")(enable)
     command(app, "disable", "amoro table disable sales.db.orders")(disable)
+    command(app, "changed", "amoro table changed sales.db.orders")(changed)
     command(app, "properties", "amoro table properties sales.db.orders")(properties)
     command(app, "health", "amoro table health sales.db.orders")(health)
     command(app, "sizes", "amoro table sizes sales.db.orders")(sizes)
@@ -132,6 +133,23 @@ def enable(session: Session, tables: TablesArgument, output: OutputOption = Outp
 def disable(session: Session, tables: TablesArgument, output: OutputOption = OutputFormat.TABLE) -> None:
     """Stop the coordinator from optimizing tables. The tables themselves are not touched."""
     _set_enabled(session, tables, False, output)
+
+
+def changed(
+    session: Session,
+    tables: TablesArgument,
+    hint: Annotated[str, typer.Option(help="What has changed, in words, for the coordinator's log.")] = "",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Tell the coordinator that somebody has committed to tables: it looks at them at once, not in their own time."""
+    with session.connect() as connection:
+        client = connection.client
+        if is_one(tables):
+            write(table_detail(client.table_changed(tables[0], hint)), output)
+            return
+        found = _each(client, tables, lambda table: client.table_changed(table, hint))
+        write(selected_document(found, detailed=False), output)
+    _end(found)
 
 
 def properties(session: Session, table: TableArgument, output: OutputOption = OutputFormat.TABLE) -> None:

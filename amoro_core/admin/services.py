@@ -15,6 +15,7 @@ from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.groups import GroupService
+from amoro_core.services.hearing import HearingService
 from amoro_core.services.inspecting import InspectionService
 from amoro_core.services.journal import JournalService
 from amoro_core.services.known_actions import KnownActionService
@@ -87,6 +88,7 @@ class Services(Protocol):
     maintaining: MaintenanceService
     starting: StartingService
     learning: LearningService
+    hearing: HearingService
     trash: TrashService
     leasing: LeaseService
     optimizing: OptimizingService

@@ -87,6 +87,13 @@ def set_table_enabled(services: Services, request: pb.SetTableEnabledRequest, ca
     return _table(services, runtime)
 
 
+def table_changed(services: Services, request: pb.TableChangedRequest, call: Call) -> pb.Table:
+    """Look at the table soon; the answer is what is known of it now."""
+    runtime = services.tables.find_known(services.catalogs.resolve(request.table))
+    services.hearing.changed(runtime, request.hint, call.caller)
+    return _table(services, runtime)
+
+
 def _wanted(request: pb.ListTablesRequest) -> WantedTables:
     if request.health_below < 0:
         raise InvalidArgument(f"{request.health_below} is no health score", hint="Give 1 to 100.")

@@ -14,11 +14,12 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from amoro_core.dashboard.throttle import Throttle, TooManyTries
+from amoro_core.dashboard.throttle import TooManyTries
 from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.accounts import LONGEST_SESSION
 from amoro_core.model.audit import Audited
 from amoro_core.model.principals import Principal, Way
+from amoro_core.model.throttle import Throttle
 from amoro_core.model.tokens import Role
 from amoro_core.services.auditing import AuditService
 from amoro_core.services.sessions import SessionService

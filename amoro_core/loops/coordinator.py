@@ -25,6 +25,7 @@ from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import DiscoveryService
 from amoro_core.services.groups import GroupService
+from amoro_core.services.hearing import HearingService
 from amoro_core.services.history import HistoryService
 from amoro_core.services.maintaining import MaintenanceService
 from amoro_core.services.optimizers import OptimizerService
@@ -85,6 +86,7 @@ class Services(Protocol):
     containers: ContainerService
     maintaining: MaintenanceService
     starting: StartingService
+    hearing: HearingService
     sampling: SamplingService
     meters: Meters
     conditions: ConditionService
@@ -142,6 +144,7 @@ class CoordinatorLoops:
 
     def stop(self) -> None:
         """Stop starting work, then finish what has begun; a commit is never interrupted."""
+        self._services.hearing.stop()
         for loop in self._loops:
             loop.stop()
         self._services.maintaining.interrupt()
@@ -160,6 +163,10 @@ class CoordinatorLoops:
     def explore_now(self) -> None:
         """Discover the tables of all catalogs now, as after one was added."""
         self._explore.wake()
+
+    def look_at(self, table_id: int, catalog: str) -> bool:
+        """Refresh a table of the catalog now; False while that is going on, or too many wait."""
+        return self._refreshing.submit(table_id, catalog)
 
     def commit_due(self, process_id: str, catalog: str) -> None:
         """Note that a process on a table of the catalog is COMMITTING."""

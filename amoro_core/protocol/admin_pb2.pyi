@@ -1725,6 +1725,29 @@ class SetTableEnabledRequest(_message.Message):
 Global___SetTableEnabledRequest: _TypeAlias = SetTableEnabledRequest  # noqa: Y015
 
 @_typing.final
+class TableChangedRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    HINT_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    hint: _builtins.str
+    """what has changed, in words, for the log"""
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        hint: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hint", b"hint", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TableChangedRequest: _TypeAlias = TableChangedRequest  # noqa: Y015
+
+@_typing.final
 class BlockTableRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -210,6 +210,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.TableChanged = channel.unary_unary(
+                '/amoro.v1.AdminService/TableChanged',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
+                _registered_method=True)
         self.BlockTable = channel.unary_unary(
                 '/amoro.v1.AdminService/BlockTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
@@ -651,6 +656,13 @@ class AdminServiceServicer:
 
     def SetTableEnabled(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TableChanged(self, request, context):
+        """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -1114,6 +1126,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
             'SetTableEnabled': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTableEnabled,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'TableChanged': grpc.unary_unary_rpc_method_handler(
+                    servicer.TableChanged,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
             ),
             'BlockTable': grpc.unary_unary_rpc_method_handler(
@@ -2269,6 +2286,33 @@ class AdminService:
             target,
             '/amoro.v1.AdminService/SetTableEnabled',
             amoro_dot_v1_dot_admin__pb2.SetTableEnabledRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TableChanged(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/TableChanged',
+            amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
             options,
             channel_credentials,

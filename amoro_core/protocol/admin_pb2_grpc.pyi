@@ -77,6 +77,8 @@ class AdminServiceStub:
     CompareSnapshots: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.CompareSnapshotsRequest, _snapshots_pb2.SnapshotComparison]
     GetRetention: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.GetRetentionRequest, _snapshots_pb2.Retention]
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
+    TableChanged: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]
+    """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     BlockTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]
     RenewBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]
     ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
@@ -169,6 +171,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     CompareSnapshots: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.CompareSnapshotsRequest, _snapshots_pb2.SnapshotComparison]  # type: ignore[assignment]
     GetRetention: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.GetRetentionRequest, _snapshots_pb2.Retention]  # type: ignore[assignment]
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
+    TableChanged: _aio.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]  # type: ignore[assignment]
+    """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
     BlockTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     RenewBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
@@ -462,6 +466,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.SetTableEnabledRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]: ...
+
+    @_abc_1.abstractmethod
+    def TableChanged(
+        self,
+        request: _admin_pb2.TableChangedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]:
+        """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
 
     @_abc_1.abstractmethod
     def BlockTable(

@@ -29,6 +29,7 @@ STATUSES: dict[type[AmoroError], grpc.StatusCode] = {
     errors.NotAllowed: grpc.StatusCode.PERMISSION_DENIED,
     errors.UnknownToken: grpc.StatusCode.UNAUTHENTICATED,
     errors.Conflict: grpc.StatusCode.ABORTED,
+    errors.TooManyEvents: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
     errors.TableRefused: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Held: grpc.StatusCode.FAILED_PRECONDITION,

@@ -30,7 +30,9 @@ _BY_HELP: Sequence[tuple[str, Values]] = (
     (r"\b(NAME|KEY|DISTRIBUTION|GROUP)\b", values.unknown),
 )
 #: Values of which none is bad by itself.
-_ANY_TEXT = frozenset({"--reason", "--host", "--master", "--spark-conf", "--resource-id", "--group"})
+_ANY_TEXT = frozenset(
+    {"--reason", "--host", "--master", "--spark-conf", "--resource-id", "--group", "--label", "--hint"}
+)
 #: Commands that give a name to something new.
 _NAMING = frozenset({"token create", "group create", "catalog add"})
 #: A good value for each argument, so that one bad thing at a time is tried.

@@ -26,6 +26,7 @@ COMMANDS = [
     ("table", "show"),
     ("table", "enable"),
     ("table", "disable"),
+    ("table", "changed"),
     ("table", "properties"),
     ("table", "health"),
     ("table", "sizes"),

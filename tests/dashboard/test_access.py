@@ -32,7 +32,7 @@ LOOKS = """
 #: An operator acts on the tables of a pattern.
 ACTS = """
     SetTableEnabled BlockTable RenewBlocker ReleaseBlocker OptimizeTable PreviewMaintenance MaintainTable PreviewUndo
-    UndoProcess LearnScans RestoreTrash TakeLease RenewLease ReleaseLease CancelProcess StartProcess
+    TableChanged UndoProcess LearnScans RestoreTrash TakeLease RenewLease ReleaseLease CancelProcess StartProcess
 """
 #: An operator does these whatever the pattern.
 RUNS = "DrainOptimizer ReleaseOptimizer ScaleGroup"

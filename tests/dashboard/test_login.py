@@ -15,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from amoro_core.dashboard.doors import Doors
-from amoro_core.dashboard.throttle import Throttle, TooManyTries
+from amoro_core.dashboard.throttle import TooManyTries
 from amoro_core.model.audit import AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Way
+from amoro_core.model.throttle import Throttle
 from amoro_core.model.tokens import Role
 from tests.dashboard.served import Answer, Served, serving
 

@@ -80,7 +80,7 @@ def module_served(mock: Mock, directory: Path) -> Iterator[Served]:
 @pytest.fixture
 def served(module_served: Served, monkeypatch: pytest.MonkeyPatch) -> Served:
     """Each test has tries of its own."""
-    monkeypatch.setattr("amoro_core.dashboard.throttle.Throttle.take", lambda throttle, key: 0.0)
+    monkeypatch.setattr("amoro_core.model.throttle.Throttle.take", lambda throttle, key: 0.0)
     return module_served
 
 

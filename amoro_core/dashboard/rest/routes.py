@@ -103,6 +103,7 @@ ROUTES: tuple[Route, ...] = (
     _get("/selection", "SelectTables", "amoro.selection/v1"),
     _get(_TABLE, "GetTable", "amoro.table/v1"),
     _patch(_TABLE, "SetTableEnabled", "amoro.table/v1", "enabled"),
+    _post(f"{_TABLE}/changed", "TableChanged", "amoro.table/v1"),
     _get(f"{_TABLE}/health", "GetTableHealth", "amoro.health/v1"),
     _get(f"{_TABLE}/metadata", "GetTableMetadata", "amoro.metadata/v1"),
     _get(f"{_TABLE}/partitions", "GetTableDigest", "amoro.digest/v1"),
