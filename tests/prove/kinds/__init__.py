@@ -19,6 +19,7 @@ from tests.prove.kinds import (
     maintenance,
     pages,
     rest,
+    rewriting,
     schedules,
     simulation,
     spark_cluster,
@@ -47,6 +48,7 @@ KINDS: Mapping[str, Kind] = {
         for module in (
             schedules,
             interleavings,
+            rewriting,
             faults,
             maintenance,
             undoing,
