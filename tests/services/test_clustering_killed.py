@@ -32,6 +32,13 @@ PLACES = (
     "commit.after_send",
     "commit.after_done",
 )
+PATCHED = (
+    "services.maintaining",
+    "services.starting",
+    "services.committing",
+    "services.optimizing",
+    "transactions.scheduled",
+)
 SCHEDULED = ClusterOptions(schedule_only=True)
 
 
@@ -50,7 +57,7 @@ def dying_at(place: str, turn: int) -> Iterator[list[str]]:
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for module in ("services.maintaining", "services.starting", "services.committing", "services.optimizing"):
+        for module in PATCHED:
             patch.setattr(f"amoro_core.{module}.failpoint", reach)
         patch.setattr("amoro_core.actions.cluster_commit.failpoint", reach)
         yield reached

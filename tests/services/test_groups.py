@@ -85,7 +85,7 @@ def test_the_use_of_a_group_counts_what_runs_and_what_ended_within_the_hour(worl
     (handed,) = world.poll(optimizer)
     world.optimizing.ack(optimizer, [handed.attempt])
     world.later(720)
-    use = GroupUse(runtime.identifier, 0.5, 2, 1, 0.1)
+    use = GroupUse(runtime.identifier, 0.5, 2, 1, 0.1, runtime.table_id)
     view = world.groups.get("default")
     assert (view.running_tasks, view.uses) == (1, (use,))
     world.complete(optimizer, handed.attempt, world.execute(handed))
