@@ -17,7 +17,7 @@ from amoro_core.scheduling.policy import DEFAULT_POLICY, POLICIES, PendingTable,
 from amoro_core.scheduling.quota import TaskRun, occupation, quota_limit
 from amoro_core.store import groups, optimizers, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.transactions.pending import Waits, count_threads, pending_of, recent_tasks, runs_of
+from amoro_core.transactions.pending import Waits, count_threads, pending_of, recent_holds, runs_of
 
 log = get_logger("amoro.groups")
 
@@ -172,17 +172,17 @@ class GroupService:
 
 
 def _views(db: Connection, wanted: Iterable[ResourceGroup], now: datetime) -> list[GroupView]:
-    threads, recent = count_threads(db), recent_tasks(db, now)
+    threads, recent = count_threads(db), recent_holds(db, now)
     registered = [optimizer.group for optimizer in optimizers.list_optimizers(db)]
     named = tables.count_by_group(db)
-    held = [task for task in recent if task.thread is not None]
+    held = [hold for hold in recent if hold.until is None]
     runs = runs_of(recent)
     used_tables = {table_id for _, table_id in runs}
     names, quotas = tables.names(db, used_tables), tables.quotas(db, used_tables)
     views = []
     for group in wanted:
         total = threads.get(group.name, 0)
-        running = [task.table_id for task in held if task.group == group.name]
+        running = [hold.table_id for hold in held if hold.group == group.name]
         uses = [
             _use(table_id, names[table_id], quotas[table_id], used, running.count(table_id), total, now)
             for (name, table_id), used in runs.items()

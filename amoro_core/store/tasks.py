@@ -166,6 +166,32 @@ def list_ended_since(db: Connection, since: datetime) -> list[OptimizingTask]:
     return [_from_row(row) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class TaskHold:
+    """The time for which a task of a table held a thread of a group; `until` None: it still does."""
+
+    group: str
+    table_id: int
+    since: datetime
+    until: datetime | None
+
+
+def list_holds(db: Connection, since: datetime) -> list[TaskHold]:
+    """Of tasks that hold a thread or have ended after that moment; no whole tasks, since they may be many."""
+    columns = "SELECT group_name, table_id, scheduled_at_ms, finished_at_ms FROM task_runtime"
+    rows = db.select(
+        f"{columns} WHERE finished_at_ms > :since_ms AND scheduled_at_ms IS NOT NULL "
+        f"UNION ALL {columns} WHERE optimizer_id IS NOT NULL",
+        {"since_ms": to_ms(since)},
+    )
+    return [
+        TaskHold(
+            row["group_name"], row["table_id"], from_ms(row["scheduled_at_ms"]), from_ms_or_none(row["finished_at_ms"])
+        )
+        for row in rows
+    ]
+
+
 def count_open(db: Connection) -> dict[tuple[str, TaskStatus], int]:
     """How many tasks of active processes wait or are held, by group and status."""
     rows = db.select(

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from amoro_core.model.processes import OptimizingTask
 from amoro_core.scheduling.policy import PendingTable
 from amoro_core.scheduling.quota import LOOK_BACK, TaskRun, quota_limit
 from amoro_core.store import groups, optimizers, tasks
 from amoro_core.store.database import Connection
+from amoro_core.store.tasks import TaskHold
 
 
 class Waits(Protocol):
@@ -35,7 +35,7 @@ def pending_of(
     db: Connection, pending: Sequence[Waits], now: datetime
 ) -> tuple[dict[str, str], dict[str, list[PendingTable]]]:
     """The policies of all groups, and the pending tables of each, groups sorted by name."""
-    threads, runs = count_threads(db), runs_of(recent_tasks(db, now))
+    threads, runs = count_threads(db), runs_of(recent_holds(db, now))
     policies = {group.name: group.scheduling_policy for group in groups.list_groups(db)}
     waiting: dict[str, list[PendingTable]] = {name: [] for name in sorted({table.group for table in pending})}
     for table in pending:
@@ -45,17 +45,16 @@ def pending_of(
     return policies, waiting
 
 
-def recent_tasks(db: Connection, now: datetime) -> list[OptimizingTask]:
-    """The tasks that hold a thread or ended within the time that counts."""
-    return [*tasks.list_ended_since(db, now - LOOK_BACK), *tasks.list_held(db)]
+def recent_holds(db: Connection, now: datetime) -> list[TaskHold]:
+    """What holds a thread or has ended within the time that counts."""
+    return tasks.list_holds(db, now - LOOK_BACK)
 
 
-def runs_of(recent: Iterable[OptimizingTask]) -> dict[tuple[str, int], tuple[TaskRun, ...]]:
-    """The periods in which tasks held a thread, by group and table; a task that was never scheduled has none."""
+def runs_of(recent: Iterable[TaskHold]) -> dict[tuple[str, int], tuple[TaskRun, ...]]:
+    """The periods in which tasks held a thread, by group and table."""
     runs: dict[tuple[str, int], list[TaskRun]] = {}
-    for task in recent:
-        if task.scheduled_at is not None:
-            runs.setdefault((task.group, task.table_id), []).append(TaskRun(task.scheduled_at, task.finished_at))
+    for hold in recent:
+        runs.setdefault((hold.group, hold.table_id), []).append(TaskRun(hold.since, hold.until))
     return {key: tuple(found) for key, found in runs.items()}
 
 
