@@ -22,8 +22,8 @@ from amoro_core.meters import Meters
 from amoro_core.model import metrics
 from amoro_core.revisions import Revisions, Subject
 
-TICK_S = 0.5  # how often a stream looks for changes
-PAUSE_S = 1.0  # between two hints on one topic
+TICK_S = 0.5  # how often streams look for changes, all at once: their pages then share what is rendered
+PAUSE_S = 1.0  # in which a topic is told of once
 COMMENT_S = 15.0  # of silence, before a comment shows proxies and the page that the stream is alive
 LASTING_S = 600.0  # then the page connects anew, and its rights are looked at again
 MOST_TOPICS = 20
@@ -79,7 +79,7 @@ def parse(text: str) -> list[Subject] | None:
 
 
 class Watched:
-    """What a stream has told of its subjects. `due` names those that have changed since, each at most once a second."""
+    """What a stream has told of its subjects. `due` names those that have changed since, a topic once a second."""
 
     def __init__(self, revisions: Revisions, subjects: Sequence[Subject], since: int) -> None:
         self._revisions = revisions
@@ -95,7 +95,8 @@ class Watched:
                 found.append((subject, revision))
         for subject, revision in found:
             self._told[subject] = revision
-            self._at[subject[0]] = now
+            # From whole seconds on, so that all streams come to tell at the same time while things change all the time.
+            self._at[subject[0]] = now // PAUSE_S * PAUSE_S
         return found
 
     @property
@@ -144,7 +145,7 @@ class Stream:
                 text, said = "", now
             if now - begun >= LASTING_S:
                 return
-            await asyncio.wait({gone}, timeout=TICK_S)
+            await asyncio.wait({gone}, timeout=TICK_S - time.monotonic() % TICK_S)
 
 
 async def _gone(receive: Receive) -> None:

@@ -52,6 +52,15 @@ def test_a_topic_is_told_once_a_second_at_most_and_nothing_is_left_out() -> None
     assert watched.due(1.0) == [(TABLES, 2)]
 
 
+def test_streams_come_to_tell_at_the_same_time() -> None:
+    known = Revisions()
+    early, late = Watched(known, [TABLES], 0), Watched(known, [TABLES], 0)
+    known.note([("tables", "1")])
+    assert early.due(0) == late.due(0.5) == [(TABLES, 1)]
+    known.note([("tables", "1")])
+    assert early.due(1) == late.due(1) == [(TABLES, 2)]
+
+
 def test_a_change_of_another_subject_of_the_topic_is_not_told() -> None:
     known = Revisions()
     watched = Watched(known, [("tables", "1")], 0)
@@ -184,13 +193,32 @@ def test_a_change_makes_a_fragment_anew() -> None:
     asyncio.run(run())
 
 
-def test_what_changed_while_it_was_rendered_is_not_kept() -> None:
+def test_what_changed_while_it_was_rendered_is_made_anew_for_who_asks_for_now() -> None:
     async def run() -> None:
         known, kept, page = Revisions(), Fragments(), Pages()
         page.meanwhile = lambda: known.note([("groups", "fast")])
         await kept.get(("/groups",), known, page)
         page.meanwhile = lambda: None
         assert await kept.get(("/groups",), known, page) == "page 2"
+
+    asyncio.run(run())
+
+
+def test_pages_that_are_told_at_once_share_a_fragment_while_all_changes_all_the_time() -> None:
+    async def run() -> None:
+        known, kept, page = Revisions(), Fragments(), Pages()
+        page.meanwhile = lambda: known.note([("groups", "fast")])
+        page.meanwhile()
+        for hint, expected in (
+            (1, "page 1"),
+            (1, "page 1"),
+            (2, "page 2"),
+            (2, "page 2"),
+            (1, "page 2"),
+            (9, "page 3"),
+        ):
+            assert await kept.get(("/groups",), known, page, hint) == expected
+        assert await kept.get(("/groups",), known, page) == "page 4", "who follows no hint sees what there is now"
 
     asyncio.run(run())
 
@@ -202,6 +230,10 @@ def test_an_open_page_gets_its_content_alone(served: Served) -> None:
     assert part.status == 200
     assert "<html" not in part.body
     assert "Optimizer groups by name" in part.body
+    shared = served.ask("/groups", headers={"Amoro-Fragment": "1", "Amoro-Hint": "1"})
+    assert shared.body == part.body
+    for hint in ("-1", "x", "9" * 30):
+        assert served.ask("/groups", headers={"Amoro-Fragment": "1", "Amoro-Hint": hint}).status == 200
     assert served.ask("/settings", headers={"Amoro-Fragment": "1"}).status == 404, "it is not live"
     assert served.ask("/groups", headers={"Amoro-Fragment": "1"}, token="").status == 404, "it leads to the login"
 

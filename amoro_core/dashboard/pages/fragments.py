@@ -24,35 +24,47 @@ class Fragment:
 
 
 class Fragments:
-    """Fragments by page and rights. Each is valid while the revisions of its subjects are those of its making."""
+    """Fragments by page and rights. Each is valid while it shows what those who ask have to see."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, tuple[Fragment, list[int], float]] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[Fragment, int, float]] = OrderedDict()
         self._locks: OrderedDict[Key, asyncio.Lock] = OrderedDict()
 
-    async def get(self, key: Key, revisions: Revisions, make: Callable[[], Awaitable[Fragment | None]]) -> str | None:
-        """The fragment, made unless it is known; None where `make` gives none. Those who ask at once wait for one."""
+    async def get(
+        self,
+        key: Key,
+        revisions: Revisions,
+        make: Callable[[], Awaitable[Fragment | None]],
+        hinted: int | None = None,
+    ) -> str | None:
+        """The fragment, made unless it is known; None where `make` gives none. Those who ask at once wait for one.
+
+        It shows all that had changed up to the revision `hinted`, or until now where that is None. A page that was told
+        of a revision is told of later ones by the next hint: so, while things change all the time, the pages that are
+        told at once share one fragment.
+        """
         lock = self._locks.setdefault(key, asyncio.Lock())
         if len(self._locks) > 2 * MOST_KEPT:
             self._locks.popitem(last=False)
         async with lock:
             known = self._kept.get(key)
-            if known and known[1] == _revisions(revisions, known[0]) and time.monotonic() - known[2] < LONGEST_S:
+            if known and known[1] >= _wanted(revisions, known[0], hinted) and time.monotonic() - known[2] < LONGEST_S:
                 self._kept.move_to_end(key)
                 return known[0].text
-            # Noted before it is made: a change meanwhile makes it anew for the next.
-            before = revisions.latest
+            # Noted before it is made: it may lack a change meanwhile.
+            begun = revisions.latest
             made = await make()
             if made is None:
                 self._kept.pop(key, None)
                 return None
-            marks = _revisions(revisions, made)
-            if all(mark <= before for mark in marks):
-                self._kept[key] = (made, marks, time.monotonic())
-                if len(self._kept) > MOST_KEPT:
-                    self._kept.popitem(last=False)
+            self._kept[key] = (made, begun, time.monotonic())
+            self._kept.move_to_end(key)
+            if len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
             return made.text
 
 
-def _revisions(revisions: Revisions, fragment: Fragment) -> list[int]:
-    return [revisions.of(*subject) for subject in fragment.subjects]
+def _wanted(revisions: Revisions, fragment: Fragment, hinted: int | None) -> int:
+    """The revision up to which it has to show all."""
+    newest = max(revisions.of(*subject) for subject in fragment.subjects)
+    return newest if hinted is None else min(newest, hinted)

@@ -86,7 +86,9 @@ class Site:
         try:
             principal = await principal_of(request)
             key = (request.url.path, request.url.query, principal.role.value, principal.pattern)
-            text = await self._fragments.get(key, revisions, make)
+            told = request.headers.get("amoro-hint", "")  # the revision of the hint that the page follows
+            hinted = int(told) if told.isascii() and told.isdigit() and len(told) < 20 else None
+            text = await self._fragments.get(key, revisions, make, hinted)
         except AmoroError as error:
             if error.exit_status not in (3, 4):  # it may be there again in a moment
                 return Response(status_code=503)

@@ -3,6 +3,7 @@
 
 const live = document.querySelector("#live[data-topics]");
 let since = live?.dataset.since;
+let hinted = 0;
 let stream = null;
 let planned = 0;
 let retry = 0;
@@ -45,12 +46,13 @@ function tell(lost) {
 }
 
 async function refresh() {
+  const headers = {"Amoro-Fragment": "1", ...(Number.isFinite(hinted) && {"Amoro-Hint": hinted})};
   planned = 0;
   const address = new URL(location.href);
   address.searchParams.delete("notice");
   let answer;
   try {
-    answer = await fetch(address, {headers: {"Amoro-Fragment": "1"}, redirect: "error"});
+    answer = await fetch(address, {headers, redirect: "error"});
   } catch {
     return tell(true);
   }
@@ -61,9 +63,12 @@ async function refresh() {
   localize(made);
   morph(live, made);
   tell(false);
+  if (!planned) hinted = 0;
 }
 
-function plan() {
+/** Has the content fetched that has all up to the revision of a hint, which pages that are told at once share. */
+function plan(revision = Infinity) {
+  hinted = Math.max(hinted, revision);
   planned ||= setTimeout(refresh, Math.random() * 300);
 }
 
@@ -74,7 +79,7 @@ function follow() {
   stream.onopen = () => { if (document.getElementById("lost")) plan(); };
   stream.onmessage = (hint) => {
     since = hint.lastEventId || since;
-    plan();
+    plan(JSON.parse(hint.data).revision);
   };
   stream.onerror = () => {
     if (stream?.readyState !== EventSource.CLOSED) return tell(true);
