@@ -34,14 +34,19 @@ class RewriteKind:
 
     def execute(self, payload: bytes, access: FileAccess, run: Run) -> bytes:
         failpoint("task.before_write")
+        work = _decoded(payload)
         output = rewrite_in_order(
-            _decoded(payload),
+            work,
             access,
             run.attempt,
             on_progress=run.on_progress,
             is_cancelled=run.is_cancelled,
             memory_limit_bytes=run.memory_bytes,
         )
+        if work.copy is not None:
+            encoded = len(work.rewritten) - output.files_copied
+            why = {"because": output.encoded_because} if encoded else {}
+            log.info("files.copied", task=str(run.attempt), copied=output.files_copied, encoded=encoded, **why)
         return codec.encode_output(output).SerializeToString(deterministic=True)
 
     def files(self, result: bytes) -> frozenset[str]:

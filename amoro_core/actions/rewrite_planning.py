@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from amoro_core.actions.contract import Plan, PlannedTask, Request, Situation
+from amoro_core.files.options import writer_options
 from amoro_core.formats.port import Rewritable
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.files import (
@@ -13,10 +14,11 @@ from amoro_core.model.files import (
     DeleteFile,
     DeleteIdentity,
     DeleteKind,
+    FileFormat,
     ScannedFile,
 )
 from amoro_core.model.plans import Evaluation, OptimizingPlan, TaskPlan
-from amoro_core.model.rewrite import InputFile, RewriteInput, TableContext
+from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, TableContext
 from amoro_core.model.tables import OptimizingType
 from amoro_core.model.work import REWRITE, Work
 from amoro_core.planning.around import beside, kept_in, told
@@ -26,6 +28,8 @@ from amoro_core.protocol import codec
 
 #: Maximum size of bounds of integers, dates and times: only these are compared with those of row groups.
 _NUMBER_BYTES = 8
+#: Maximum size of bounds that a task carries for its outputs: a message must not grow with the texts of a table.
+_CARRIED_BYTES = 64
 
 
 def plan_rewriting(table: Rewritable, situation: Situation, request: Request) -> tuple[Evaluation, Plan | None]:
@@ -102,10 +106,12 @@ def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, co
                 deletes[delete.identity] = len(ordered)
                 ordered.append(_slim(delete))
 
-    def inputs(files: Sequence[ScannedFile]) -> tuple[InputFile, ...]:
+    copy = copy_rule(task, context, config)
+
+    def inputs(files: Sequence[ScannedFile], whole: bool) -> tuple[InputFile, ...]:
         return tuple(
             InputFile(
-                replace(file.data, metrics=_key_bounds(file), split_offsets=()),
+                replace(file.data, metrics=_carried(file) if whole else _key_bounds(file), split_offsets=()),
                 tuple(deletes[delete.identity] for delete in file.deletes),
             )
             for file in files
@@ -113,13 +119,43 @@ def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, co
 
     return RewriteInput(
         table=context,
-        rewritten=inputs(task.rewritten),
-        converted=inputs(task.converted),
+        rewritten=inputs(task.rewritten, copy is not None),
+        converted=inputs(task.converted, False),
         deletes=tuple(ordered),
         sequence_number=sequence_number,
         target_size_bytes=config.target_size,
         output_count=task.output_count,
         marks_converted=task.marks,
+        copy=copy,
+    )
+
+
+def copy_rule(task: TaskPlan, context: TableContext, config: OptimizingConfig) -> CopyRule | None:
+    """What of the task is copied; None where nothing can be: it is switched off, or every file is encoded anyway.
+
+    A file that tells no split offsets may have large row groups.
+    """
+    rule = CopyRule(config.row_group_merge_min_size, config.copy_max_row_groups, config.copy_verify)
+    if not config.row_group_merge or len(task.rewritten) > task.output_count * rule.max_row_groups:
+        return None
+    limit = writer_options(context.properties).row_group_rows
+    for file in task.rewritten:
+        data = file.data
+        groups = len(data.split_offsets)
+        if data.file_format is FileFormat.PARQUET and not (
+            groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit)
+        ):
+            return rule
+    return None
+
+
+def _carried(file: ScannedFile) -> ColumnMetrics:
+    """The bounds and NaN counts of the file, which hold for an output it is copied into, except long bounds."""
+    told = file.data.metrics
+    return ColumnMetrics(
+        nan_value_counts=dict(told.nan_value_counts),
+        lower_bounds={field_id: one for field_id, one in told.lower_bounds.items() if len(one) <= _CARRIED_BYTES},
+        upper_bounds={field_id: one for field_id, one in told.upper_bounds.items() if len(one) <= _CARRIED_BYTES},
     )
 
 

@@ -25,7 +25,7 @@ from amoro_core.model.commits import (
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.lanes import FILES
 from amoro_core.model.plans import Evaluation, PartitionKey
-from amoro_core.model.processes import OPTIMIZING_ACTION, OptimizingProcess, Receipt
+from amoro_core.model.processes import OPTIMIZING_ACTION, Figure, OptimizingProcess, Receipt
 from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -202,7 +202,17 @@ def receipt_of(
         snapshot_id=staged.snapshot_id,
         base_snapshot_id=staged.parent_snapshot_id,
         duration_ms=round((now - process.created_at).total_seconds() * 1000),
+        more=_copied(kept),
     )
+
+
+def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:
+    """How many of the rewritten files were copied, and how many encoded; nothing where none was copied."""
+    copied = sum(group.output.files_copied for group in groups)
+    if not copied:
+        return ()
+    rewritten = sum(len(group.work.rewritten) for group in groups)
+    return Figure("files_copied", copied, "files"), Figure("files_encoded", rewritten - copied, "files")
 
 
 def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:

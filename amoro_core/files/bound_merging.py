@@ -30,13 +30,12 @@ from amoro_core.model.files import ColumnMetrics
 _BYTES = (StringType, BinaryType, FixedType, UUIDType, BooleanType)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CopiedFile:
     """A file of which row groups were copied into an output."""
 
     told: ColumnMetrics  # bounds and NaN counts of its manifest entry
     rows: int
-    copied_rows: int = 0
 
 
 def with_told(
@@ -53,8 +52,8 @@ def with_told(
     of floating-point numbers whose NaN values were not counted has no bounds: engines that trust bounds would take
     its NaN values to be within them.
     """
-    files = list({id(one): one for one in origins if one is not None}.values())
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    files = _files(groups, origins)
     lower: dict[int, bytes] = {}
     upper: dict[int, bytes] = {}
     nans: dict[int, int] = {}
@@ -85,11 +84,23 @@ def with_told(
     return replace(metrics, nan_value_counts=nans, lower_bounds=lower, upper_bounds=upper)
 
 
-def _nan_count(field_id: int, encoded: int, files: Sequence[CopiedFile]) -> int | None:
+def _files(
+    groups: Sequence[pq.RowGroupMetaData], origins: Sequence[CopiedFile | None]
+) -> list[tuple[ColumnMetrics, bool]]:
+    """What is told of each copied file, and whether the output holds all its rows: others may have been deleted, or be
+    in another output."""
+    copied: dict[int, int] = {}
+    files = {id(origin): origin for origin in origins if origin is not None}
+    for group, origin in zip(groups, origins, strict=True):
+        copied[id(origin)] = copied.get(id(origin), 0) + int(group.num_rows)
+    return [(file.told, copied[key] == file.rows) for key, file in files.items()]
+
+
+def _nan_count(field_id: int, encoded: int, files: Sequence[tuple[ColumnMetrics, bool]]) -> int | None:
     """The NaN values of encoded rows and of the copied ones; None where it is not known."""
-    for file in files:
-        told = file.told.nan_value_counts.get(field_id)
-        if told is None or (told and file.copied_rows != file.rows):
+    for metrics, is_whole in files:
+        told = metrics.nan_value_counts.get(field_id)
+        if told is None or (told and not is_whole):
             return None
         encoded += told
     return encoded

@@ -43,6 +43,8 @@ from amoro_core.files.writing import CheckedStream, ParquetOutput, WrittenFile
 CREATED_BY = f"amoro version {version('amoro')} (build unknown)".encode()
 #: Row groups are numbered in 16 bits.
 MOST_ROW_GROUPS = 32_767
+#: Written at once, so that an attempt that is cancelled ends soon.
+_PIECE_BYTES = 8 << 20
 #: Memory of a column chunk's place in a footer, with its statistics and page index.
 _CHUNK_BYTES = 4096
 
@@ -92,7 +94,7 @@ class SplicedOutput(ParquetOutput):
         self._checkpoint = checkpoint
         self._max_row_groups = min(max_row_groups, MOST_ROW_GROUPS)
         self._verifies = verifies
-        self._plain = _source_of(self._encoded(self._arrow.empty_table()))
+        self._plain = _source_of(self._encoded(pa.Table.from_batches([], self._arrow)))
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
         self._groups: list[Struct] = []
         self._behind: list[_Behind] = []
@@ -131,7 +133,6 @@ class SplicedOutput(ParquetOutput):
             self._write_pending()
         with translated(self.path):
             self._splice(source, group, parts)
-        file.copied_rows += group.num_rows
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -186,9 +187,9 @@ class SplicedOutput(ParquetOutput):
             length = last[0] + last[1] - first[0]
             shift = self.written_bytes - first[0]
             if source.content is not None:
-                self._stream.write(memoryview(source.content)[first[0] : first[0] + length])
+                self._write_all(memoryview(source.content)[first[0] : first[0] + length])
             else:
-                self._stream.write(self._chunk(source, run[0], first[0], length))
+                self._write_all(memoryview(self._chunk(source, run[0], first[0], length)))
             for part in run:
                 chunks[id(part)] = _moved(part, shift)
         moved = [chunks[id(part)] for part in parts]
@@ -204,6 +205,10 @@ class SplicedOutput(ParquetOutput):
                 ordinal=len(self._groups),
             )
         )
+
+    def _write_all(self, content: memoryview) -> None:
+        for begin in range(0, len(content), _PIECE_BYTES):
+            self._stream.write(content[begin : begin + _PIECE_BYTES])
 
     def _chunk(self, source: CopySource, part: _Part, begin: int, length: int) -> bytes:
         """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""

@@ -90,7 +90,7 @@ class ParquetOutput:
         try:
             if self._pending_rows:
                 self._write_table(pa.Table.from_batches(self._pending, self._arrow))
-            writer = self._writer or self._open_writer(self._arrow.empty_table(), self._stream)
+            writer = self._writer or self._open_writer(pa.Table.from_batches([], self._arrow), self._stream)
             with translated(self.path):
                 if self._metadata:
                     writer.add_key_value_metadata(dict(self._metadata))

@@ -68,15 +68,14 @@ class OptimizingConfig:
     refresh_increase_step: timedelta = declared(
         "self-optimizing.refresh-table.adaptive.increase-step-ms", "30000", milliseconds(1)
     )
-    row_group_merge: bool = declared(
-        "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "false", boolean, has_effect=False
-    )
+    row_group_merge: bool = declared("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "true", boolean)
     row_group_merge_min_size: int = declared(
         "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes",
         "8388608",
         whole(0),
-        has_effect=False,
     )
+    copy_max_row_groups: int = declared("self-optimizing.rewrite.copy.max-row-groups", "1024", whole(1))
+    copy_verify: bool = declared("self-optimizing.rewrite.copy.verify", "true", boolean)
     open_file_cost: int = declared("read.split.open-file-cost", "4194304", whole(0))
 
     @property

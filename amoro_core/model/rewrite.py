@@ -34,6 +34,23 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyRule:
+    """Which row groups are copied byte for byte instead of decoded and encoded."""
+
+    min_row_group_bytes: int  # files whose row groups are smaller on average are encoded; 0: none are
+    max_row_groups: int  # of one output; what is beyond is encoded
+    verifies: bool = True  # pages are compared with their checksums and indexes before they are copied
+
+    def is_coarse(self, size_bytes: int, rows: int, row_groups: int, row_limit: int) -> bool:
+        """Whether a file's row groups are so small, in bytes and in rows, that it gains by being encoded anew.
+
+        `row_limit`: the most rows of a row group as they are written. A narrow table reaches it long before the bytes:
+        encoding its files again would change nothing.
+        """
+        return size_bytes < self.min_row_group_bytes * row_groups and 2 * rows < row_limit * row_groups
+
+
+@dataclass(frozen=True, slots=True)
 class RewriteInput:
     """Everything a rewrite needs. All files share one (spec, partition); each delete is listed once."""
 
@@ -45,6 +62,7 @@ class RewriteInput:
     target_size_bytes: int
     output_count: int  # outputs expected, of even size
     marks_converted: bool = False  # a converted file gets its position delete even without positions, as a mark
+    copy: CopyRule | None = None  # None: nothing is copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,3 +78,5 @@ class RewriteOutput:
     bytes_read: int
     duration_ms: int
     peak_memory_bytes: int
+    files_copied: int = 0  # rewritten files of which no row was decoded
+    encoded_because: str = ""  # the commonest reason why the others were, where copying is allowed

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
 from amoro_core.model.work import DELETE, LIST, REWRITE, SKETCH, Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -79,6 +79,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
         target_size_bytes=work.target_size_bytes,
         output_count=work.output_count,
         marks_converted=work.marks_converted,
+        copy=None if work.copy is None else _encode_rule(work.copy),
     )
 
 
@@ -93,6 +94,7 @@ def decode_input(message: pb.RewriteInput) -> RewriteInput:
         target_size_bytes=message.target_size_bytes,
         output_count=message.output_count,
         marks_converted=message.marks_converted,
+        copy=_decode_rule(message.copy) if message.HasField("copy") else None,
     )
 
 
@@ -108,6 +110,8 @@ def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
         bytes_read=output.bytes_read,
         duration_ms=output.duration_ms,
         peak_memory_bytes=output.peak_memory_bytes,
+        files_copied=output.files_copied,
+        encoded_because=output.encoded_because,
     )
 
 
@@ -123,6 +127,8 @@ def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
         bytes_read=message.bytes_read,
         duration_ms=message.duration_ms,
         peak_memory_bytes=message.peak_memory_bytes,
+        files_copied=message.files_copied,
+        encoded_because=message.encoded_because,
     )
 
 
@@ -198,6 +204,16 @@ def decode_delete_file(message: pb.DeleteFile) -> DeleteFile:
         content_offset=message.content_offset if message.HasField("content_offset") else None,
         content_size_bytes=message.content_size_bytes if message.HasField("content_size_bytes") else None,
     )
+
+
+def _encode_rule(rule: CopyRule) -> pb.CopyRule:
+    return pb.CopyRule(
+        min_row_group_bytes=rule.min_row_group_bytes, max_row_groups=rule.max_row_groups, verifies=rule.verifies
+    )
+
+
+def _decode_rule(message: pb.CopyRule) -> CopyRule:
+    return CopyRule(message.min_row_group_bytes, message.max_row_groups, message.verifies)
 
 
 def _encode_context(table: TableContext) -> pb.TableContext:

@@ -474,6 +474,36 @@ class InputFile(_message.Message):
 Global___InputFile: _TypeAlias = InputFile  # noqa: Y015
 
 @_typing.final
+class CopyRule(_message.Message):
+    """Which row groups are copied byte for byte instead of decoded and encoded."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MIN_ROW_GROUP_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_ROW_GROUPS_FIELD_NUMBER: _builtins.int
+    VERIFIES_FIELD_NUMBER: _builtins.int
+    min_row_group_bytes: _builtins.int
+    """files whose row groups are smaller on average are encoded; 0: none are"""
+    max_row_groups: _builtins.int
+    """of one output; what is beyond is encoded"""
+    verifies: _builtins.bool
+    """pages are compared with their checksums and indexes before they are copied"""
+    def __init__(
+        self,
+        *,
+        min_row_group_bytes: _builtins.int = ...,
+        max_row_groups: _builtins.int = ...,
+        verifies: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_row_groups", b"max_row_groups", "min_row_group_bytes", b"min_row_group_bytes", "verifies", b"verifies"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CopyRule: _TypeAlias = CopyRule  # noqa: Y015
+
+@_typing.final
 class RewriteInput(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -485,6 +515,7 @@ class RewriteInput(_message.Message):
     TARGET_SIZE_BYTES_FIELD_NUMBER: _builtins.int
     OUTPUT_COUNT_FIELD_NUMBER: _builtins.int
     MARKS_CONVERTED_FIELD_NUMBER: _builtins.int
+    COPY_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
     """S: the data sequence number of the outputs"""
     target_size_bytes: _builtins.int
@@ -506,6 +537,10 @@ class RewriteInput(_message.Message):
     def deletes(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteFile]:
         """each once"""
 
+    @_builtins.property
+    def copy(self) -> Global___CopyRule:
+        """absent: nothing is copied"""
+
     def __init__(
         self,
         *,
@@ -517,10 +552,11 @@ class RewriteInput(_message.Message):
         target_size_bytes: _builtins.int = ...,
         output_count: _builtins.int = ...,
         marks_converted: _builtins.bool = ...,
+        copy: Global___CopyRule | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -539,6 +575,8 @@ class RewriteOutput(_message.Message):
     BYTES_READ_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    FILES_COPIED_FIELD_NUMBER: _builtins.int
+    ENCODED_BECAUSE_FIELD_NUMBER: _builtins.int
     rows_read: _builtins.int
     """rows of the rewritten files, before deletes"""
     rows_deleted: _builtins.int
@@ -549,6 +587,10 @@ class RewriteOutput(_message.Message):
     bytes_read: _builtins.int
     duration_ms: _builtins.int
     peak_memory_bytes: _builtins.int
+    files_copied: _builtins.int
+    """rewritten files of which no row was decoded"""
+    encoded_because: _builtins.str
+    """the commonest reason why the others were; empty without others"""
     @_builtins.property
     def data_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataFile]: ...
     @_builtins.property
@@ -565,10 +607,12 @@ class RewriteOutput(_message.Message):
         bytes_read: _builtins.int = ...,
         duration_ms: _builtins.int = ...,
         peak_memory_bytes: _builtins.int = ...,
+        files_copied: _builtins.int = ...,
+        encoded_because: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "peak_memory_bytes", b"peak_memory_bytes", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "encoded_because", b"encoded_because", "files_copied", b"files_copied", "peak_memory_bytes", b"peak_memory_bytes", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
 from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, UnreadableFile
+from amoro_core.files.bound_merging import CopiedFile
+from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.io import FileAccess, reading_parquet
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions, require_parquet, writer_options
@@ -22,6 +25,7 @@ from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
 from amoro_core.model.files import DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
+from amoro_optimizer.rewrite.copying import Account, copy_source
 from amoro_optimizer.rewrite.key_index import Mask
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget, give_back, resident_bytes
@@ -87,9 +91,10 @@ def rewrite(
             memory_bytes=memory_bytes // _ROW_GROUP_SHARE,
             labels=labels,
         )
+        account = Account()
         try:
             rows_deleted = sum(
-                _rewrite_file(run, marks, outputs, file, masks.pop(number, None))
+                _rewrite_file(run, marks, outputs, file, masks.pop(number, None), options, account)
                 for number, file in enumerate(work.rewritten)
             )
             outputs.finish_file()
@@ -114,6 +119,8 @@ def rewrite(
         bytes_read=run.bytes_read + marks.bytes_read,
         duration_ms=round((time.monotonic() - started) * 1000),
         peak_memory_bytes=max(run.peak_memory, resident_bytes()),
+        files_copied=account.files_copied,
+        encoded_because=account.encoded_because,
     )
 
 
@@ -173,10 +180,25 @@ class Run:
     @contextmanager
     def open(self, file: InputFile) -> Iterator[RowSource]:
         """The data file, opened after checking its number of rows against the manifest's."""
-        data = file.data
+        with self.opened(file, self.fetch(file)) as source:
+            yield source
+
+    def fetch(self, file: InputFile) -> bytes | None:
+        """The content of a small file; None for one to be read as a stream. Raises DataFileMissing."""
         self.checkpoint()
-        self.bytes_read += data.size_bytes
-        with open_rows(WatchedAccess(self.access, self.checkpoint), data, self._ahead.take(data)) as source:
+        self.bytes_read += file.data.size_bytes
+        return self._ahead.take(file.data)
+
+    @property
+    def watched(self) -> FileAccess:
+        """Access whose reads end with the attempt."""
+        return WatchedAccess(self.access, self.checkpoint)
+
+    @contextmanager
+    def opened(self, file: InputFile, content: bytes | None) -> Iterator[RowSource]:
+        """Like `open`, with what `fetch` returned."""
+        data = file.data
+        with open_rows(self.watched, data, content) as source:
             if source.rows != data.record_count:
                 raise UnreadableFile(f"{data.path} has {source.rows} rows, but the manifest says {data.record_count}")
             yield source
@@ -222,22 +244,97 @@ def live_count(file: InputFile, packed: Packed | None) -> int:
     return file.data.record_count - deleted
 
 
-def _rewrite_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile, packed: Packed | None) -> int:
+def _rewrite_file(
+    run: Run,
+    marks: Marks,
+    outputs: Outputs,
+    file: InputFile,
+    packed: Packed | None,
+    options: WriterOptions,
+    account: Account,
+) -> int:
     """Write the live rows of one file, and return the number of deleted ones."""
-    with run.open(file) as source:
-        if packed is None:
-            mask = marks.of(file, source)
+    data, copied = file.data, CopiedFile(file.data.metrics, file.data.record_count)
+    with ExitStack() as closing:
+        content = run.fetch(file)
+        decoder = _Decoder(run, file, content, closing)
+        mask = _mask(run, marks, file, decoder, packed)
+        copies = None
+        reasons: list[str] = []
+        if outputs.copy_rule is not None:
+            try:
+                copies = copy_source(run.watched, data, content, outputs.copy_rule, options, closing)
+            except NotCopied as reason:
+                reasons.append(str(reason))
+        if copies is None:
+            decoder.write(outputs, mask)
         else:
-            mask = np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
-        projection = run.bound(source)
-        rows = 0
-        for first, batch in source.batches(projection.columns):
-            rows = first + batch.num_rows
-            outputs.write(live_rows_of(batch, mask[first:rows], projection, source.path))
-            run.advance(batch.num_rows)
-        if rows != file.data.record_count:
-            raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")
+            _write_groups(run, outputs, copies, decoder, mask, copied, reasons)
+    if outputs.copy_rule is not None:
+        account.add(reasons)
     return int(mask.sum())
+
+
+def _write_groups(
+    run: Run,
+    outputs: Outputs,
+    copies: CopySource,
+    decoder: "_Decoder",
+    mask: Mask,
+    copied: CopiedFile,
+    reasons: list[str],
+) -> None:
+    """Write the file's row groups in order: copied if no row is deleted, else decoded unless all are."""
+    ends = list(accumulate(copies.rows))
+    for number, (rows, end) in enumerate(zip(copies.rows, ends, strict=True)):
+        deleted = mask[end - rows : end]
+        if rows and deleted.all():
+            run.advance(rows)
+            continue
+        try:
+            if deleted.any():
+                raise NotCopied("rows of its row groups are deleted")
+            outputs.copy(copies, number, copied)
+            run.advance(rows)
+        except NotCopied as reason:
+            reasons.append(str(reason))
+            decoder.write(outputs, mask, number)
+
+
+def _mask(run: Run, marks: Marks, file: InputFile, decoder: "_Decoder", packed: Packed | None) -> Mask:
+    """For each row of the file, whether it is deleted; the file is opened only if its keys must be read."""
+    if packed is not None:
+        return np.unpackbits(packed, count=file.data.record_count).astype(np.bool_)
+    if any(run.work.deletes[index].kind is DeleteKind.EQUALITY for index in file.deletes):
+        return marks.of(file, decoder.source)
+    return marks.by_position(file)
+
+
+class _Decoder:
+    """Decodes a file, opened when it is needed first."""
+
+    def __init__(self, run: Run, file: InputFile, content: bytes | None, closing: ExitStack) -> None:
+        self._run, self._file, self._content, self._closing = run, file, content, closing
+
+    @cached_property
+    def source(self) -> RowSource:
+        """The open file."""
+        return self._closing.enter_context(self._run.opened(self._file, self._content))
+
+    @cached_property
+    def _projection(self) -> Projection:
+        return self._run.bound(self.source)
+
+    def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None) -> None:
+        """Write the live rows of one row group, or of the whole file. Raises UnreadableFile."""
+        source, projection, path = self.source, self._projection, self._file.data.path
+        rows = 0
+        for first, batch in source.batches(projection.columns, None if row_group is None else [row_group]):
+            rows = first + batch.num_rows
+            outputs.write(live_rows_of(batch, mask[first:rows], projection, path))
+            self._run.advance(batch.num_rows)
+        if row_group is None and rows != self._file.data.record_count:
+            raise UnreadableFile(f"{path} ends after {rows} of {self._file.data.record_count} rows")
 
 
 def live_rows_of(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:

@@ -10,17 +10,22 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import AmoroError
 from amoro_core.failpoints import failpoint
+from amoro_core.files.bound_merging import CopiedFile
+from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.deletes import Positions, write_position_deletes
 from amoro_core.files.io import FileAccess
 from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
+from amoro_core.files.splicing import SplicedOutput
 from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 
+#: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
+_UNEVENNESS = 0.05
 #: The factor by which a file may exceed the target before the next is begun, if row widths vary much.
 _OVERSIZE = 1.5
 
@@ -36,6 +41,8 @@ class Labels:
 
 class Outputs:
     """The outputs of one attempt. `live_rows` None: all rows go into one file.
+
+    `copy_rule`: whether row groups can be copied into them, and which.
 
     `checkpoint` is called for each page that is written, and may raise.
     """
@@ -61,9 +68,12 @@ class Outputs:
         self._checkpoint = checkpoint
         self._memory_bytes = memory_bytes
         self._labels = labels or Labels()
+        #: What is labelled has an order and layout of its own.
+        self.copy_rule = work.copy if labels is None else None
         self._schema = parse_schema(work.table.schema_json)
         self._rows_left = live_rows
         self._room: int | None = None  # rows that still fit into the open file
+        self._even_rows = 0  # that it has when it is full
         self._open: ParquetOutput | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -73,12 +83,33 @@ class Outputs:
             taken = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
             output.write(batch.slice(0, taken))
             batch = batch.slice(taken)
-            if self._room is None or self._rows_left is None:
-                continue
-            self._room -= taken
-            self._rows_left -= taken
-            if self._room == 0 or output.written_bytes > _OVERSIZE * self._work.target_size_bytes:
+            self._take(output, taken)
+
+    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
+        """Add a row group as it is. Raises NotCopied with the reason; where outputs are to be even, also for that."""
+        rows = source.rows[number]
+        if self._room is not None and self._open is not None and rows > self._room:
+            slack = int(self._even_rows * _UNEVENNESS)
+            if self._room <= slack:
                 self.finish_file()
+            elif rows > self._room + slack:
+                raise NotCopied("its rows belong to two outputs")
+        output = self._open if self._open is not None else self._begin()
+        if not isinstance(output, SplicedOutput):
+            raise NotCopied("nothing is to be copied")
+        if self._room is not None and rows > self._room + int(self._even_rows * _UNEVENNESS):
+            raise NotCopied("its rows belong to two outputs")
+        output.copy(source, number, file)
+        self._take(output, rows)
+
+    def _take(self, output: ParquetOutput, rows: int) -> None:
+        """Count rows that the open file has taken, and close it when it is full."""
+        if self._room is None or self._rows_left is None:
+            return
+        self._room -= rows
+        self._rows_left -= rows
+        if self._room <= 0 or output.written_bytes > _OVERSIZE * self._work.target_size_bytes:
+            self.finish_file()
 
     def finish_file(self) -> None:
         """Close the open data file, if there is one."""
@@ -109,8 +140,20 @@ class Outputs:
     def _begin(self) -> ParquetOutput:
         if self._rows_left is not None:
             files_left = max(1, self._work.output_count - len(self.data_files))
-            self._room = max(1, -(-self._rows_left // files_left))
+            self._even_rows = self._room = max(1, -(-self._rows_left // files_left))
         path = self._new_path(self._work.rewritten[0].data.partition, self._labels.suffix)
+        if self.copy_rule is not None:
+            self._open = SplicedOutput(
+                self._access,
+                path,
+                self._schema,
+                self._options,
+                memory_bytes=self._memory_bytes,
+                checkpoint=self._checkpoint,
+                max_row_groups=self.copy_rule.max_row_groups,
+                verifies=self.copy_rule.verifies,
+            )
+            return self._open
         self._open = ParquetOutput(
             self._access,
             path,

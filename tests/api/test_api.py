@@ -291,3 +291,15 @@ def test_a_condition_limits_a_round_to_partitions(catalog: SqlCatalog, home: Pat
     )
     with pytest.raises(InvalidArgument, match="id is not a partition column"):
         optimize(table, where="id = 4", home=home)
+
+
+def test_a_receipt_tells_how_many_files_were_copied(table: Table, home: Path) -> None:
+    rows = oracle.live_rows(table)
+    key = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
+    with table.transaction() as transaction:
+        transaction.set_properties({key: "0"})
+    done = optimize(table, type="full", home=home)
+    assert done.receipt is not None
+    figures = {figure.name: figure.value for figure in done.receipt.figures}
+    assert (figures["files_copied"], figures["files_encoded"]) == (3, 0)
+    assert oracle.live_rows(table) == rows

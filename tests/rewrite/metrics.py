@@ -142,3 +142,28 @@ def _text(value: Any) -> bytes:
 
 def _size(value: Any) -> int:
     return len(_text(value)) if isinstance(value, str | bytes) else 16
+
+
+def assert_holding_metrics(file: DataFile, schema: Schema) -> None:
+    """Fail unless counts are those of the file's own values and the bounds, where there are any, contain them.
+
+    A column of floating-point numbers has bounds only where its NaN values are counted.
+    """
+    records = read_parquet(file.path, None, {}).records(schema.as_struct())
+    for path, field, repeated in _leaves(schema.fields, (), False):
+        known, field_id, kind = file.metrics, field.field_id, field.field_type
+        if repeated:
+            assert field_id not in known.lower_bounds.keys() | known.upper_bounds.keys() | known.value_counts.keys()
+            continue
+        values = [_at(record, path) for record in records]
+        assert known.value_counts.get(field_id, len(values)) == len(values), path
+        assert known.null_value_counts.get(field_id, values.count(None)) == values.count(None), path
+        nans = [value for value in values if isinstance(value, float) and math.isnan(value)]
+        assert known.nan_value_counts.get(field_id, len(nans)) == len(nans), path
+        if isinstance(kind, FloatType | DoubleType) and field_id not in known.nan_value_counts:
+            assert field_id not in known.lower_bounds.keys() | known.upper_bounds.keys()
+        ordered = [_order(kind, value) for value in values if value is not None and value not in nans]
+        lower, upper = known.lower_bounds.get(field_id), known.upper_bounds.get(field_id)
+        if ordered:
+            assert lower is None or _order(kind, _decoded(kind, lower)) <= min(ordered), path
+            assert upper is None or _order(kind, _decoded(kind, upper)) >= max(ordered), path

@@ -49,8 +49,10 @@ def test_defaults_are_amoros() -> None:
         mse_tolerance=0,
         refresh_max_interval=timedelta(0),
         refresh_increase_step=timedelta(seconds=30),
-        row_group_merge=False,
+        row_group_merge=True,
         row_group_merge_min_size=8388608,
+        copy_max_row_groups=1024,
+        copy_verify=True,
         open_file_cost=4194304,
     )
 
@@ -79,8 +81,10 @@ def test_every_property_is_read() -> None:
             "self-optimizing.evaluation.file-size.mse-tolerance": "1000",
             "self-optimizing.refresh-table.adaptive.max-interval-ms": "600000",
             "self-optimizing.refresh-table.adaptive.increase-step-ms": "1000",
-            "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "true",
+            "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "false",
             "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "1",
+            "self-optimizing.rewrite.copy.max-row-groups": "2",
+            "self-optimizing.rewrite.copy.verify": "false",
             "read.split.open-file-cost": "7",
         }
     ) == OptimizingConfig(
@@ -105,8 +109,10 @@ def test_every_property_is_read() -> None:
         mse_tolerance=1000,
         refresh_max_interval=timedelta(minutes=10),
         refresh_increase_step=timedelta(seconds=1),
-        row_group_merge=True,
+        row_group_merge=False,
         row_group_merge_min_size=1,
+        copy_max_row_groups=2,
+        copy_verify=False,
         open_file_cost=7,
     )
 
@@ -195,7 +201,7 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
     found = effective_config({}, {})
     assert {item.origin for item in found} == {Origin.DEFAULT}
     assert [item.key for item in found] == [known.key for known in all_properties() if "*" not in known.key]
-    assert found[:25] == tuple(
+    assert found[:27] == tuple(
         EffectiveProperty(key, value, Origin.DEFAULT, value)
         for key, value in [
             ("self-optimizing.enabled", "false"),
@@ -220,8 +226,10 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
             ("self-optimizing.evaluation.file-size.mse-tolerance", "0"),
             ("self-optimizing.refresh-table.adaptive.max-interval-ms", "0"),
             ("self-optimizing.refresh-table.adaptive.increase-step-ms", "30000"),
-            ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "false"),
+            ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "true"),
             ("self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes", "8388608"),
+            ("self-optimizing.rewrite.copy.max-row-groups", "1024"),
+            ("self-optimizing.rewrite.copy.verify", "true"),
             ("read.split.open-file-cost", "4194304"),
         ]
     )

@@ -448,3 +448,13 @@ def test_damaged_files_never_give_other_rows(tmp_path: Path, seed: int) -> None:
         assert pq.read_table(result.close().path).cast(rows.schema).equals(rows)
         came_through += 1
     assert came_through
+
+
+def test_nans_of_a_file_in_two_outputs_are_not_counted_twice(tmp_path: Path) -> None:
+    path, kind = tmp_path / "in.parquet", arrow_schema(FLOATS)
+    by_arrow(pa.Table.from_pydict({"id": [1, 2], "f": [1.0, math.nan]}, schema=kind), path, row_group_size=1)
+    one, file = source(path), CopiedFile(ColumnMetrics(nan_value_counts={2: 1}), 2)
+    for number in range(2):
+        result = output(tmp_path, FLOATS, name=f"{number}.parquet")
+        result.copy(one, number, file)
+        assert result.close().metrics.nan_value_counts == {}

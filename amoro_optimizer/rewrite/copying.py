@@ -1,0 +1,71 @@
+"""What of a task's files is copied instead of decoded, and why the rest is not."""
+
+from collections import Counter
+from contextlib import ExitStack
+
+from amoro_core.errors import UnreadableFile
+from amoro_core.files.copy_source import CopySource, NotCopied, Read, open_source
+from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.options import WriterOptions
+from amoro_core.model.files import DataFile, FileFormat
+from amoro_core.model.rewrite import CopyRule
+
+_MIB = 1 << 20
+
+
+def copy_source(
+    access: FileAccess,
+    data: DataFile,
+    content: bytes | None,
+    rule: CopyRule,
+    options: WriterOptions,
+    closing: ExitStack,
+) -> CopySource:
+    """The file as a source of copies, from its content if that was fetched; a stream is left to `closing`.
+
+    Raises NotCopied with the reason, UnreadableFile for another number of rows than the manifest's, DataFileMissing.
+    """
+    if data.file_format is not FileFormat.PARQUET:
+        raise NotCopied(f"its format is {data.file_format}")
+    source = open_source(*_reader(access, data, content, closing), content)
+    rows = source.rows
+    if sum(rows) != data.record_count:
+        raise UnreadableFile(f"{data.path} has {sum(rows)} rows, but the manifest says {data.record_count}")
+    groups = sum(count > 0 for count in rows)
+    if groups and rule.is_coarse(data.size_bytes, data.record_count, groups, options.row_group_rows):
+        mean = data.size_bytes / groups / _MIB
+        raise NotCopied(f"its row groups are small: {mean:.1f} of {rule.min_row_group_bytes / _MIB:.1f} MiB on average")
+    return source
+
+
+def _reader(access: FileAccess, data: DataFile, content: bytes | None, closing: ExitStack) -> tuple[Read, int]:
+    if content is not None:
+        return (lambda at, length: content[at : at + length]), len(content)
+    stream = closing.enter_context(access.open_input(data.path))
+
+    def read(at: int, length: int) -> bytes:
+        with reading_parquet(data.path):
+            stream.seek(at)
+            return bytes(stream.read(length))
+
+    return read, data.size_bytes
+
+
+class Account:
+    """How many files of a task were copied, and why the others were not."""
+
+    def __init__(self) -> None:
+        self.files_copied = 0
+        self._reasons: Counter[str] = Counter()
+
+    def add(self, reasons: list[str]) -> None:
+        """Count a file: copied if there is no reason against it."""
+        if reasons:
+            self._reasons[reasons[0]] += 1
+        else:
+            self.files_copied += 1
+
+    @property
+    def encoded_because(self) -> str:
+        """The commonest reason; empty when every file was copied."""
+        return self._reasons.most_common(1)[0][0] if self._reasons else ""

@@ -1,0 +1,180 @@
+"""Tasks that copy row groups: which they copy, which they decode, and what the outputs hold."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.errors import AttemptAbandoned, UnreadableFile
+from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
+from amoro_core.model.rewrite import CopyRule, RewriteInput, RewriteOutput
+from amoro_optimizer.rewrite import reading
+from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, position_deletes, run, task
+from tests.unit.rewrite.builders import written_under as written
+
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [col("id", pa.int64(), 1), col("s", pa.string(), 2)]
+EVERYTHING = CopyRule(0, 1024)
+
+
+def file(root: Path, first: int, count: int = 100, **options: Any) -> DataFile:
+    """Ascending ids; row groups of ten rows."""
+    rows = {"id": list(range(first, first + count)), "s": [f"text {n}" for n in range(first, first + count)]}
+    return data_file(root, COLUMNS, rows, row_group_size=10, **{"write_page_checksum": True, **options})
+
+
+def work(
+    root: Path,
+    files: list[DataFile],
+    deletes: list[DeleteFile] | None = None,
+    rule: CopyRule | None = EVERYTHING,
+    **more: Any,
+) -> RewriteInput:
+    return replace(task(context(root, SCHEMA), files, deletes or [], **more), copy=rule)
+
+
+def ids(output: RewriteOutput) -> list[int]:
+    return [n for made in output.data_files for n in pq.read_table(made.path).column("id").to_pylist()]
+
+
+def groups(output: RewriteOutput) -> list[int]:
+    metadata = [pq.ParquetFile(made.path).metadata for made in output.data_files]
+    return [one.row_group(number).num_rows for one in metadata for number in range(one.num_row_groups)]
+
+
+def test_files_without_deletes_are_copied(tmp_path: Path) -> None:
+    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)]))
+    assert (ids(output), groups(output)) == (list(range(200)), [10] * 20)
+    assert (output.files_copied, output.encoded_because) == (2, "")
+    assert (output.rows_read, output.rows_deleted, output.rows_written) == (200, 0, 200)
+    (made,) = output.data_files
+    assert (made.sort_order_id, len(made.split_offsets), made.record_count) == (0, 20, 200)
+
+
+def test_nothing_is_copied_without_a_rule(tmp_path: Path) -> None:
+    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=None))
+    assert (ids(output), groups(output), output.files_copied) == (list(range(200)), [200], 0)
+
+
+def test_row_groups_with_a_deleted_row_are_decoded_and_keep_their_place(tmp_path: Path) -> None:
+    one, other = file(tmp_path, 0), file(tmp_path, 100)
+    deletes = [position_deletes(tmp_path, [(one.path, 15), (one.path, 27), (other.path, 99)])]
+    output = run(work(tmp_path, [one, other], deletes))
+    assert ids(output) == [n for n in range(200) if n not in (15, 27, 199)]
+    # Decoded neighbours share a row group.
+    assert groups(output) == [10, 18, *[10] * 16, 9]
+    assert (output.files_copied, output.encoded_because) == (0, "rows of its row groups are deleted")
+    assert output.rows_deleted == 3
+
+
+def test_row_groups_whose_rows_are_all_deleted_are_not_read(tmp_path: Path) -> None:
+    one = file(tmp_path, 0)
+    deletes = [position_deletes(tmp_path, [(one.path, n) for n in range(10, 20)])]
+    output = run(work(tmp_path, [one], deletes))
+    assert (ids(output), groups(output)) == ([n for n in range(100) if not 10 <= n < 20], [10] * 9)
+    assert (output.files_copied, output.rows_deleted) == (1, 10)
+
+
+def test_equality_deletes_decide_by_row_group_too(tmp_path: Path) -> None:
+    deletes = [equality_deletes(tmp_path, [1], COLUMNS[:1], {"id": [42, 1000]})]
+    output = run(work(tmp_path, [file(tmp_path, 0)], deletes))
+    assert (ids(output), groups(output)) == ([n for n in range(100) if n != 42], [10, 10, 10, 10, 9, *[10] * 5])
+
+
+def test_files_with_small_row_groups_are_encoded(tmp_path: Path) -> None:
+    large = data_file(tmp_path, COLUMNS, {"id": list(range(2000)), "s": ["x" * 900] * 2000}, use_dictionary=False)
+    small = file(tmp_path, 2000)
+    limit = large.size_bytes - 1
+    output = run(work(tmp_path, [large, small], rule=CopyRule(limit, 1024)))
+    assert (ids(output), groups(output), output.files_copied) == (list(range(2100)), [2000, 100], 1)
+    assert output.encoded_because.startswith("its row groups are small: 0.0 of ")
+
+
+def test_row_groups_with_half_the_rows_that_are_written_are_not_small(tmp_path: Path) -> None:
+    for limit, copied in ((20, 1), (21, 0)):
+        table = context(tmp_path, SCHEMA, properties={"write.parquet.row-group-limit": str(limit)})
+        given = replace(task(table, [file(tmp_path, 0)]), copy=CopyRule(1 << 30, 1024))
+        assert run(given).files_copied == copied
+
+
+def test_what_is_beyond_the_most_row_groups_is_encoded(tmp_path: Path) -> None:
+    output = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=CopyRule(0, 12)))
+    assert (ids(output), groups(output)) == (list(range(200)), [*[10] * 12, 80])
+    assert (output.files_copied, output.encoded_because) == (1, "its output has 12 row groups already")
+
+
+def test_several_outputs_stay_even(tmp_path: Path) -> None:
+    files = [file(tmp_path, 100 * number) for number in range(5)]
+    output = run(work(tmp_path, files, output_count=3))
+    assert ids(output) == list(range(500))
+    # A row group that belongs to two outputs is left to the next where little is missing, and else decoded.
+    assert [made.record_count for made in output.data_files] == [160, 170, 170]
+    assert groups(output) == [10] * 50
+    output = run(work(tmp_path, files[:1], output_count=7))
+    assert ids(output) == list(range(100))
+    assert [made.record_count for made in output.data_files] == [15, 15, 14, 14, 14, 14, 14]
+    assert output.encoded_because == "its rows belong to two outputs"
+
+
+@pytest.mark.parametrize("kind", ["renamed", "added", "dropped", "promoted"])
+def test_files_of_an_older_schema_are_decoded(tmp_path: Path, kind: str) -> None:
+    schemas = {
+        "renamed": Schema(SCHEMA.fields[0], NestedField(2, "t", StringType())),
+        "added": Schema(*SCHEMA.fields, NestedField(3, "n", LongType())),
+        "dropped": Schema(SCHEMA.fields[0]),
+        "promoted": SCHEMA,
+    }
+    columns = [col("id", pa.int32(), 1), COLUMNS[1]] if kind == "promoted" else COLUMNS
+    old = data_file(tmp_path, columns, {"id": [1, 2], "s": ["a", "b"]})
+    output = run(replace(task(context(tmp_path, schemas[kind]), [old]), copy=EVERYTHING))
+    assert (ids(output), output.files_copied) == ([1, 2], 0)
+    assert output.encoded_because.startswith(("its columns are not as they would be written", "it has 2 columns"))
+
+
+def test_large_files_are_copied_from_a_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SMALL_FILE_BYTES", 1)
+    monkeypatch.setattr(reading, "_LEAST_BYTES", 1)
+    one = file(tmp_path, 0)
+    deletes = [position_deletes(tmp_path, [(one.path, 15)])]
+    output = run(work(tmp_path, [one, file(tmp_path, 100)], deletes, applicable={0: [0]}))
+    assert (ids(output), output.files_copied) == ([n for n in range(200) if n != 15], 1)
+
+
+def test_a_broken_page_is_not_copied_but_named(tmp_path: Path) -> None:
+    one = file(tmp_path, 0, compression="none")
+    content = bytearray(Path(one.path).read_bytes())
+    content[content.index(b"text 57") + 6] ^= 1
+    Path(one.path).write_bytes(content)
+    with pytest.raises(UnreadableFile, match=one.path):
+        run(work(tmp_path, [file(tmp_path, 100), one]))
+    assert written(tmp_path) == []
+
+
+def test_a_file_with_another_number_of_rows_is_refused(tmp_path: Path) -> None:
+    one = replace(file(tmp_path, 0), record_count=101)
+    with pytest.raises(UnreadableFile, match="has 100 rows, but the manifest says 101"):
+        run(work(tmp_path, [one]))
+
+
+def test_a_cancelled_copy_leaves_nothing(tmp_path: Path) -> None:
+    asked = iter(range(1000))
+    with pytest.raises(AttemptAbandoned):
+        run(
+            work(tmp_path, [file(tmp_path, 100 * n) for n in range(5)]),
+            is_cancelled=lambda: next(asked) > 30,
+        )
+    assert written(tmp_path) == []
+
+
+def test_bounds_are_those_of_the_manifest(tmp_path: Path) -> None:
+    low, high = (0).to_bytes(8, "little"), (99).to_bytes(8, "little")
+    one = replace(file(tmp_path, 0), metrics=ColumnMetrics(lower_bounds={1: low}, upper_bounds={1: high}))
+    (made,) = run(work(tmp_path, [one])).data_files
+    assert (made.metrics.lower_bounds, made.metrics.upper_bounds) == ({1: low}, {1: high})
+    assert made.metrics.value_counts == {1: 100, 2: 100}
+    assert made.metrics.null_value_counts == {1: 0, 2: 0}

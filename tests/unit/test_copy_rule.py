@@ -1,0 +1,91 @@
+"""Which tasks may copy row groups, and what they carry for it."""
+
+from typing import Any
+
+import pytest
+
+from amoro_core.actions.rewrite_planning import copy_rule, rewrite_work
+from amoro_core.model.config import parse_config
+from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
+from amoro_core.model.plans import PartitionKey, TaskPlan
+from amoro_core.model.rewrite import CopyRule, TableContext
+from amoro_core.protocol import codec
+
+MIB = 1 << 20
+ENABLED = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
+LEAST = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
+BOUNDS = ColumnMetrics(
+    column_sizes={1: 9},
+    value_counts={1: 9},
+    nan_value_counts={2: 0},
+    lower_bounds={1: b"12345678", 3: b"x" * 64, 4: b"x" * 65},
+    upper_bounds={1: b"22345678"},
+)
+
+
+def file(size: int = 128 * MIB, groups: int = 1, records: int = 1000, **more: Any) -> DataFile:
+    offsets = tuple(4 + number for number in range(groups))
+    given: dict[str, Any] = {"file_format": FileFormat.PARQUET, "metrics": BOUNDS, "split_offsets": offsets, **more}
+    return DataFile("f", spec_id=0, partition=(), record_count=records, size_bytes=size, sequence_number=1, **given)
+
+
+def plan(*files: DataFile, outputs: int = 1) -> TaskPlan:
+    return TaskPlan(PartitionKey(0, ()), tuple(ScannedFile(one) for one in files), (), outputs, 0)
+
+
+def context(**properties: str) -> TableContext:
+    return TableContext(
+        "c", "db.t", "u", 2, "s3://b", "s3://b/data", "{}", "{}", None, (), None, properties, ("s3://b",)
+    )
+
+
+def rule(task: TaskPlan, properties: dict[str, str] | None = None, **written: str) -> CopyRule | None:
+    return copy_rule(task, context(**written), parse_config(properties or {}))
+
+
+def test_a_task_with_large_row_groups_may_copy() -> None:
+    assert rule(plan(file(8 * MIB))) == CopyRule(8 * MIB, 1024, True)
+    assert rule(plan(file(groups=16))) == CopyRule(8 * MIB, 1024, True)
+
+
+def test_one_with_small_row_groups_alone_may_not() -> None:
+    small = file(8 * MIB - 1), file(groups=17)
+    assert rule(plan(*small)) is None
+    assert rule(plan(*small, file())) is not None
+    assert rule(plan(*small), {LEAST: "1"}) == CopyRule(1, 1024, True)
+    assert rule(plan(*small), {LEAST: "0"}) == CopyRule(0, 1024, True)
+
+
+def test_row_groups_with_half_the_rows_that_are_written_are_large() -> None:
+    limit = {"write.parquet.row-group-limit": "2000"}
+    assert rule(plan(file(MIB, records=1000)), **limit) is not None
+    assert rule(plan(file(MIB, records=999)), **limit) is None
+
+
+def test_a_file_that_tells_no_row_groups_may_have_large_ones() -> None:
+    assert rule(plan(file(1, groups=0))) is not None
+
+
+def test_other_formats_are_never_copied() -> None:
+    assert rule(plan(file(file_format=FileFormat.ORC))) is None
+
+
+def test_copying_can_be_switched_off() -> None:
+    assert rule(plan(file()), {ENABLED: "false"}) is None
+
+
+def test_more_files_than_row_groups_of_the_outputs_are_encoded() -> None:
+    most = {"self-optimizing.rewrite.copy.max-row-groups": "2"}
+    assert rule(plan(*[file()] * 4, outputs=2), most) == CopyRule(8 * MIB, 2, True)
+    assert rule(plan(*[file()] * 5, outputs=2), most) is None
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_only_a_task_that_may_copy_carries_bounds(enabled: str) -> None:
+    work = rewrite_work(plan(file()), context(), 7, parse_config({ENABLED: enabled}))
+    (given,) = work.rewritten
+    carried = ColumnMetrics(
+        nan_value_counts={2: 0}, lower_bounds={1: b"12345678", 3: b"x" * 64}, upper_bounds={1: b"22345678"}
+    )
+    assert given.data.metrics == (carried if enabled == "true" else NO_METRICS)
+    assert codec.decode_input(codec.encode_input(work)) == work
