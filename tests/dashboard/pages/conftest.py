@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,10 +17,11 @@ from amoro_core.settings import Settings
 from amoro_core.store.database import Connection
 from amoro_core.web import offer
 from amoro_core.wiring import Around, Services, installed
-from tests.dashboard.states import STATES
+from tests.dashboard.states import STATES, seed
 from tests.store.ready import open_store
 
 ADMIN = "amo_admin"
+LARGE = "10,000 tables"
 
 Site = Callable[..., TestClient]
 
@@ -32,12 +35,27 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield lambda state="typical", settings=None: _client(tmp_path, state, settings or Settings(), ending)
 
 
+@cache
+def _large() -> bytes:
+    """The database with 10,000 tables, which takes three seconds to fill."""
+    with TemporaryDirectory() as directory:
+        path = Path(directory) / "amoro.db"
+        with open_store(path) as store:
+            seed(store, LARGE)
+        assert [one.name for one in path.parent.iterdir() if one.suffix == ".db-wal"] == []
+        return path.read_bytes()
+
+
 def _client(
     home: Path, state: str | Callable[[Connection], object], settings: Settings, ending: ExitStack
 ) -> TestClient:
-    store = open_store(home / "amoro.db")
+    database = home / "amoro.db"
+    if state == LARGE:
+        database.write_bytes(_large())
+    store = open_store(database)
     ending.callback(store.close)
-    store.write(STATES[state] if isinstance(state, str) else state)
+    if state != LARGE:
+        store.write(STATES[state] if isinstance(state, str) else state)
     around = Around(
         commit_due=lambda process, catalog: None,
         left_over=lambda process, catalog: None,
