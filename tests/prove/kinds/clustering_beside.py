@@ -19,7 +19,7 @@ WHAT = (
     "twice, a file missing or left behind, or another end of the process than the one operation leaves."
 )
 TARGETS = {"interleavings": len(WHOLE)}
-SECONDS = 60.0
+SECONDS = 180.0
 REPLAYS = True
 
 CASES_PER_BATCH = 64

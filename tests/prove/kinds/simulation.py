@@ -16,7 +16,7 @@ WHAT = (
     "while tasks wait, or no rest within bounded virtual time."
 )
 TARGETS = {"simulated seeds": 5000}
-SECONDS = 20.0
+SECONDS = 60.0
 REPLAYS = True
 
 SEEDS_PER_BATCH = 100
