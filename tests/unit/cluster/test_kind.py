@@ -16,6 +16,7 @@ from amoro_core.model.clustering import CLUSTER
 from amoro_core.model.secrets import Secret
 from amoro_core.model.trust import PLAIN
 from amoro_core.model.work import Work
+from amoro_core.protocol import optimizing_pb2 as pb
 from amoro_core.protocol.cluster_codec import decode_cluster_output, encode_cluster_input
 from amoro_optimizer.backends import standalone
 from amoro_optimizer.backends.standalone import InProcess
@@ -67,27 +68,23 @@ def test_an_optimizer_takes_groups_of_a_third_of_the_disk_that_is_free(monkeypat
 def test_a_registration_tells_the_largest_group_and_heartbeats_the_stage() -> None:
     told: list[Any] = []
 
-    def answer(request: Any, **_: Any) -> Any:
+    def register(request: pb.RegisterRequest, **_: Any) -> pb.RegisterResponse:
         told.append(request)
-        return SimpleNamespace(
-            optimizer_id="o",
-            token="t",
-            heartbeat_interval_ms=1,
-            heartbeat_timeout_ms=2,
-            adopted=(),
-            abandon=(),
-            draining=False,
-        )
+        return pb.RegisterResponse(optimizer_id="o", token="t", heartbeat_interval_ms=1, heartbeat_timeout_ms=2)
+
+    def heartbeat(request: pb.HeartbeatRequest, **_: Any) -> pb.HeartbeatResponse:
+        told.append(request)
+        return pb.HeartbeatResponse()
 
     client = Client("127.0.0.1:1", PLAIN, stopping=Event())
-    client._stub = SimpleNamespace(Register=answer, Heartbeat=answer)
+    client._stub = SimpleNamespace(Register=register, Heartbeat=heartbeat)
     client.register(
         Secret("x"), group="default", threads=1, memory_bytes=1, labels={}, heartbeat_interval_s=1, running=(),
         previous_optimizer_id="", work_kinds=(CLUSTER,), max_cluster_bytes=77,
     )  # fmt: skip
     client.heartbeat(Secret("t"), [Running(ATTEMPT, 1, 5, 10, stage="split", core_ms=900)], 1)
     client.close()
-    register, heartbeat = told
-    assert register.max_cluster_bytes == 77
-    (progress,) = heartbeat.running
+    registered, beat = told
+    assert registered.max_cluster_bytes == 77
+    (progress,) = beat.running
     assert (progress.stage, progress.core_ms, progress.rows_done) == ("split", 900, 5)
