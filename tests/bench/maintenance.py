@@ -63,17 +63,24 @@ def make(root: Path, files: int, orphans: int, snapshots: int) -> None:
     live_files.COLUMNS = COLUMNS
     live_files.made_up(root, files, 0)
     data = root / "db" / "t" / "data"
-    each = orphans // live_files.PARTITIONS
     for day in range(live_files.PARTITIONS):
         place = data / f"c1={day}"
         place.mkdir(parents=True)
         for at in range(files // live_files.PARTITIONS):
             path = live_files._described("", day, f"{at:06}", 0, 0)["file_path"]
             _empty(f"{place}/{path.rpartition('/')[2]}")
-        for at in range(each):
-            _empty(f"{place}/orphan-{at}.parquet")
+    plant(root, orphans)
     add_snapshots(root, snapshots)
     (root / "made").touch()
+
+
+def plant(root: Path, orphans: int) -> list[Path]:
+    """So many orphans in all partitions, unless they are there."""
+    places = [root / "db" / "t" / "data" / f"c1={day}" for day in range(live_files.PARTITIONS)]
+    made = [place / f"orphan-{at}.parquet" for place in places for at in range(orphans // len(places))]
+    for path in made:
+        _empty(str(path))
+    return made
 
 
 def _empty(path: str) -> None:
@@ -83,16 +90,21 @@ def _empty(path: str) -> None:
 
 
 def add_snapshots(root: Path, count: int) -> None:
-    """Let the table have so many earlier snapshots, each with the head's manifests and one with a file of its own."""
+    """Let the table have so many earlier snapshots, each with the head's manifests and one with a file of its own.
+
+    The head's summary says then how many files it has."""
     from pyiceberg.manifest import ManifestContent
     from pyiceberg.table.metadata import TableMetadataUtil
+    from pyiceberg.table.snapshots import Operation, Summary
 
     from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
 
-    table = _catalog(root).load_table("db.t")
+    table = catalog_of(root).load_table("db.t")
     metadata = table.metadata
     head = metadata.current_snapshot()
     assert head is not None
+    files = sum(one.existing_files_count + one.added_files_count for one in head.manifests(table.io))
+    told = head.model_copy(update={"summary": Summary(Operation.APPEND, **{"total-data-files": str(files)})})
     shared = head.manifests(table.io)
     header = new_header(metadata, metadata.default_spec_id)
     at_ms = int(OLD.timestamp() * 1000)
@@ -116,16 +128,16 @@ def add_snapshots(root: Path, count: int) -> None:
                 }
             )
         )
-    changed = metadata.model_copy(update={"snapshots": [*made, *metadata.snapshots]})
+    changed = metadata.model_copy(update={"snapshots": [*made, told]})
     location = f"{table.location()}/metadata/99999-made.metadata.json"
     Path(location.removeprefix("file://")).write_text(changed.model_dump_json())
     assert TableMetadataUtil.parse_raw(changed.model_dump_json())
-    catalog = _catalog(root)
+    catalog = catalog_of(root)
     catalog.drop_table("db.t")
     catalog.register_table("db.t", location)
 
 
-def _catalog(root: Path) -> Any:
+def catalog_of(root: Path) -> Any:
     from pyiceberg.catalog.sql import SqlCatalog
 
     return SqlCatalog("cat", uri=f"sqlite:///{root / 'catalog.db'}", warehouse=root.as_uri())
@@ -234,8 +246,7 @@ def _action() -> Any:
 
 
 def _asked(root: Path, **more: Any) -> tuple[Any, Any, Any]:
-    """The table, and what an action is told of it. What the summaries say is put in place: the head's has no counts."""
-    from amoro_core.actions import orphans
+    """The table, and what an action is told of it."""
     from amoro_core.actions.contract import Request, Situation
     from amoro_core.formats.iceberg import IcebergFormat
     from amoro_core.model.config import parse_config
@@ -247,7 +258,6 @@ def _asked(root: Path, **more: Any) -> tuple[Any, Any, Any]:
     properties = {"type": "sql", "uri": f"sqlite:///{root / 'catalog.db'}", "warehouse": root.as_uri()}
     config = CatalogConfig("cat", tuple(sorted(properties.items())), (root.as_uri(),))
     table = IcebergFormat().load(config, TableIdentifier("cat", ("db",), "t"))
-    vars(orphans).update(is_large=lambda snapshots: True, known_files=lambda snapshots: 1_000_000)
     situation = Situation(parse_config({}), {}, {}, Capacity(2, 1), datetime.now(UTC), Surroundings)
     return table, situation, Request("clean-orphan-files", **more)
 

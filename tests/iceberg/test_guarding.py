@@ -299,6 +299,19 @@ def test_a_snapshot_whose_list_leads_to_none_of_its_files_stops_everything(table
         guard_of(table).reachable([])
 
 
+def test_a_snapshot_that_says_nothing_of_its_files_may_lead_to_none(table: Table) -> None:
+    snapshot = loaded(table).metadata.current_snapshot()
+    assert snapshot is not None
+    assert snapshot.summary is not None
+    remove_files(table, [f"file://{path}" for path in data_of(table)])
+    silent = loaded(table)
+    summary = snapshot.summary.model_copy()
+    summary._additional_properties = {}
+    snapshots = [one.model_copy(update={"summary": summary}) for one in silent.metadata.snapshots]
+    silent.metadata = silent.metadata.model_copy(update={"snapshots": snapshots[-1:]})
+    assert guard_of(table, lambda: silent).reachable(data_of(table)) == {}
+
+
 def manifest_list_of(table: Table) -> str:
     found = table.metadata.current_snapshot()
     assert found is not None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from pathlib import Path
 
+from tests.model.conftest import quick_directory
 from tests.spark.catalogs import shared_catalog
 from tests.spark.session import missing_parts, start_session
 from tests.spark.test_expiring import expired_as_by_java
@@ -13,16 +13,16 @@ from tests.spark.test_orphans import PROTECTED, differences_from_java
 
 NAME = "java"
 WHAT = (
-    "Twenty-five random tables that are expired by Iceberg's Java runtime after we have said what we would take "
-    "(`tests/spark/test_expiring.py`), and twenty-five whose orphan files are listed by both "
+    "Fifty random tables that are expired by Iceberg's Java runtime after we have said what we would take "
+    "(`tests/spark/test_expiring.py`), and fifty whose orphan files are listed by both "
     "(`tests/spark/test_orphans.py`). A mismatch: other snapshots, references or files than Java's, but for what the "
     "documented protections keep."
 )
 TARGETS = {"tables expired": 500, "tables cleaned": 500}
-SECONDS = 120.0
+SECONDS = 180.0
 REPLAYS = True
 
-TABLES = 25
+TABLES = 50
 #: `make test` has the first ones.
 FIRST_HISTORY, FIRST_TABLE = 1000, 100
 
@@ -30,7 +30,7 @@ FIRST_HISTORY, FIRST_TABLE = 1000, 100
 def run(seed: int, totals: Counter[str]) -> None:
     if missing := missing_parts():
         raise RuntimeError(f"Spark needs {', '.join(missing)}")
-    with tempfile.TemporaryDirectory(prefix="amoro-java-") as made:
+    with quick_directory() as made:
         spark = start_session(Path(made))
         try:
             with shared_catalog(spark, Path(made) / "expired", "expired") as catalog:
