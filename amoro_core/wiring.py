@@ -39,6 +39,7 @@ from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.comparing import ComparingService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.discovery import DiscoveryService
@@ -164,6 +165,7 @@ class Services:
         )
         self.tables_of = tables_of
         self.discovery = DiscoveryService(store, tables_of, clock)
+        self.comparing = ComparingService(store, tables_of, clock, parts.monotonic)
         find_action = self.actions.by_own_name.__getitem__
         clockwork = Clockwork(self.actions.every, settings.rhythm())
         self.tables = TableService(

@@ -1,6 +1,6 @@
 """Iceberg tables behind the port."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyiceberg.catalog import Catalog
@@ -27,6 +27,7 @@ from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.locations import locations
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
     context,
@@ -76,6 +77,12 @@ class IcebergFormat:
             namespaces = [namespace for namespace in _namespaces(opened) if wanted.admits_namespace(namespace)]
             found = {name for namespace in namespaces for name in _tables_in(opened, namespace)}
         return sorted(filter(wanted.admits, (TableIdentifier(catalog.name, name[:-1], name[-1]) for name in found)))
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[tuple[str, ...], str] | None:
+        """Where the metadata of those tables are; None for catalogs that are asked table by table."""
+        return locations(catalog, names)
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         """Raises TableNotFound only when the catalog said that the table does not exist."""

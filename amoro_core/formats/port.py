@@ -4,8 +4,8 @@ Work on a table names the roles that it needs, and `with_roles` refuses a table 
 offers what it can, and is refused only for work that needs what it lacks.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol, cast, runtime_checkable
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.io import FileAccess
@@ -21,6 +21,7 @@ from amoro_core.model.tables import SnapshotFacts, TableIdentifier, TableSchema
 __all__ = [
     "AnyTable",
     "Committable",
+    "Locating",
     "Maintainable",
     "OpenTable",
     "Readable",
@@ -188,4 +189,18 @@ class TableFormat(Protocol):
 
         Raises TableNotFound only when the catalog said that the table does not exist, and TableRefused("format") when
         it exists in another format.
+        """
+
+
+@runtime_checkable
+class Locating(Protocol):
+    """A format that a catalog can be asked about as a whole; one without this is asked table by table."""
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[tuple[str, ...], str] | None:
+        """Where the metadata of those tables are, or of more, by their names in the catalog; asked in few requests.
+
+        As `TableFacts.metadata_location` says it when they are loaded, and another one after each commit. Left out is
+        what the catalog does not tell. None: this catalog can only be asked table by table. Raises CatalogUnavailable.
         """

@@ -1,10 +1,10 @@
 """Opening tables by name: finding the catalog, and which of the catalog's formats the table has."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.port import OpenTable, TableFormat
+from amoro_core.formats.port import Locating, OpenTable, TableFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 
@@ -33,6 +33,14 @@ class Formats:
     def list_tables(self, catalog: CatalogConfig) -> list[TableIdentifier]:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
         return sorted({found for format in self._of(catalog) for found in format.list_tables(catalog)})
+
+    def locations(
+        self, catalog: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
+        """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table."""
+        asked = {one.name: one.locations(catalog, names) for one in self._of(catalog) if isinstance(one, Locating)}
+        found = {name: places for name, places in asked.items() if places is not None}
+        return found or None
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier, first: str = "") -> OpenTable:
         """The table, in the first format that knows it; `first` is tried before the others.
@@ -86,6 +94,16 @@ class Tables:
         """The tables of the catalog that its filters admit, in order of their names. Raises CatalogUnavailable."""
         with self._hearing(config.name):
             return self.formats.list_tables(config)
+
+    def locations(
+        self, config: CatalogConfig, names: Collection[tuple[str, ...]]
+    ) -> Mapping[str, Mapping[tuple[str, ...], str]] | None:
+        """Where the metadata of those tables are, by format and name in the catalog; None: asked table by table only.
+
+        Raises CatalogUnavailable.
+        """
+        with self._hearing(config.name):
+            return self.formats.locations(config, names)
 
     @contextmanager
     def _hearing(self, catalog: str) -> Iterator[None]:

@@ -21,6 +21,7 @@ from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
+from amoro_core.services.comparing import ComparingService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import DiscoveryService
@@ -52,6 +53,8 @@ COMMIT_THREADS = 4
 READ_THREADS = 1
 SCALE_INTERVAL_S = 1.0
 LOOK_INTERVAL_S = 20.0
+#: How often it is asked which catalogs are to be looked over.
+COMPARE_TICK_S = 2.0
 SCALE_THREADS = 4
 
 
@@ -72,6 +75,7 @@ class Services(Protocol):
 
     catalogs: CatalogService
     discovery: DiscoveryService
+    comparing: ComparingService
     tables: TableService
     planning: PlanningService
     optimizing: OptimizingService
@@ -110,6 +114,9 @@ class CoordinatorLoops:
         self._exploring: KeyedPool[str] = KeyedPool(
             "explore", limits.explore_threads, self._explore_one, workers=workers
         )
+        self._comparing: KeyedPool[str] = KeyedPool(
+            "compare", limits.explore_threads, self._compare_one, workers=workers
+        )
         # Each catalog has threads of its own: a slow one does not delay others.
         self._refreshing: LanedPool[int, str] = LanedPool(
             "refresh", REFRESH_THREADS, self._refresh_one, limits.explore_queue, workers
@@ -135,7 +142,8 @@ class CoordinatorLoops:
         self._look = Loop("look", self._look_step, LOOK_INTERVAL_S)
         self._watch = watch
         self._sample = Loop("sample", self._sample_step, SAMPLE_TICK_S)
-        watching = [self._explore, self._refresh, self._trim, self._scale, self._look, self._sample]
+        self._compare = Loop("compare", self._compare_step, COMPARE_TICK_S)
+        watching = [self._explore, self._compare, self._refresh, self._trim, self._scale, self._look, self._sample]
         self._loops = [self._keep, self._commit, *(watching if watch else [])]
 
     def start(self) -> None:
@@ -150,6 +158,7 @@ class CoordinatorLoops:
         self._services.maintaining.interrupt()
         for pool in (
             self._exploring,
+            self._comparing,
             self._refreshing,
             self._planning,
             self._maintaining,
@@ -186,6 +195,16 @@ class CoordinatorLoops:
 
     def _explore_one(self, catalog: str) -> None:
         if self._services.discovery.explore(catalog).added:
+            self._refresh.wake()
+
+    def _compare_step(self) -> None:
+        for config in self._services.catalogs.list_catalogs():
+            if self._services.comparing.is_due(config.name):
+                self._comparing.submit(config.name)
+
+    def _compare_one(self, catalog: str) -> None:
+        found = self._services.comparing.compare(catalog)
+        if found is not None and found.changed:
             self._refresh.wake()
 
     def _refresh_step(self) -> None:

@@ -1,5 +1,6 @@
 """When a table is refreshed next."""
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from math import isqrt
 
@@ -8,6 +9,9 @@ from amoro_core.model.tables import TableRuntime
 
 REFRESH_INTERVAL = timedelta(seconds=60)
 REFRESH_INTERVAL_MAX = timedelta(minutes=5)
+#: A table whose catalog says that it has not changed is refreshed all the same once in a time between these.
+RESTING_LEAST = timedelta(hours=3)
+RESTING_MOST = timedelta(hours=6)
 _MS = timedelta(milliseconds=1)
 
 
@@ -38,6 +42,21 @@ def refresh_interval(
     step = config.refresh_increase_step
     looks = _looks(max(quiet, timedelta()) // _MS, base // _MS, step // _MS)
     return min(base + min(looks, (most - base) // step + 1) * step, most)
+
+
+def rests_until(
+    table_id: int, refreshed_at: datetime, moments: Iterable[datetime | None], now: datetime
+) -> datetime | None:
+    """When a table that has not changed since its refresh is refreshed next; None: it is time, by the clock.
+
+    `moments` are those at which something comes due; those that its refresh has seen do not count. Tables that rest
+    are spread over hours by their ids, so that they are not all refreshed at once.
+    """
+    spread = (RESTING_MOST - RESTING_LEAST) // _MS
+    until = refreshed_at + RESTING_LEAST + table_id * 1009 % spread * _MS
+    coming = [moment for moment in moments if moment is not None and moment > refreshed_at]
+    earliest = min((until, *coming))
+    return earliest if earliest > now else None
 
 
 def _looks(quiet: int, base: int, step: int) -> int:

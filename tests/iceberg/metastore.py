@@ -34,6 +34,7 @@ class Metastore:
         self._last_lock = 0
         self.before_alter: Callable[[], None] | None = None
         self.fails_after_alter = False
+        self.asked: list[int] = []  # how many tables were asked for by name at once
 
     @property
     def locked(self) -> list[tuple[str, str]]:
@@ -64,7 +65,8 @@ class Metastore:
         return sorted(name for place, name in self._tables if place == db_name)
 
     def get_table_objects_by_name(self, dbname: str, tbl_names: list[str]) -> list[Table]:
-        return [self._tables[dbname, name] for name in tbl_names]
+        self.asked.append(len(tbl_names))
+        return [self._tables[dbname, name] for name in tbl_names if (dbname, name) in self._tables]
 
     def drop_table(self, dbname: str, name: str, deleteData: bool) -> None:
         del self._tables[dbname, name]

@@ -174,3 +174,18 @@ def test_a_table_that_is_gone_is_not_found(config: CatalogConfig, table: Table) 
 
     with pytest.raises(TableNotFound):
         IcebergFormat().load(config, TABLE)
+
+
+def test_locations_of_whole_databases_are_those_of_loaded_tables(config: CatalogConfig, table: Table) -> None:
+    catalog = GlueCatalog("cat", **{**dict(config.properties), "glue.max-retries": 0})
+    space, name = TABLE.in_catalog
+    place = table.metadata_location
+    for number in range(3):
+        catalog.register_table((space, f"t{number}"), place)
+    catalog.glue.create_table(DatabaseName=space, TableInput={"Name": "plain", "Parameters": {}})
+    catalog.glue.close()
+
+    said = IcebergFormat().locations(config, {(space, name), ("nowhere", "t")})
+
+    assert said == dict.fromkeys([(space, name), *((space, f"t{number}") for number in range(3))], place)
+    assert IcebergFormat().load(config, TABLE).facts.metadata_location == place

@@ -126,3 +126,24 @@ def test_a_hive_table_of_another_format_is_refused_by_its_parameters(
         IcebergFormat().load(config, TABLE)
 
     assert (refused.value.reason, refused.value.message) == ("format", message)
+
+
+def test_locations_are_asked_for_in_batches_and_are_those_of_loaded_tables(
+    config: CatalogConfig, table: Table, metastore: Metastore
+) -> None:
+    hive = metastore.get_table(*TABLE.in_catalog)
+    hive.tableName, hive.parameters = "plain", {}
+    metastore.create_table(hive)
+    for number in range(400):
+        one = metastore.get_table(*TABLE.in_catalog)
+        one.tableName = f"t{number}"
+        metastore.create_table(one)
+    space = TABLE.in_catalog[0]
+    names = {TABLE.in_catalog, (space, "plain"), (space, "gone"), *((space, f"t{number}") for number in range(400))}
+    metastore.asked.clear()
+
+    said = IcebergFormat().locations(config, names)
+
+    place = IcebergFormat().load(config, TABLE).facts.metadata_location
+    assert said == dict.fromkeys(names - {(space, "plain"), (space, "gone")}, place)
+    assert metastore.asked == [300, 103]

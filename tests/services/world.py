@@ -99,7 +99,7 @@ class World:
         )  # fmt: skip
         self.optimizing, self.optimizers, self.groups = made.optimizing, made.optimizers, made.groups
         self.blockers, self.committing, self.maintaining = made.blockers, made.committing, made.maintaining
-        self.clearing, self.discovery = made.clearing, made.discovery
+        self.clearing, self.discovery, self.comparing = made.clearing, made.discovery, made.comparing
         self.sweeping, self.history, self.leasing = made.sweeping, made.history, made.leasing
         self.ack_guarding, self.queue = made.ack_guarding, made.queue
         self.verifying, self.meters = made.verifying, made.meters
