@@ -265,8 +265,12 @@ class UpkeepRounds(Rounds):
         self._totals[f"{'undo' if undone else action} × rounds"] += 1
 
     def _next_strike(self, until: float) -> float:
-        """When the coordinator is killed next, also one that has just begun to take up what another one left."""
-        return time.monotonic() + self._chance.uniform(0.0, 1.0) if self._chance.random() < 0.6 else until
+        """When the coordinator is killed next, also one that has just begun to take up what another one left.
+
+        Most that are to die where they condemn or delete come so far.
+        """
+        share = 0.2 if self._armed["coordinator"] in UPKEEP else 0.6
+        return time.monotonic() + self._chance.uniform(0.0, 1.0) if self._chance.random() < share else until
 
     def _bury(self) -> None:
         child = self._upkeep.coordinator
