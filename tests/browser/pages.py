@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from itertools import product
 
+from tests.dashboard.states import CONDEMNED
+
 WIDTHS = (360, 768, 1280, 1920)
 SCHEMES = ("light", "dark")
 VIEWS = tuple(product(WIDTHS, SCHEMES))
@@ -41,8 +43,19 @@ OF_A_TABLE = (
 )
 
 
-#: Forms that are the same whatever the state.
-FORMS = ("/users/add", "/tokens/create", "/tokens/any/revoke", "/system/backup")
+#: Forms that are the same whatever the state, and what there is in the state "typical" alone.
+FORMS = (
+    *("/login/link?code=x", "/users/add", "/users/ann/update", "/users/ann/password", "/users/ann/remove"),
+    *("/tokens/create", "/tokens/any/revoke", "/system/backup", "/groups/default/scale", "/instances/any/kill"),
+    *("/optimizers/optimizer-1/drain", "/optimizers/optimizer-1/release", "/trash/hurry"),
+    *(f"/trash/{CONDEMNED}", f"/trash/{CONDEMNED}/restore", f"{TABLE}/verify", f"{TABLE}/unblock/1"),
+    *(f"/processes/{PROCESSES['typical']}/{form}" for form in ("cancel", "confirm", "start", "undo")),
+)
+#: What has no page in a state that was only written into a database: it goes to a provider, reads a table or a log.
+ELSEWHERE = {
+    *("/login/oidc", "/login/oidc/callback"),
+    *("/tables/{table}/files/list", "/instances/{instance}/logs"),
+}
 
 
 def paths_in(state: str) -> Sequence[str]:

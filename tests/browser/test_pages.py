@@ -1,13 +1,15 @@
 """Every page in every state: no error, no foreign request, no scrolling sideways, nothing serious that axe finds."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser
 
+from amoro_core.dashboard import pages
 from tests.browser.chromium import Seat
 from tests.browser.conftest import Stated
-from tests.browser.pages import SCHEMES, STATES, TABLE, VIEWS, WIDTHS, looks, paths_in
+from tests.browser.pages import ELSEWHERE, SCHEMES, STATES, TABLE, VIEWS, WIDTHS, looks, paths_in
 
 Seats = dict[tuple[str, int, str], Seat]
 
@@ -38,13 +40,20 @@ def test_a_page_reads_in_every_state(
 def test_each_page_is_seen_in_each_state_and_in_many_views() -> None:
     made = looks()
     assert {(state, path) for state, path, *_ in made} == {(s, p) for s in STATES for p in paths_in(s)}
-    for place in range(len(paths_in("typical")) - 1):
-        path = paths_in("typical")[place]
+    for path in paths_in("refused"):
         seen = [(width, scheme) for _, at, width, scheme in made if at == path]
         assert len({width for width, _ in seen}) >= 3, path
         assert {scheme for _, scheme in seen} == set(SCHEMES), path
     assert len(looks(every=True)) == len(made) * len(VIEWS)
     assert len(VIEWS) == len(WIDTHS) * len(SCHEMES)
+
+
+def test_each_route_that_is_read_is_looked_at() -> None:
+    looked = {path.partition("?")[0] for state in STATES for path in paths_in(state)}
+    for route in pages.routes():
+        if "GET" in route.methods and route.path not in ELSEWHERE:
+            wanted = re.compile(re.sub(r"\{\w+\}", "[^/]+", route.path))
+            assert any(map(wanted.fullmatch, looked)), route.path
 
 
 @pytest.mark.parametrize("path", ["/tables/lake.sales.nothing", "/tables?sort=none", "/processes/0199ffff-ffff"])

@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from amoro_core.model.accounts import UserAccount
 from amoro_core.model.journal import AttemptOutcome, TaskAttempt
+from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.processes import (
     Attempt,
     CommitOutcome,
@@ -24,12 +26,26 @@ from amoro_core.model.tables import (
     TableIdentifier,
     TableRuntime,
 )
-from amoro_core.store import attempts, catalogs, commits, groups, optimizers, processes, tables, tasks
+from amoro_core.model.tokens import Role
+from amoro_core.store import (
+    attempts,
+    catalogs,
+    commits,
+    condemned,
+    groups,
+    optimizers,
+    processes,
+    tables,
+    tasks,
+    user_accounts,
+)
 from amoro_core.store.database import Connection, Store
 from tests.store import builders
 
 NAMESPACES = ("sales", "web", "finance", "logs")
 NAMES = ("orders", "customers", "clicks", "sessions", "invoices", "payments", "shipments", "returns")
+#: A process of the state "typical" whose files are in the trash.
+CONDEMNED = "0199eeee-0001-7000-8000-000000000000"
 LONG = "a reason that goes on " * 40
 
 
@@ -106,6 +122,15 @@ def _typical(db: Connection) -> None:
     tables.save(db, replace(known[6], status=OptimizingStatus.PENDING, status_reason="18 fragments, 2 partitions"))
     for number in range(10):
         ended(db, known[number + 10], f"0199bbbb-{number:04}-7000-8000-000000000000")
+
+
+def condemn(db: Connection, on: TableRuntime, process_id: str) -> None:
+    """Two files that a process has condemned, which is added."""
+    ended(db, on, process_id, type="expire-snapshots", action="expire-snapshots", lane="metadata")
+    files = [Condemned(f"s3://lake/old-{number}.parquet", FileKind.DATA, 5, None, "expired") for number in (1, 2)]
+    batches = condemned.batches_of(files, process_id, on.table_id, on.uuid, now() + timedelta(days=3))
+    condemned.add_many(db, batches)
+    condemned.release(db, process_id)
 
 
 def _large(db: Connection) -> None:
@@ -214,5 +239,13 @@ STATES: Mapping[str, Callable[[Connection], None]] = {
 
 
 def seed(store: Store, state: str) -> None:
-    """Put a new database into the state of that name."""
+    """Put a new database into the state of that name; a typical one has a user and something in its trash, too."""
     store.write(STATES[state])
+    if state == "typical":
+        store.write(_add_user_and_trash)
+
+
+def _add_user_and_trash(db: Connection) -> None:
+    user_accounts.add(db, UserAccount("ann", Role.OPERATOR, "lake.sales.*", "no hash", now()))
+    (on,) = tables.list_by_id(db, [20])
+    condemn(db, on, CONDEMNED)

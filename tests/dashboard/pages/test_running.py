@@ -9,20 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.series import Sample
 from amoro_core.settings import Settings
-from amoro_core.store import condemned, processes, series
+from amoro_core.store import processes, series
 from amoro_core.store.database import Connection
 from amoro_core.store.migrations import MIGRATIONS
 from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
 from tests.dashboard.pages.test_processes import words
+from tests.dashboard.states import CONDEMNED
 from tests.store import builders
 
 HELD = "0199aaaa-0002-7000-8000-000000000000"
-CONDEMNED = "0199eeee-0001-7000-8000-000000000000"
 PAGES = ("/groups", "/groups/default", "/optimizers", "/maintenance", "/trash", "/settings", "/system")
 
 
@@ -190,11 +189,7 @@ def hold(db: Connection) -> None:
 def condemn(db: Connection) -> None:
     """Two files that a process has condemned."""
     (one,) = states.fill(db, 1)
-    states.ended(db, one, CONDEMNED, type="expire-snapshots", action="expire-snapshots", lane="metadata")
-    files = [Condemned(f"s3://lake/old-{number}.parquet", FileKind.DATA, 5, None, "expired") for number in (1, 2)]
-    due = states.now() + timedelta(days=3)
-    condemned.add_many(db, condemned.batches_of(files, CONDEMNED, one.table_id, one.uuid, due))
-    condemned.release(db, CONDEMNED)
+    states.condemn(db, one, CONDEMNED)
 
 
 def sampled(db: Connection) -> None:
