@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,9 @@ from .catalogs import SharedCatalog
 from .clustering import cluster_table
 from .java_writer import java_upsert, load_java_table
 from .matching import assert_deletes_match_as_in_java
-from .optimizing import Services
+from .optimizing import Services, snapshots
 from .rows import spark_rows
-from .tables import MERGE_ON_READ
+from .tables import MERGE_ON_READ, make_equality_table, make_mixed_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,3 +85,33 @@ def test_spark_reads_the_same_rows_of_a_clustered_table_and_java_plans_fewer_fil
     spark.sql(f"DELETE FROM {table} WHERE id = {POINTS[3]}")
     left = spark.sql(f"SELECT count(*) FROM {table}").collect()[0][0]
     assert left == count - sum(found for row, found in rows.items() if row[0] == POINTS[3])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("make", "columns"),
+    [(make_mixed_table, ("id", "label", "amount", "at")), (make_equality_table, ("id", "note", "price", "day"))],
+    ids=["mixed", "equality"],
+)
+def test_tables_of_every_shape_keep_their_rows_under_every_layout(
+    spark: SparkSession,
+    catalog: SharedCatalog,
+    services: Services,
+    make: Callable[[SharedCatalog], str],
+    columns: tuple[str, ...],
+) -> None:
+    """Changed schemas and specs, nested values, deletes of both kinds; what one layout made is rolled back."""
+    table, world = make(catalog), services.world
+    spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('self-optimizing.cluster.partial-progress' = 'false')")
+    rows = spark_rows(spark, table)
+    before = snapshots(spark, table)[-1].snapshot_id
+    for strategy, chosen in (("linear", columns[:2]), ("zorder", columns[1:]), ("hilbert", columns[::2])):
+        cluster_table(services, table, ClusterOptions(columns=chosen, strategy=strategy))
+        made = snapshots(spark, table)[-1]
+        assert (made.operation, made.snapshot_id != before) == ("replace", True)
+        assert spark_rows(spark, table) == rows
+        assert_deletes_match_as_in_java(catalog, table)
+        verified = world.verifying.verify(world.table(table).identifier, before, made.snapshot_id, lambda: False)
+        assert verified.is_sound
+        name = table.removeprefix(f"{catalog.name}.")
+        spark.sql(f"CALL {catalog.name}.system.rollback_to_snapshot('{name}', {before})").collect()
