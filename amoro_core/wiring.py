@@ -61,6 +61,7 @@ from amoro_core.services.planning import PlanningService
 from amoro_core.services.queue import QueueService
 from amoro_core.services.repeating import RepeatingService
 from amoro_core.services.sampling import SamplingService
+from amoro_core.services.saved_plans import SavedPlanService
 from amoro_core.services.sessions import SessionService
 from amoro_core.services.snapshots import SnapshotService
 from amoro_core.services.starting import StartingService
@@ -227,6 +228,7 @@ class Services:
         self.sampling = SamplingService(store, clock)
         self.state = StateService(store)
         self.repeating = RepeatingService(store, clock)
+        self.saved_plans = SavedPlanService(store, clock)
         self.tokens = TokenService(store, clock, own_tokens)
         self.auditing = AuditService(store, clock)
         self.users = UserService(store, clock, Passwords())

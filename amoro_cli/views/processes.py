@@ -87,7 +87,7 @@ def process_detail(process: "pb.Process") -> Document:
 
 
 def optimize_document(plan: "pb.Plan", process_id: str, process: "pb.Process | None") -> Document:
-    """Schema amoro.optimize/v1: `table`, `outcome`, `process_id`, `plan`, `process`.
+    """Schema amoro.optimize/v1: `table`, `outcome`, `process_id`, `changes` (none), `plan`, `process`.
 
     The outcome is "nothing_to_do", "planned" when the end was not waited for, else the status of the process.
     """

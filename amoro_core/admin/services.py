@@ -28,6 +28,7 @@ from amoro_core.services.overview import OverviewService
 from amoro_core.services.planning import PlanningService
 from amoro_core.services.queue import QueueService
 from amoro_core.services.sampling import SamplingService
+from amoro_core.services.saved_plans import SavedPlanService
 from amoro_core.services.sessions import SessionService
 from amoro_core.services.snapshots import SnapshotService
 from amoro_core.services.starting import StartingService
@@ -84,6 +85,7 @@ class Services(Protocol):
     catalogs: CatalogService
     tables: TableService
     planning: PlanningService
+    saved_plans: SavedPlanService
     known_actions: KnownActionService
     maintaining: MaintenanceService
     starting: StartingService

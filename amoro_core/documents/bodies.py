@@ -12,15 +12,18 @@ if TYPE_CHECKING:
 Body = dict[str, Any]
 
 
-def optimize_body(plan: "pb.Plan", process_id: str, process: "pb.Process | None") -> Body:
+def optimize_body(plan: "pb.Plan", process_id: str, process: "pb.Process | None", changes: Sequence[str] = ()) -> Body:
     """Of amoro.optimize/v1.
 
-    The outcome is "nothing_to_do", "planned" when the end was not waited for, else the status of the process.
+    The outcome is "nothing_to_do", "changed" where the kept plan is not the plan any more, "planned" when the end was
+    not waited for, else the status of the process.
     """
+    begun = "planned" if process_id else "changed" if changes else "nothing_to_do"
     return {
         "table": plan.table,
-        "outcome": process.status if process else "planned" if process_id else "nothing_to_do",
+        "outcome": process.status if process else begun,
         "process_id": process_id or None,
+        "changes": list(changes),
         "plan": encode(plan),
         "process": encode(process) if process else None,
     }

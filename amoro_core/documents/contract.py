@@ -125,6 +125,7 @@ def _optimize() -> dict[str, Schema]:
         "table": _TEXT,
         "outcome": _TEXT,
         "process_id": _nullable(_TEXT),
+        "changes": {"type": "array", "items": _TEXT},
         "plan": _object(_message(pb.Plan.DESCRIPTOR)),
         "process": _nullable(_object(_message(pb.Process.DESCRIPTOR))),
     }
@@ -232,6 +233,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.queue/v1": _one(queue.ListQueueResponse.DESCRIPTOR),
     "amoro.released/v1": _one(pb.ReleaseOptimizerResponse.DESCRIPTOR),
     "amoro.removed/v1": lambda: {"name": _TEXT, "tables": _NUMBER},
+    "amoro.saved-plan/v1": _one(pb.SavedPlan.DESCRIPTOR),
     "amoro.selected/v1": _outcomes(lambda: {"result": _nullable(_object(_message(pb.Table.DESCRIPTOR)))}),
     "amoro.selection/v1": _one(pb.SelectTablesResponse.DESCRIPTOR),
     "amoro.series/v1": _one(journal.GetSeriesResponse.DESCRIPTOR),

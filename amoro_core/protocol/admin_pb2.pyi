@@ -1924,12 +1924,15 @@ class PlanTableRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     type: _builtins.str
     """"", minor, major, full or cluster"""
     force: _builtins.bool
     where: _builtins.str
     """a condition that selects partitions; "": all"""
+    keep: _builtins.bool
+    """for ten minutes, under the plan_id of the answer; the newest hundred are kept"""
     @_builtins.property
     def cluster(self) -> Global___ClusterOptions:
         """of the type cluster"""
@@ -1942,14 +1945,98 @@ class PlanTableRequest(_message.Message):
         force: _builtins.bool = ...,
         where: _builtins.str = ...,
         cluster: Global___ClusterOptions | None = ...,
+        keep: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "force", b"force", "table", b"table", "type", b"type", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "force", b"force", "keep", b"keep", "table", b"table", "type", b"type", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PlanTableRequest: _TypeAlias = PlanTableRequest  # noqa: Y015
+
+@_typing.final
+class GetSavedPlanRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    plan_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+        plan_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_id", b"plan_id", "table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSavedPlanRequest: _TypeAlias = GetSavedPlanRequest  # noqa: Y015
+
+@_typing.final
+class SavedPlan(_message.Message):
+    """A plan that was kept, with the request that made it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLAN_ID_FIELD_NUMBER: _builtins.int
+    TABLE_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    WHERE_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    MORE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    WORK_HASH_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
+    plan_id: _builtins.str
+    table: _builtins.str
+    type: _builtins.str
+    """as asked for"""
+    force: _builtins.bool
+    where: _builtins.str
+    expires_ms: _builtins.int
+    more_partitions: _builtins.int
+    """that were not kept"""
+    work_hash: _builtins.str
+    """of everything that would be rewritten"""
+    @_builtins.property
+    def cluster(self) -> Global___ClusterOptions: ...
+    @_builtins.property
+    def plan(self) -> Global___Plan:
+        """its first partitions, 500 at most: those that would be rewritten before the others"""
+
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """how it differs from the plan that was to be carried out"""
+
+    def __init__(
+        self,
+        *,
+        plan_id: _builtins.str = ...,
+        table: _builtins.str = ...,
+        type: _builtins.str = ...,
+        force: _builtins.bool = ...,
+        where: _builtins.str = ...,
+        cluster: Global___ClusterOptions | None = ...,
+        expires_ms: _builtins.int = ...,
+        plan: Global___Plan | None = ...,
+        more_partitions: _builtins.int = ...,
+        work_hash: _builtins.str = ...,
+        changes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "plan", b"plan"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "cluster", b"cluster", "expires_ms", b"expires_ms", "force", b"force", "more_partitions", b"more_partitions", "plan", b"plan", "plan_id", b"plan_id", "table", b"table", "type", b"type", "where", b"where", "work_hash", b"work_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SavedPlan: _TypeAlias = SavedPlan  # noqa: Y015
 
 @_typing.final
 class ColumnDepth(_message.Message):
@@ -2061,6 +2148,7 @@ class Plan(_message.Message):
     LAYOUT_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     CPU_MS_FIELD_NUMBER: _builtins.int
+    PLAN_ID_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     snapshot_id: _builtins.int
     type: _builtins.str
@@ -2078,6 +2166,8 @@ class Plan(_message.Message):
     """of the type cluster, such as hilbert(customer_id, order_ts)"""
     cpu_ms: _builtins.int
     """predicted; 0: not predicted"""
+    plan_id: _builtins.str
+    """it is kept under this; "": it is not kept"""
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedPartition]: ...
     @_builtins.property
@@ -2104,10 +2194,11 @@ class Plan(_message.Message):
         layout: _builtins.str = ...,
         notes: _abc.Iterable[_builtins.str] | None = ...,
         cpu_ms: _builtins.int = ...,
+        plan_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["files", b"files"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "reason", b"reason", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpu_ms", b"cpu_ms", "disputed_deletes", b"disputed_deletes", "enabled", b"enabled", "enabled_origin", b"enabled_origin", "files", b"files", "health_score", b"health_score", "layout", b"layout", "next_at_ms", b"next_at_ms", "notes", b"notes", "partitions", b"partitions", "plan_id", b"plan_id", "reason", b"reason", "snapshot_id", b"snapshot_id", "table", b"table", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2515,12 +2606,15 @@ class OptimizeTableRequest(_message.Message):
     FORCE_FIELD_NUMBER: _builtins.int
     WHERE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    PLAN_ID_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     type: _builtins.str
     """"", minor, major, full or cluster"""
     force: _builtins.bool
     where: _builtins.str
     """a condition that selects partitions; "": all"""
+    plan_id: _builtins.str
+    """a kept plan, with the request that made it: it begins if that is still the plan"""
     @_builtins.property
     def cluster(self) -> Global___ClusterOptions:
         """of the type cluster"""
@@ -2533,10 +2627,11 @@ class OptimizeTableRequest(_message.Message):
         force: _builtins.bool = ...,
         where: _builtins.str = ...,
         cluster: Global___ClusterOptions | None = ...,
+        plan_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "force", b"force", "table", b"table", "type", b"type", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "force", b"force", "plan_id", b"plan_id", "table", b"table", "type", b"type", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2548,6 +2643,7 @@ class OptimizeTableResponse(_message.Message):
 
     PROCESS_ID_FIELD_NUMBER: _builtins.int
     PLAN_FIELD_NUMBER: _builtins.int
+    CHANGES_FIELD_NUMBER: _builtins.int
     NO_OPTIMIZER_FIELD_NUMBER: _builtins.int
     process_id: _builtins.str
     """"" when there is nothing to do"""
@@ -2555,16 +2651,21 @@ class OptimizeTableResponse(_message.Message):
     """of the process"""
     @_builtins.property
     def plan(self) -> Global___Plan: ...
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """how the plan of now, which is kept, differs from the one asked for: nothing has begun"""
+
     def __init__(
         self,
         *,
         process_id: _builtins.str = ...,
         plan: Global___Plan | None = ...,
+        changes: _abc.Iterable[_builtins.str] | None = ...,
         no_optimizer: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["plan", b"plan"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["no_optimizer", b"no_optimizer", "plan", b"plan", "process_id", b"process_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "no_optimizer", b"no_optimizer", "plan", b"plan", "process_id", b"process_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -240,6 +240,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.PlanTableRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Plan.FromString,
                 _registered_method=True)
+        self.GetSavedPlan = channel.unary_unary(
+                '/amoro.v1.AdminService/GetSavedPlan',
+                request_serializer=amoro_dot_v1_dot_admin__pb2.GetSavedPlanRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_admin__pb2.SavedPlan.FromString,
+                _registered_method=True)
         self.OptimizeTable = channel.unary_unary(
                 '/amoro.v1.AdminService/OptimizeTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.OptimizeTableRequest.SerializeToString,
@@ -692,6 +697,12 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PlanTable(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSavedPlan(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1157,6 +1168,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.PlanTable,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.PlanTableRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Plan.SerializeToString,
+            ),
+            'GetSavedPlan': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSavedPlan,
+                    request_deserializer=amoro_dot_v1_dot_admin__pb2.GetSavedPlanRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_admin__pb2.SavedPlan.SerializeToString,
             ),
             'OptimizeTable': grpc.unary_unary_rpc_method_handler(
                     servicer.OptimizeTable,
@@ -2449,6 +2465,33 @@ class AdminService:
             '/amoro.v1.AdminService/PlanTable',
             amoro_dot_v1_dot_admin__pb2.PlanTableRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Plan.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSavedPlan(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/GetSavedPlan',
+            amoro_dot_v1_dot_admin__pb2.GetSavedPlanRequest.SerializeToString,
+            amoro_dot_v1_dot_admin__pb2.SavedPlan.FromString,
             options,
             channel_credentials,
             insecure,

@@ -84,6 +84,7 @@ class AdminServiceStub:
     ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
     ListBlockers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]
     PlanTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]
+    GetSavedPlan: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSavedPlanRequest, _admin_pb2.SavedPlan]
     OptimizeTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]
     PreviewMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]
     """changes nothing"""
@@ -178,6 +179,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     ListBlockers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListBlockersRequest, _admin_pb2.ListBlockersResponse]  # type: ignore[assignment]
     PlanTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.PlanTableRequest, _admin_pb2.Plan]  # type: ignore[assignment]
+    GetSavedPlan: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSavedPlanRequest, _admin_pb2.SavedPlan]  # type: ignore[assignment]
     OptimizeTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.OptimizeTableRequest, _admin_pb2.OptimizeTableResponse]  # type: ignore[assignment]
     PreviewMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.MaintainTableRequest, _admin_pb2.MaintainTableResponse]  # type: ignore[assignment]
     """changes nothing"""
@@ -509,6 +511,13 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.PlanTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Plan, _abc.Awaitable[_admin_pb2.Plan]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSavedPlan(
+        self,
+        request: _admin_pb2.GetSavedPlanRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.SavedPlan, _abc.Awaitable[_admin_pb2.SavedPlan]]: ...
 
     @_abc_1.abstractmethod
     def OptimizeTable(

@@ -30,6 +30,7 @@ from amoro_core.store.journal_schema import JOURNAL
 from amoro_core.store.listing_schema import keep_listings
 from amoro_core.store.maintenance_schema import MAINTENANCE
 from amoro_core.store.repeat_schema import REPEATS
+from amoro_core.store.saved_plans import keep_saved_plans
 from amoro_core.store.series import keep_series
 from amoro_core.store.table_scans import keep_scans, keep_sources_of_scans
 from amoro_core.store.trash_schema import keep_folders_of_trash
@@ -297,4 +298,5 @@ MIGRATIONS: tuple[Migration, ...] = (
     admit_people,
     note_times_of_migrations,
     keep_sources_of_scans,
+    keep_saved_plans,
 )

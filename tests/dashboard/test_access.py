@@ -25,7 +25,8 @@ from tests.engine import writer
 LOOKS = """
     GetStatus ListConditions GetCatalog ListCatalogs ListTables SelectTables GetTable GetTableProperties
     GetTableHealth CheckCatalog GetOptimizer GetTableMetadata GetTableDigest ListTableFiles ListSnapshots
-    ListBlockers PlanTable ShowClustering SuggestColumns ListActions ListTrash ShowTrash ListLeases VerifyTable
+    ListBlockers PlanTable GetSavedPlan ShowClustering SuggestColumns ListActions ListTrash ShowTrash ListLeases
+    VerifyTable
     GetOverview ListQueue ListProcesses ListTasks ListAttempts ListEvents CompareSnapshots GetRetention GetProcess
     GetSeries ListOptimizers GetInstance ListGroups GetGroup
 """
@@ -123,6 +124,7 @@ def site(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             "action": "no-action",
             "name": "no name",
             "path": "relative",
+            "plan_id": "not kept",
             "password": "too short",
             "confirm": "no",
             "enabled": True,

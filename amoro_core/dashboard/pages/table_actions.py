@@ -1,6 +1,7 @@
 """What may be done with a table: enable, disable, block, optimize; each is confirmed first, and done by a form."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 
 from amoro_core.dashboard.pages.confirming import Confirmation, Field
@@ -15,6 +16,8 @@ from amoro_core.protocol import admin_pb2 as pb
 TYPES = tuple(type_.value for type_ in OptimizingType)
 #: An action that takes longer goes on, while its visitor goes on to the table.
 PATIENCE_S = 15.0
+#: Where an answer that began nothing leads to; None: to the table.
+Refused = Callable[[pb.Table, pb.OptimizeTableResponse], Gone | None]
 _LONGEST_BLOCK_MINUTES = LONGEST_HOLD // timedelta(minutes=1)
 
 
@@ -144,18 +147,27 @@ class Requests:
             visit, table, pb.OptimizeTableRequest(table=table.table, type=sent["type"], where=sent["where"])
         )
 
-    async def begin(self, visit: Visit, table: pb.Table, asked: pb.OptimizeTableRequest) -> Gone:
-        """Ask for the optimizing, and lead to its process."""
+    async def begin(
+        self,
+        visit: Visit,
+        table: pb.Table,
+        asked: pb.OptimizeTableRequest,
+        refused: Refused = lambda table, answer: None,
+        patience_s: float | None = None,
+    ) -> Gone:
+        """Ask for the optimizing, and lead to its process, or where `refused` says for an answer that began nothing."""
         asking = asyncio.ensure_future(visit.ask("OptimizeTable", asked, pb.OptimizeTableResponse))
         self._planning.add(asking)
         asking.add_done_callback(self._ended)
-        ended, _ = await asyncio.wait((asking,), timeout=self._patience_s)
+        ended, _ = await asyncio.wait((asking,), timeout=patience_s or self._patience_s)
         if not ended:
             return Gone(_path(table), f"{table.table} is being planned; that goes on.", "wait")
         try:
             made = asking.result()
         except TableBusy:
             return await self._at_work(visit, table)
+        if elsewhere := refused(table, made):
+            return elsewhere
         if not made.process_id:
             return Gone(_path(table), f"Nothing was begun. {made.plan.reason or 'There is nothing to do.'}", "wait")
         told = f"Process {made.process_id} has begun: {made.plan.type}. {made.no_optimizer}".strip()

@@ -26,7 +26,7 @@ _BODIES: Mapping[str, Callable[[Any, Any], Body]] = {
     "amoro.check/v1": lambda answer, process: check_body(answer.problems),
     "amoro.group/v1": lambda answer, process: group_body(answer),
     "amoro.maintain/v1": lambda answer, process: maintain_body(answer, process),
-    "amoro.optimize/v1": lambda answer, process: optimize_body(answer.plan, answer.process_id, process),
+    "amoro.optimize/v1": lambda answer, process: optimize_body(answer.plan, answer.process_id, process, answer.changes),
 }
 
 

@@ -121,6 +121,7 @@ ROUTES: tuple[Route, ...] = (
     _list(f"{_TABLE}/trash", "ListTrash", "trash", name="ListTableTrash"),
     _post(f"{_TABLE}/trash/hurry", "HurryTrash", "amoro.hurried/v1", "confirm"),
     _post(f"{_TABLE}/plan", "PlanTable", "amoro.plan/v1"),
+    _get(f"{_TABLE}/plans/{{plan_id}}", "GetSavedPlan", "amoro.saved-plan/v1"),
     _begin(f"{_TABLE}/optimize", "OptimizeTable", "amoro.optimize/v1"),
     _post(f"{_TABLE}/verify", "VerifyTable", "amoro.verification/v1"),
     _get(f"{_TABLE}/maintenance", "ListActions", "amoro.actions/v1"),

@@ -95,9 +95,40 @@ def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient
     assert again.headers["location"].split("?")[0] == begun.headers["location"].split("?")[0]
 
 
+def test_a_plan_is_carried_out_after_a_restart_and_a_second_click_finds_its_process(
+    site: Site, client: TestClient
+) -> None:
+    planned = client.post(f"{AT}/plan", data={"type": "full", "where": ""}, headers=OWN).headers["location"]
+    restarted = site(lambda db: None)
+    assert "Full optimizing, 1 task" in words(restarted.get(planned).text)
+    run = {"kept": planned.partition("kept=")[2]}
+    begun, again = (restarted.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"] for _ in range(2))
+    assert begun.startswith("/processes/")
+    assert again.split("?")[0] == begun.split("?")[0]
+
+
+def test_clustering_is_planned_and_carried_out_from_the_page(client: TestClient, table: Table) -> None:
+    for _ in range(6):
+        writer.append(table, [row(0, "a", "a"), row(9, "a", "z")])
+    asked = {"type": "cluster", "columns": " id , value", "strategy": "zorder"}
+    made = client.post(f"{AT}/plan", data=asked, headers=OWN)
+    assert made.status_code == 303, made.text
+    planned = made.headers["location"]
+    page = client.get(planned).text
+    assert "Clustering, 1 task" in words(page)
+    assert "in the order zorder(id, value)" in words(page)
+    assert "<code>amoro plan cat.db.t --type cluster --columns id,value --strategy zorder --explain</code>" in page
+    assert 'name="columns" type="text" value="id,value"' in page
+    run = {"kept": planned.partition("kept=")[2]}
+    begun = client.post(f"{AT}/plan/run", data=run, headers=OWN).headers["location"]
+    assert "cluster" in words(client.get(begun).text)
+    refused = client.post(f"{AT}/plan", data={"type": "full", "columns": "id"}, headers=OWN)
+    assert (refused.status_code, "need the type cluster" in refused.text) == (400, True)
+
+
 def test_a_plan_that_is_not_kept_is_not_carried_out(client: TestClient) -> None:
     refused = client.post(f"{AT}/plan/run", data={"kept": "nothing"}, headers=OWN)
-    assert (refused.status_code, "not kept any more" in refused.text) == (400, True)
+    assert (refused.status_code, "plan the table again" in refused.text) == (404, True)
     assert "plan it again" in client.get(f"{AT}/plan?kept=nothing").text
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from amoro_core.dashboard.pages import table_actions, table_verifying
 from amoro_core.dashboard.pages.reasons import Reason, reasons
-from amoro_core.dashboard.pages.table_plans import changes
 from amoro_core.dashboard.pages.table_verifying import Verifications
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
 from amoro_core.errors import TableBusy
@@ -234,52 +233,6 @@ def test_a_group_without_room_is_a_reason() -> None:
     assert ("wait", "Its group has no free thread") in _titles(_table(), full)
     assert ("wait", "Its quota is used up") in _titles(_table(), used)
     assert _titles(_table(), others) == _titles(_table())
-
-
-# Plans
-
-
-PLAN = pb.Plan(
-    table="c.n.t",
-    snapshot_id=1,
-    type="minor",
-    tasks=2,
-    partitions=[
-        pb.PlannedPartition(partition="day=1", type="minor", data_files=3, input_bytes=10),
-        pb.PlannedPartition(partition="day=2", data_files=9),
-    ],
-)
-
-
-def _changed(**fields: object) -> pb.Plan:
-    made = pb.Plan()
-    made.CopyFrom(PLAN)
-    made.MergeFrom(pb.Plan(**fields))
-    return made
-
-
-def test_the_same_plan_has_no_changes_though_what_is_skipped_differs() -> None:
-    assert changes(PLAN, PLAN) == ()
-    assert changes(PLAN, _changed(partitions=[pb.PlannedPartition(partition="day=3")], reason="other")) == ()
-
-
-def test_each_change_of_a_plan_is_told() -> None:
-    more = pb.PlannedPartition(partition="day=9", type="full", data_files=1)
-    assert changes(PLAN, _changed(snapshot_id=2, type="major", tasks=3, partitions=[more])) == (
-        "The table's snapshot is 2, it was 1.",
-        "The type is major, it was minor.",
-        "It has 3 tasks, it had 2.",
-        "Partition day=9 is rewritten, too: full, 1 data file.",
-    )
-    assert changes(_changed(partitions=[more]), PLAN) == ("Partition day=9 is not rewritten any more.",)
-    grown = pb.Plan(table="c.n.t", snapshot_id=1, type="minor", tasks=2)
-    grown.partitions.add(partition="day=1", type="minor", data_files=4, input_bytes=10)
-    assert changes(PLAN, grown) == ("Partition day=1: minor of 4 data files, it was minor of 3.",)
-
-
-def test_many_changes_are_counted() -> None:
-    more = [pb.PlannedPartition(partition=str(number), type="full") for number in range(15)]
-    assert changes(PLAN, _changed(partitions=more))[-1] == "5 more partitions differ."
 
 
 # Requests

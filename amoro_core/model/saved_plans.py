@@ -1,0 +1,17 @@
+"""Plans that are kept for those who have seen them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+#: Bytes of a plan's content, at most.
+LARGEST = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """A plan of a table, as `content`, which only whoever has made it reads."""
+
+    plan_id: str
+    table: str
+    saved_at: datetime
+    content: bytes
