@@ -1,4 +1,4 @@
-"""Tables that count as large, and an optimizer's hands for the work that is planned for them."""
+"""Tables that count as large, and an optimizer for the work that is planned for them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def count_as_large(monkeypatch: pytest.MonkeyPatch, files_of_a_task: int = 1) ->
 
 
 @dataclass
-class Hands:
+class Worker:
     """An optimizer that knows all kinds of work, without threads."""
 
     world: World

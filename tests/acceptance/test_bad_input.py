@@ -66,7 +66,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_wish_is_refused_with_its_value_and_the_way_out(
+def test_a_wrong_request_is_refused_with_its_value_and_the_way_out(
     shared: Installation, coordinator: Process, wrong: Wrong
 ) -> None:
     environment = {"AMORO_TOKEN": wrong.token} if wrong.token else {}

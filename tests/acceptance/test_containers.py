@@ -11,7 +11,7 @@ import psutil
 from tests.acceptance.processes import Installation, free_port, wait_until
 from tests.acceptance.tables import assert_optimized_once, look, name_of, partitioned_table
 
-GROUP = "hands"
+GROUP = "workers"
 
 
 def instances(installation: Installation) -> list[dict[str, Any]]:

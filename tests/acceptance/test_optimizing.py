@@ -112,7 +112,7 @@ def test_a_healthy_table_has_nothing_to_do(running: Installation) -> None:
     assert look(table) == before
 
 
-def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_wish(
+def test_an_enabled_table_is_optimized_by_itself_and_an_observed_one_only_on_request(
     running: Installation, observed: Table
 ) -> None:
     def evaluated() -> dict[str, Any] | None:

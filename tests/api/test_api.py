@@ -114,9 +114,12 @@ def test_a_running_coordinator_of_the_state_directory_is_asked(
                 done.process.process_id if done.process else ""
             ]
             assert len(client.optimizers()) == 1
-            (hand,) = client.optimizers()
-            assert hand.labels["backend"] == "standalone"
-            assert (hand.optimizer_id in str(hand), hand.optimizer_id in hand._repr_html_()) == (True, True)
+            (optimizer,) = client.optimizers()
+            assert optimizer.labels["backend"] == "standalone"
+            assert (optimizer.optimizer_id in str(optimizer), optimizer.optimizer_id in optimizer._repr_html_()) == (
+                True,
+                True,
+            )
 
 
 def test_a_client_does_what_the_command_line_does(table: Table, coordinator: Coordinator) -> None:

@@ -40,7 +40,7 @@ _KEPT = {
     "optimizer": "*",
     "resource": "*",
     "table_identifier": "*",
-    # A look at the table may find work, and a wish that can't be planned has it looked at anew.
+    # A look at the table may find work, and a request that can not be planned has it evaluated anew.
     "table_runtime": "table_id, enabled_override, replace(status, 'pending', 'idle')",
 }
 _SAID_TO_A_PERSON = 16_000  # characters: a notice, an error and a hint, each of which is cut at 4 kB

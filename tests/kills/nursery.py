@@ -96,9 +96,9 @@ class Nursery:
 
     def start(self, arguments: tuple[str, ...], environment: Mapping[str, str], armed: str, log: Path) -> Child:
         """A new process `amoro` with these arguments, whose failpoints are armed."""
-        wish = {"arguments": arguments, "environment": dict(environment), "armed": armed, "log": str(log)}
+        given = {"arguments": arguments, "environment": dict(environment), "armed": armed, "log": str(log)}
         assert self._mother.stdin is not None
-        self._mother.stdin.write(json.dumps(wish) + "\n")
+        self._mother.stdin.write(json.dumps(given) + "\n")
         self._mother.stdin.flush()
         pid = int(self._said())
         child = Child(arguments[0], pid, os.pidfd_open(pid), log)
@@ -121,32 +121,32 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     print("ready", flush=True)
     for line in sys.stdin:
-        wish = json.loads(line)
+        given = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            _live(wish)
+            _live(given)
         os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
         print(pid, flush=True)
 
 
-def _live(wish: Mapping[str, object]) -> None:
+def _live(given: Mapping[str, object]) -> None:
     """Become that process; never returns."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody outlives the test
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGSTOP)
     status = 1
     try:
-        output = os.open(str(wish["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        output = os.open(str(given["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
         faulthandler.register(signal.SIGUSR1)  # says where each thread is
         os.environ.clear()
-        os.environ.update(wish["environment"])
+        os.environ.update(given["environment"])
         os.chdir(os.environ["HOME"])
         random.seed()
-        failpoints.arm(str(wish["armed"]))
-        sys.argv = ["amoro", *wish["arguments"]]
+        failpoints.arm(str(given["armed"]))
+        sys.argv = ["amoro", *given["arguments"]]
         importlib.import_module("amoro_core.__main__").main()
         status = 0
     except SystemExit as leaving:

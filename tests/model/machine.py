@@ -243,7 +243,7 @@ class Optimizing(Writers):
             self._note(which)
 
     def _release_held(self, which: int) -> None:
-        """What the dead coordinator had handed out is never reported in this test."""
+        """What the dead coordinator had scheduled is never reported in this test."""
         world = self.worlds[which]
         known = [one.thread.optimizer_id for one in self._held(which) if one.thread is not None]
         for optimizer_id in sorted(set(known)):

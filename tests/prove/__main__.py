@@ -35,17 +35,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--replay", metavar="KIND:SEED", help="run one batch again, without counting it")
     parser.add_argument("--mended", metavar="KIND:SEED", help="close a mismatch, after its batch has run well")
     parser.add_argument("--by", help="the commit that mended it, or why it was none")
-    wish = parser.parse_args(arguments)
-    if wish.replay:
-        kind, seed = wish.replay.split(":")
+    given = parser.parse_args(arguments)
+    if given.replay:
+        kind, seed = given.replay.split(":")
         return _replay(kind, int(seed))
-    if wish.mended:
-        if not wish.by:
+    if given.mended:
+        if not given.by:
             parser.error("--mended needs --by")
-        kind, seed = wish.mended.split(":")
-        return _mended(kind, int(seed), wish.by)
+        kind, seed = given.mended.split(":")
+        return _mended(kind, int(seed), given.by)
     try:
-        return prove(parse_duration(wish.budget).total_seconds(), wish.only or list(KINDS))
+        return prove(parse_duration(given.budget).total_seconds(), given.only or list(KINDS))
     except KeyboardInterrupt:
         return 130
 

@@ -304,7 +304,7 @@ def test_health_says_serving_without_a_token(coordinator: Coordinator) -> None:
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-def test_an_explicit_wish_is_answered_with_the_process_its_type_and_its_tasks(
+def test_an_explicit_request_is_answered_with_the_process_its_type_and_its_tasks(
     coordinator: Coordinator, catalog: SqlCatalog
 ) -> None:
     small_files(catalog)

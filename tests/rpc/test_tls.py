@@ -194,7 +194,7 @@ def test_an_expired_certificate_is_refused_at_start_and_by_clients(
     with pytest.raises(InvalidSettings) as error:
         start(expired)
     assert error.value.message == f"tls-certificate {expired.certificate} has expired: 2026-01-02 03:04:05 UTC"
-    # A client judges by itself: here a server without our checks shows it.
+    # A client checks by itself: here a server without our checks shows it.
     server = grpc.server(None)
     port = server.add_secure_port(
         "127.0.0.1:0",

@@ -84,7 +84,7 @@ def test_switching_a_table_off_ends_the_process_that_runs(world: World, by: str)
     assert world.optimizing.ack(running.attempt.task_id.process_id, [running.attempt]) == [None]
 
 
-def test_a_wish_for_a_table_that_is_only_observed_is_carried_through(world: World) -> None:
+def test_a_request_for_a_table_that_is_only_observed_is_carried_through(world: World) -> None:
     two_tasks(world)
     assert not world.table().enabled
     assert world.optimizing.cancel_unwanted(world.table().table_id) is None

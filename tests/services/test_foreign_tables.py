@@ -21,7 +21,7 @@ CHANGE_STORE = {"table-format": "MIXED_ICEBERG", "mixed-format.table-store": "ch
 
 
 def refusals(world: World) -> set[tuple[str, str]]:
-    """What each entry says: looking at the table, a plan, a wish, planning by the service."""
+    """What each entry says: looking at the table, a plan, a request, planning by the service."""
     found = set()
     for enter in (
         lambda: world.tables.preview(TABLE, OptimizingType.FULL, True),

@@ -1,4 +1,4 @@
-"""Orphan files of large tables: listed by optimizers, each a range of paths, and judged again in the coordinator."""
+"""Orphan files of large tables: listed by optimizers, each a range of paths, and evaluated again in the coordinator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from amoro_core.store import blobs, condemned, process_plans, processes
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import writer
 from tests.engine.builders import row
-from tests.large import Hands, count_as_large
+from tests.large import Worker, count_as_large
 from tests.services.test_orphans import Place, inventory, stored
 from tests.services.world import World
 
@@ -43,8 +43,8 @@ def place(world: World, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 @pytest.fixture
-def hands(place: Place) -> Hands:
-    return Hands(place.world)
+def worker(place: Place) -> Worker:
+    return Worker(place.world)
 
 
 def condemned_now(place: Place) -> list[str]:
@@ -58,30 +58,30 @@ def kept_document(place: Place, process: OptimizingProcess) -> dict[str, object]
     return dict(place.world.store.read(lambda db: process_plans.get(db, process.process_id)).document)
 
 
-def test_tasks_of_optimizers_find_what_the_coordinator_finds(place: Place, hands: Hands) -> None:
+def test_tasks_of_optimizers_find_what_the_coordinator_finds(place: Place, worker: Worker) -> None:
     place.put("data/part=b/y.parquet")
     place.put("metadata/old.metadata.json")
     place.put("data/part=a/_hidden.parquet")
     shown = place.preview()  # in the coordinator
     assert shown.plan is not None
-    done = hands.run(NAME)
+    done = worker.run(NAME)
     assert (done.status, len(place.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
     assert condemned_now(place) == sorted(one.path for one in shown.plan.condemned)
     assert kept_document(place, done) == shown.plan.document
     assert done.receipt is not None
     assert done.receipt.words == f"condemned {len(shown.plan.condemned)} orphan files"
     before = {str(path) for path in place.root.rglob("*") if path.is_file()}
-    hands.run("empty-trash")
+    worker.run("empty-trash")
     after = {str(path) for path in place.root.rglob("*") if path.is_file()}
     assert before - after == {one.path for one in shown.plan.condemned}
 
 
-def test_a_file_whose_other_spelling_belongs_to_another_task_is_kept(place: Place, hands: Hands) -> None:
+def test_a_file_whose_other_spelling_belongs_to_another_task_is_kept(place: Place, worker: Worker) -> None:
     """Its task can't know whether a snapshot names it; alone the coordinator knows that one does."""
     name = max(place.live).rpartition("/")[2]
     doubtful = place.put(f"data/p%61rt=b/{name}")
     assert place.found() == [place.orphan]
-    done = hands.run(NAME)
+    done = worker.run(NAME)
     assert condemned_now(place) == [place.orphan]
     assert kept_document(place, done)["kept"] == {"spelled in a way that is looked for elsewhere": 1}
     assert os.path.exists(doubtful)
@@ -97,7 +97,7 @@ def test_a_table_up_to_the_size_has_no_tasks(place: Place, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("name", ["list.parquet", "list.csv"])
 def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
-    place: Place, hands: Hands, name: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = place.put("data/part=b/y.parquet")
     outside = StoredFile("/elsewhere/x.parquet", 3, place.world.now - timedelta(days=5))
@@ -108,7 +108,7 @@ def test_tasks_go_by_an_inventory_each_by_its_range_of_it(
     assert shown.plan is not None
     monkeypatch.setattr(FileAccess, "pages", None)  # of optimizers; the coordinator lists what Flink may still commit
     monkeypatch.setattr(IcebergTable, "pages", lambda table, where: iter(()))
-    done = hands.run(NAME, options=Options(file_list=listing))
+    done = worker.run(NAME, options=Options(file_list=listing))
     assert (done.status, len(place.world.tasks(done.process_id)) > 2) == (ProcessStatus.SUCCESS, True)
     assert condemned_now(place) == [place.orphan, other]
     assert kept_document(place, done) == shown.plan.document
@@ -121,115 +121,115 @@ def test_what_is_no_inventory_is_refused_before_any_task_is_planned(place: Place
     assert place.world.store.read(processes.list_active) == []
 
 
-def test_an_inventory_that_can_not_be_read_any_more_ends_the_process(place: Place, hands: Hands) -> None:
+def test_an_inventory_that_can_not_be_read_any_more_ends_the_process(place: Place, worker: Worker) -> None:
     listing = inventory(place, "list.csv", stored(place))
     table_id = place.world.table().table_id
     begun = place.world.maintaining.begin(table_id, NAME, trigger="request", options=Options(file_list=listing))
     Path(listing).write_text("path,size,mtime\n/x,3,no time\n")
-    hands.work()
+    worker.work()
     place.world.committing.commit(begun.process_id)
     assert place.world.status(begun.process_id) is ProcessStatus.FAILED
     assert condemned_now(place) == []
 
 
-def test_a_breaker_holds_what_the_tasks_found_until_somebody_confirms_it(place: Place, hands: Hands) -> None:
+def test_a_breaker_holds_what_the_tasks_found_until_somebody_confirms_it(place: Place, worker: Worker) -> None:
     for number in range(100):
         place.put(f"data/many/{number}.parquet")
-    held = hands.run(NAME)
+    held = worker.run(NAME)
     assert (held.status, "more than 20 %" in held.failure) == (ProcessStatus.HELD, True)
     assert kept_document(place, held)["orphan_files_count"] == 101
     last = max(task.attempt for task in place.world.tasks(held.process_id))
-    confirmed = hands.run(NAME, options=Options(confirmed=True))
+    confirmed = worker.run(NAME, options=Options(confirmed=True))
     assert (confirmed.process_id, confirmed.status) == (held.process_id, ProcessStatus.SUCCESS)
     assert all(task.attempt > last for task in place.world.tasks(held.process_id)), "what was late stays stale"
     assert len(condemned_now(place)) == 101
 
 
-def test_it_is_held_again_beyond_what_was_confirmed(place: Place, hands: Hands) -> None:
+def test_it_is_held_again_beyond_what_was_confirmed(place: Place, worker: Worker) -> None:
     for number in range(100):
         place.put(f"data/many/{number}.parquet")
-    hands.run(NAME)
+    worker.run(NAME)
     place.put("data/many/more.parquet")
-    again = hands.run(NAME, options=Options(confirmed=True))
+    again = worker.run(NAME, options=Options(confirmed=True))
     assert again.status is ProcessStatus.HELD
     assert "more than was confirmed: files 102 (seen: 101)" in again.failure
     assert condemned_now(place) == []
 
 
-def test_what_was_confirmed_from_the_start_is_not_held(place: Place, hands: Hands) -> None:
+def test_what_was_confirmed_from_the_start_is_not_held(place: Place, worker: Worker) -> None:
     for number in range(100):
         place.put(f"data/many/{number}.parquet")
-    assert hands.run(NAME, options=Options(confirmed=True)).status is ProcessStatus.SUCCESS
+    assert worker.run(NAME, options=Options(confirmed=True)).status is ProcessStatus.SUCCESS
 
 
 def test_what_a_task_does_not_name_is_counted_said_and_found_by_the_next(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orphan_tasks, "FILES_OF_A_TASK", 10**9)
     monkeypatch.setattr(orphan_tasks, "MOST_CANDIDATES", 2)
     for number in range(4):
         place.put(f"data/part=a/{number}.parquet", b"12345")
-    first = hands.run(NAME)
+    first = worker.run(NAME)
     assert first.receipt is not None
     assert first.receipt.words == "condemned 2 orphan files; 3 more are left for the next process"
     assert kept_document(place, first)["kept"] == {"beyond what one process takes": 3}
     assert len(condemned_now(place)) == 2
-    hands.run(NAME)
-    hands.run(NAME)
+    worker.run(NAME)
+    worker.run(NAME)
     assert len(condemned_now(place)) == 5
 
 
 def test_files_that_are_not_named_count_for_the_breaker(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orphan_tasks, "FILES_OF_A_TASK", 10**9)
     monkeypatch.setattr(orphan_tasks, "MOST_CANDIDATES", 2)
     for number in range(100):
         place.put(f"data/many/{number}.parquet")
-    assert "101 of" in hands.run(NAME).failure
+    assert "101 of" in worker.run(NAME).failure
 
 
-def last_task(hands: Hands, **changes: object) -> tuple[ScheduledTask, pb.ListOutput]:
+def last_task(worker: Worker, **changes: object) -> tuple[ScheduledTask, pb.ListOutput]:
     """All tasks but one done; the last with what it would say."""
-    planned = len([one for one in hands.world.tasks(hands.begun) if one.status is TaskStatus.PLANNED])
+    planned = len([one for one in worker.world.tasks(worker.begun) if one.status is TaskStatus.PLANNED])
     for _ in range(planned - 1):
-        (handed,) = hands.poll()
-        assert hands.ack(handed)
-        hands.complete(handed, hands.execute(handed))
-    (handed,) = hands.poll()
-    assert hands.ack(handed)
-    return handed, pb.ListOutput.FromString(hands.execute(handed).payload)
+        (handed,) = worker.poll()
+        assert worker.ack(handed)
+        worker.complete(handed, worker.execute(handed))
+    (handed,) = worker.poll()
+    assert worker.ack(handed)
+    return handed, pb.ListOutput.FromString(worker.execute(handed).payload)
 
 
 @pytest.fixture
-def begun(place: Place, hands: Hands) -> str:
+def begun(place: Place, worker: Worker) -> str:
     process_id = place.world.maintaining.begin(place.world.table().table_id, NAME, trigger="request").process_id
-    hands.begun = process_id
+    worker.begun = process_id
     return process_id
 
 
-def end(hands: Hands, handed: ScheduledTask, said: pb.ListOutput) -> OptimizingProcess:
-    assert hands.complete(handed, WorkResult(LIST, said.SerializeToString()))
-    hands.world.committing.commit(handed.attempt.task_id.process_id)
-    return hands.world.optimizing.find_process(handed.attempt.task_id.process_id).process
+def end(worker: Worker, handed: ScheduledTask, said: pb.ListOutput) -> OptimizingProcess:
+    assert worker.complete(handed, WorkResult(LIST, said.SerializeToString()))
+    worker.world.committing.commit(handed.attempt.task_id.process_id)
+    return worker.world.optimizing.find_process(handed.attempt.task_id.process_id).process
 
 
-def test_an_optimizer_that_names_a_file_elsewhere_is_not_believed(place: Place, hands: Hands, begun: str) -> None:
-    handed, said = last_task(hands)
+def test_an_optimizer_that_names_a_file_elsewhere_is_not_believed(place: Place, worker: Worker, begun: str) -> None:
+    handed, said = last_task(worker)
     said.candidates.add(path="/etc/passwd", size_bytes=1, modified_us=1)
-    failed = end(hands, handed, said)
+    failed = end(worker, handed, said)
     assert (failed.status, failed.failure_code) == (ProcessStatus.FAILED, "AMORO-1005")
     assert "names 1 files that lie elsewhere than it was to list" in failed.failure
     assert condemned_now(place) == []
 
 
-def test_a_young_file_that_an_optimizer_names_is_kept_all_the_same(place: Place, hands: Hands, begun: str) -> None:
-    handed, said = last_task(hands)
+def test_a_young_file_that_an_optimizer_names_is_kept_all_the_same(place: Place, worker: Worker, begun: str) -> None:
+    handed, said = last_task(worker)
     work = pb.ListWork.FromString(handed.work.payload)
     now_us = round(place.world.now.timestamp() * 1e6)
     young = f"{work.places[-1]}/zzz.parquet"
     said.candidates.add(path=young, size_bytes=1, modified_us=now_us)
-    done = end(hands, handed, said)
+    done = end(worker, handed, said)
     assert done.status is ProcessStatus.SUCCESS
     assert condemned_now(place) == [place.orphan]
     kept = kept_document(place, done)["kept"]
@@ -237,97 +237,97 @@ def test_a_young_file_that_an_optimizer_names_is_kept_all_the_same(place: Place,
     assert kept["young"] == 1
 
 
-def test_what_is_condemned_meanwhile_is_not_condemned_again(place: Place, hands: Hands, begun: str) -> None:
+def test_what_is_condemned_meanwhile_is_not_condemned_again(place: Place, worker: Worker, begun: str) -> None:
     """As by a late result, while the tasks run."""
-    handed, said = last_task(hands)
+    handed, said = last_task(worker)
     shown, table = place.preview().plan, place.world.table()
     assert shown is not None
     batches = condemned.batches_of(shown.condemned, begun, table.table_id, table.uuid, place.world.now)
     waiting = [replace(one, status=BatchStatus.WAITING) for one in batches]
     place.world.store.write(lambda db: condemned.add_many(db, waiting))
-    end(hands, handed, said)
+    end(worker, handed, said)
     assert condemned_now(place) == [place.orphan]
 
 
-def test_a_listing_that_lacks_what_is_there_is_not_believed(place: Place, hands: Hands, begun: str) -> None:
+def test_a_listing_that_lacks_what_is_there_is_not_believed(place: Place, worker: Worker, begun: str) -> None:
     failed = None
-    while handed := hands.poll():
-        assert hands.ack(handed[0])
-        said = pb.ListOutput.FromString(hands.execute(handed[0]).payload)
+    while handed := worker.poll():
+        assert worker.ack(handed[0])
+        said = pb.ListOutput.FromString(worker.execute(handed[0]).payload)
         del said.seen[:]
-        failed = end(hands, handed[0], said)
+        failed = end(worker, handed[0], said)
     assert failed is not None
     assert (failed.status, "the listing lacks" in failed.failure) == (ProcessStatus.FAILED, True)
     assert condemned_now(place) == []
 
 
-def test_listings_without_times_are_not_believed(place: Place, hands: Hands, begun: str) -> None:
-    handed, said = last_task(hands)
+def test_listings_without_times_are_not_believed(place: Place, worker: Worker, begun: str) -> None:
+    handed, said = last_task(worker)
     said.without_time = 1000
-    failed = end(hands, handed, said)
+    failed = end(worker, handed, said)
     assert (failed.status, "have no modification time" in failed.failure) == (ProcessStatus.FAILED, True)
 
 
-def test_a_file_of_another_table_ends_the_process_by_name(place: Place, hands: Hands) -> None:
+def test_a_file_of_another_table_ends_the_process_by_name(place: Place, worker: Worker) -> None:
     place.put("metadata/other.metadata.json", b'{"table-uuid": "11111111-2222-3333-4444-555555555555"}')
-    failed = hands.run(NAME)
+    failed = worker.run(NAME)
     assert failed.status is ProcessStatus.FAILED
     assert "two tables share a place" in failed.failure
 
 
 def test_a_file_that_is_committed_while_tasks_run_is_spared_at_the_latest_by_the_guard(
-    place: Place, hands: Hands, begun: str
+    place: Place, worker: Worker, begun: str
 ) -> None:
-    handed, said = last_task(hands)
+    handed, said = last_task(worker)
     writer.append(place.table, [row(9, "a")])
-    end(hands, handed, said)
+    end(worker, handed, said)
     live = set(place.live)
-    hands.run("empty-trash")
+    worker.run("empty-trash")
     assert all(os.path.exists(path.removeprefix("file://")) for path in live)
 
 
-def test_blobs_are_kept_for_as_long_as_the_process(place: Place, hands: Hands, begun: str) -> None:
+def test_blobs_are_kept_for_as_long_as_the_process(place: Place, worker: Worker, begun: str) -> None:
     def count() -> int:
         return int(place.world.store.read(lambda db: db.select_one("SELECT count(*) AS n FROM work_blob"))["n"])
 
     assert count() > 0
     place.world.restart()
     assert count() > 0
-    hands = Hands(place.world)
-    hands.work()
+    worker = Worker(place.world)
+    worker.work()
     place.world.committing.commit(begun)
     assert (place.world.status(begun), count()) == (ProcessStatus.SUCCESS, 0)
 
 
-def test_blobs_of_a_cancelled_process_go(place: Place, hands: Hands, begun: str) -> None:
-    (handed,) = hands.poll()
-    assert hands.ack(handed)
+def test_blobs_of_a_cancelled_process_go(place: Place, worker: Worker, begun: str) -> None:
+    (handed,) = worker.poll()
+    assert worker.ack(handed)
     place.world.optimizing.cancel(begun, "tests")
     assert place.world.status(begun) is ProcessStatus.CLOSED
     assert place.world.store.read(lambda db: db.select_one("SELECT count(*) AS n FROM work_blob"))["n"] == 0
-    assert place.world.optimizing.abandoned(hands.optimizer, [handed.attempt]) == [handed.attempt]
-    assert not hands.complete(handed, WorkResult(LIST, pb.ListOutput().SerializeToString()))
+    assert place.world.optimizing.abandoned(worker.optimizer, [handed.attempt]) == [handed.attempt]
+    assert not worker.complete(handed, WorkResult(LIST, pb.ListOutput().SerializeToString()))
     assert condemned_now(place) == []
 
 
-def test_a_blob_is_for_who_acknowledged_the_attempt(place: Place, hands: Hands, begun: str) -> None:
-    (handed,) = hands.poll()
+def test_a_blob_is_for_who_acknowledged_the_attempt(place: Place, worker: Worker, begun: str) -> None:
+    (handed,) = worker.poll()
     name = pb.ListWork.FromString(handed.work.payload).blob
-    other = Hands(place.world)
+    other = Worker(place.world)
     read = place.world.optimizing.read_blob
-    for who in (hands.optimizer, other.optimizer):
+    for who in (worker.optimizer, other.optimizer):
         with pytest.raises(TaskNotFound, match="has no blob"):
             read(who, handed.attempt, name.sha256, 0)
-    assert hands.ack(handed)
-    assert len(read(hands.optimizer, handed.attempt, name.sha256, 0) or b"") == name.size_bytes
-    assert read(hands.optimizer, handed.attempt, name.sha256, 1) is None
+    assert worker.ack(handed)
+    assert len(read(worker.optimizer, handed.attempt, name.sha256, 0) or b"") == name.size_bytes
+    assert read(worker.optimizer, handed.attempt, name.sha256, 1) is None
     with pytest.raises(TaskNotFound, match="has no blob"):
         read(other.optimizer, handed.attempt, name.sha256, 0)
 
 
 def test_blobs_lie_in_pieces(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs, "PIECE_BYTES", 8)
-    assert Hands(place.world).run(NAME).status is ProcessStatus.SUCCESS
+    assert Worker(place.world).run(NAME).status is ProcessStatus.SUCCESS
     assert condemned_now(place) == [place.orphan]
 
 
@@ -336,9 +336,9 @@ def test_an_optimizer_that_does_not_know_the_kind_gets_no_task(place: Place, beg
 
 
 def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
-    place: Place, hands: Hands, begun: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, begun: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hands.work()
+    worker.work()
     ground = IcebergTable.ground
 
     def fail(self: IcebergTable) -> Ground:
@@ -359,9 +359,9 @@ def test_what_was_found_is_gathered_later_where_the_table_does_not_answer(
 
 @pytest.mark.parametrize("point", ["gather.before_store", "gather.after_store"])
 def test_a_death_while_it_is_gathered_condemns_everything_once(
-    place: Place, hands: Hands, begun: str, point: str
+    place: Place, worker: Worker, begun: str, point: str
 ) -> None:
-    hands.work()
+    worker.work()
     failpoints.arm(f"{point}=fail")
     with suppress(Exception):
         place.world.committing.commit(begun)
@@ -375,9 +375,9 @@ def test_a_death_while_it_is_gathered_condemns_everything_once(
 
 
 def test_a_process_that_is_cancelled_while_it_is_gathered_condemns_nothing(
-    place: Place, hands: Hands, begun: str, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, begun: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hands.work()
+    worker.work()
     ground = IcebergTable.ground
 
     def cancel(self: IcebergTable) -> Ground:

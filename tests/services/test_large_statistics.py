@@ -17,7 +17,7 @@ from amoro_core.services.optimizing import Failure
 from tests.engine import writer
 from tests.engine.builders import BY_PART, SCHEMA, row
 from tests.engine.parquet_rows import local_path
-from tests.large import Hands, count_as_large
+from tests.large import Worker, count_as_large
 from tests.services.test_statistics import NAME, begin, compute, ndv
 from tests.services.test_statistics import table as table
 from tests.services.world import World
@@ -37,7 +37,7 @@ def stored(table: Table) -> bytes:
 
 def test_live_rows_alone_are_counted(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     large(monkeypatch)
-    done = Hands(world).run(NAME)
+    done = Worker(world).run(NAME)
     assert (done.status, len(world.tasks(done.process_id)) > 1) == (ProcessStatus.SUCCESS, True)
     assert {task.kind for task in world.tasks(done.process_id)} == {SKETCH}
     assert ndv(table) == {1: 9, 2: 2, 3: 4}
@@ -63,7 +63,7 @@ def test_random_tables_have_the_same_statistics(world: World, monkeypatch: pytes
     with made.refresh().update_statistics() as update:
         update.remove_statistics(made.metadata.current_snapshot_id or 0)
     large(monkeypatch)
-    assert Hands(world).run(NAME).status in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
+    assert Worker(world).run(NAME).status in (ProcessStatus.SUCCESS, ProcessStatus.CLEARING)
     assert stored(made) == alone
 
 
@@ -90,17 +90,17 @@ def test_statistics_of_a_part_of_the_files_are_never_committed(
         change.set_properties(
             {"self-optimizing.allow-partial-commit": "true", "self-optimizing.execute.num-retries": "0"}
         )
-    hands = Hands(world)
+    worker = Worker(world)
     process_id = begin(world)
     assert world.optimizing.find_process(process_id).process.allow_partial_commit
     first = True
-    while handed := hands.poll():
-        assert hands.ack(handed[0])
+    while handed := worker.poll():
+        assert worker.ack(handed[0])
         if first:
-            hands.complete(handed[0], Failure("AMORO-1001", "no"))
+            worker.complete(handed[0], Failure("AMORO-1001", "no"))
             first = False
         else:
-            hands.complete(handed[0], hands.execute(handed[0]))
+            worker.complete(handed[0], worker.execute(handed[0]))
     world.committing.commit(process_id)
     failed = world.optimizing.find_process(process_id).process
     assert (failed.status, "the rest is not known" in failed.failure) == (ProcessStatus.FAILED, True)
@@ -111,13 +111,13 @@ def test_a_result_that_lacks_a_column_is_not_believed(
     world: World, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     large(monkeypatch)
-    hands = Hands(world)
+    worker = Worker(world)
     process_id = begin(world)
-    while handed := hands.poll():
-        assert hands.ack(handed[0])
-        said = pb.SketchOutput.FromString(hands.execute(handed[0]).payload)
+    while handed := worker.poll():
+        assert worker.ack(handed[0])
+        said = pb.SketchOutput.FromString(worker.execute(handed[0]).payload)
         del said.columns[0]
-        hands.complete(handed[0], WorkResult(SKETCH, said.SerializeToString()))
+        worker.complete(handed[0], WorkResult(SKETCH, said.SerializeToString()))
     world.committing.commit(process_id)
     failed = world.optimizing.find_process(process_id).process
     assert (failed.status, "says nothing of the column 1" in failed.failure) == (ProcessStatus.FAILED, True)

@@ -27,7 +27,7 @@ from amoro_core.store import condemned
 from amoro_core.store.condemned import BatchStatus
 from tests.engine import oracle, writer
 from tests.engine.commits import Change, commit
-from tests.large import Hands, count_as_large
+from tests.large import Worker, count_as_large
 from tests.services.test_sweeping import Place, figures
 
 NAME = "empty-trash"
@@ -44,8 +44,8 @@ def place(tmp_path: Path, catalog: SqlCatalog, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def hands(place: Place) -> Hands:
-    return Hands(place.world)
+def worker(place: Place) -> Worker:
+    return Worker(place.world)
 
 
 def begun(place: Place) -> str:
@@ -54,10 +54,10 @@ def begun(place: Place) -> str:
     return process_id
 
 
-def handed(hands: Hands, *, acked: bool = True) -> ScheduledTask:
-    (task,) = hands.poll()
+def handed(worker: Worker, *, acked: bool = True) -> ScheduledTask:
+    (task,) = worker.poll()
     if acked:
-        assert hands.ack(task)
+        assert worker.ack(task)
     return task
 
 
@@ -88,7 +88,9 @@ def commit_file(place: Place, path: str) -> None:
     commit(place.table, added)
 
 
-def test_optimizers_delete_what_is_due_and_the_receipt_tells_as_of_the_coordinator(place: Place, hands: Hands) -> None:
+def test_optimizers_delete_what_is_due_and_the_receipt_tells_as_of_the_coordinator(
+    place: Place, worker: Worker
+) -> None:
     place.stray(3)
     gone = place.data / "stray-data-0.parquet"
     changed = place.data / "stray-data-1.parquet"
@@ -96,7 +98,7 @@ def test_optimizers_delete_what_is_due_and_the_receipt_tells_as_of_the_coordinat
     place.run()
     gone.unlink()
     changed.write_bytes(b"another file")
-    swept = hands.run(NAME)
+    swept = worker.run(NAME)
     assert swept.status is ProcessStatus.SUCCESS
     told = figures(swept)
     assert {key: told[key] for key in told if told[key]} == {
@@ -108,19 +110,19 @@ def test_optimizers_delete_what_is_due_and_the_receipt_tells_as_of_the_coordinat
     assert (place.left(), place.batches()) == ([changed.name], [])
 
 
-def test_kinds_go_in_their_order_whoever_polls(place: Place, hands: Hands) -> None:
+def test_kinds_go_in_their_order_whoever_polls(place: Place, worker: Worker) -> None:
     for kind in reversed(FileKind):
         place.stray(2, kind)
     place.run()
     process_id = begun(place)
     deleted = []
-    while polled := hands.poll(1, 2):
+    while polled := worker.poll(1, 2):
         assert len(polled) == 1, "a kind waits for those before it"
         (task,) = polled
-        assert hands.ack(task)
+        assert worker.ack(task)
         work = pb.DeleteWork.FromString(task.work.payload)
         deleted += [Path(one.path).name for batch in work.batches for one in batch.files]
-        assert hands.complete(task, hands.execute(task))
+        assert worker.complete(task, worker.execute(task))
     words = [name.removeprefix("stray-").rpartition("-")[0] for name in deleted]
     assert words == [kind.value for kind in FileKind for _ in range(2)]
     assert end(place, process_id).status is ProcessStatus.SUCCESS
@@ -128,7 +130,7 @@ def test_kinds_go_in_their_order_whoever_polls(place: Place, hands: Hands) -> No
 
 
 def test_a_task_takes_so_many_files_a_process_so_many_tasks_and_the_coordinator_the_rest(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
     monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 4)
@@ -137,31 +139,31 @@ def test_a_task_takes_so_many_files_a_process_so_many_tasks_and_the_coordinator_
     place.run()
     process_id = begun(place)
     assert [task.input_files for task in place.world.tasks(process_id)] == [4, 4]
-    hands.work()
+    worker.work()
     assert figures(end(place, process_id))["data_files_deleted"] == 11
     assert (place.left(), place.batches()) == ([], [])
 
 
-def test_the_guard_at_the_ack_keeps_a_live_file_alarms_and_holds_the_process(place: Place, hands: Hands) -> None:
+def test_the_guard_at_the_ack_keeps_a_live_file_alarms_and_holds_the_process(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.told += [(path, FileKind.DATA) for path in live(place)]
     place.run()
     process_id = begun(place)
-    (task,) = hands.poll()
-    assert not hands.ack(task)
+    (task,) = worker.poll()
+    assert not worker.ack(task)
     held = place.of(process_id)
     assert (held.status, held.failure_code) == (ProcessStatus.HELD, "AMORO-6002")
     assert f"the table needs {min(live(place))}" in held.failure
     assert place.world.ack_guarding.guard_hits == len(live(place))
     assert [one.status for one in place.world.tasks(process_id)] == [TaskStatus.CANCELED]
-    assert (hands.poll(), len(place.left())) == ([], 2)
+    assert (worker.poll(), len(place.left())) == ([], 2)
     assert [one.files for one in place.batches(BatchStatus.WAITING)] == [2]
-    confirmed = hands.run(NAME, options=Options(confirmed=True))
+    confirmed = worker.run(NAME, options=Options(confirmed=True))
     assert (confirmed.process_id, confirmed.status, place.left()) == (process_id, ProcessStatus.SUCCESS, [])
     assert all(Path(path.removeprefix("file://")).exists() for path in live(place))
 
 
-def test_what_is_committed_after_the_plan_is_spared(place: Place, hands: Hands) -> None:
+def test_what_is_committed_after_the_plan_is_spared(place: Place, worker: Worker) -> None:
     """A file that is added again between plan and ack."""
     path = live(place)[0]
     size = os.path.getsize(path.removeprefix("file://"))
@@ -173,14 +175,14 @@ def test_what_is_committed_after_the_plan_is_spared(place: Place, hands: Hands) 
     process_id = begun(place)
     assert path not in live(place)
     commit_file(place, path)
-    (task,) = hands.poll()
-    assert not hands.ack(task)
+    (task,) = worker.poll()
+    assert not worker.ack(task)
     assert place.of(process_id).status is ProcessStatus.HELD
     assert Path(path.removeprefix("file://")).exists()
 
 
 def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_the_end(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.stray(2)
     place.run()
@@ -191,16 +193,16 @@ def test_an_attempt_that_cannot_be_guarded_has_failed_and_the_process_fails_in_t
     monkeypatch.setattr(Guard, "reachable", fail)
     process_id = begun(place)
     tries = 0
-    while polled := hands.poll():
+    while polled := worker.poll():
         tries += 1
-        assert not hands.ack(polled[0])
+        assert not worker.ack(polled[0])
     failed = place.of(process_id)
     assert (failed.status, tries > 1, len(place.left())) == (ProcessStatus.FAILED, True, 2)
     assert "it does not answer" in failed.failure
     assert [one.status for one in place.batches()] == [BatchStatus.WAITING]
 
 
-def test_what_was_restored_before_the_ack_stays(place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_restored_before_the_ack_stays(place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
     place.stray(2)
     restored = place.run().process_id
@@ -209,20 +211,20 @@ def test_what_was_restored_before_the_ack_stays(place: Place, hands: Hands, monk
     place.told = place.told[2:]
     place.run()
     process_id = begun(place)
-    task = handed(hands, acked=False)
+    task = handed(worker, acked=False)
     assert place.world.trash.restore(restored).files == 2
-    assert not hands.ack(task), "it was to delete what is restored"
-    again = handed(hands)
+    assert not worker.ack(task), "it was to delete what is restored"
+    again = handed(worker)
     assert (again.attempt.task_id, again.attempt.number) == (task.attempt.task_id, 2)
     (batch,) = pb.DeleteWork.FromString(again.work.payload).batches
     assert len(batch.files) == 2
-    assert hands.complete(again, hands.execute(again))
+    assert worker.complete(again, worker.execute(again))
     assert end(place, process_id).status is ProcessStatus.SUCCESS
     assert place.left() == ["stray-data-0.parquet", "stray-data-1.parquet"]
 
 
 def test_what_is_restored_while_it_is_being_guarded_stays(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.stray(2)
     condemning = place.run().process_id
@@ -235,40 +237,40 @@ def test_what_is_restored_while_it_is_being_guarded_stays(
         return reachable(self, paths)
 
     monkeypatch.setattr(Guard, "reachable", restore_meanwhile)
-    assert not hands.ack(handed(hands, acked=False))
-    hands.work()
+    assert not worker.ack(handed(worker, acked=False))
+    worker.work()
     assert len(place.left()) == 2
 
 
-def test_batches_are_being_deleted_from_the_ack_on(place: Place, hands: Hands) -> None:
+def test_batches_are_being_deleted_from_the_ack_on(place: Place, worker: Worker) -> None:
     place.stray(2)
     condemning = place.run().process_id
     begun(place)
-    handed(hands)
+    handed(worker)
     assert [(one.status, one.tries) for one in place.batches()] == [(BatchStatus.DELETING, 1)]
     with pytest.raises(Exception, match="being deleted"):
         place.world.trash.restore(condemning)
 
 
-def test_an_ack_that_is_repeated_is_accepted_and_counts_once(place: Place, hands: Hands) -> None:
+def test_an_ack_that_is_repeated_is_accepted_and_counts_once(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     begun(place)
-    task = handed(hands)
-    assert hands.ack(task)
+    task = handed(worker)
+    assert worker.ack(task)
     assert [one.tries for one in place.batches()] == [1]
 
 
-def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, hands: Hands) -> None:
+def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, worker: Worker) -> None:
     """Meanwhile a file of it was committed: without the second guard it would be deleted."""
     place.stray(2)
     place.run()
     process_id = begun(place)
-    handed(hands)
+    handed(worker)
     path = place.told[0][0]
     commit_file(place, path)
-    place.world.optimizing.dismiss(hands.optimizer, "lost", lost=True)
-    other = Hands(place.world)
+    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
+    other = Worker(place.world)
     (again,) = other.poll()
     assert again.attempt.number == 2
     assert not other.ack(again)
@@ -276,162 +278,164 @@ def test_a_batch_whose_optimizer_died_is_guarded_again(place: Place, hands: Hand
     assert len(place.left()) == 2
 
 
-def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, hands: Hands) -> None:
+def test_what_a_dead_optimizer_has_deleted_is_absent_for_the_next(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    hands.execute(handed(hands))  # and dies without a word
-    place.world.optimizing.dismiss(hands.optimizer, "lost", lost=True)
-    Hands(place.world).work()
+    worker.execute(handed(worker))  # and dies without a word
+    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
+    Worker(place.world).work()
     told = figures(end(place, process_id))
     assert (told["files_absent"], place.left(), place.batches()) == (2, [], [])
 
 
-def test_a_late_result_is_an_outcome_report_only(place: Place, hands: Hands) -> None:
+def test_a_late_result_is_an_outcome_report_only(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    task = handed(hands)
-    late = hands.execute(task)
-    place.world.optimizing.dismiss(hands.optimizer, "lost", lost=True)
+    task = handed(worker)
+    late = worker.execute(task)
+    place.world.optimizing.dismiss(worker.optimizer, "lost", lost=True)
     before = place.batches()
-    assert not hands.complete(task, late)
+    assert not worker.complete(task, late)
     assert place.batches() == before
     assert place.of(process_id).status is ProcessStatus.RUNNING
 
 
-def test_what_is_begun_too_late_is_not_deleted(place: Place, hands: Hands) -> None:
+def test_what_is_begun_too_late_is_not_deleted(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     begun(place)
-    task = handed(hands)
-    hands.age_s = 600.1
+    task = handed(worker)
+    worker.age_s = 600.1
     with pytest.raises(OptimizerError, match=r"2 files were not begun to be deleted within 600 s of their ack"):
-        hands.execute(task)
+        worker.execute(task)
     assert len(place.left()) == 2
-    hands.age_s = 600.0
-    hands.execute(task)
+    worker.age_s = 600.0
+    worker.execute(task)
     assert place.left() == []
 
 
 def test_files_that_an_optimizer_says_nothing_of_are_tried_again_and_others_are_ignored(
-    place: Place, hands: Hands
+    place: Place, worker: Worker
 ) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    task = handed(hands)
+    task = handed(worker)
     said = pb.DeleteOutput()
     said.files.add(path=place.told[0][0], outcome=pb.DELETE_OUTCOME_DELETED)
     said.files.add(path=live(place)[0], outcome=pb.DELETE_OUTCOME_DELETED)
-    assert hands.complete(task, WorkResult(DELETE, said.SerializeToString()))
+    assert worker.complete(task, WorkResult(DELETE, said.SerializeToString()))
     told = figures(end(place, process_id))
     assert (told["data_files_deleted"], told["files_failed"]) == (1, 1)
     assert [(one.status, one.files) for one in place.batches()] == [(BatchStatus.DELETING, 1)]
 
 
 def test_cancelling_ends_it_between_batches_and_the_next_goes_on(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(condemned, "MOST_IN_A_BATCH", 2)
     monkeypatch.setattr(delete_tasks, "FILES_OF_A_TASK", 2)
     place.stray(4)
     place.run()
     process_id = begun(place)
-    first = handed(hands)
-    assert hands.complete(first, hands.execute(first))
+    first = handed(worker)
+    assert worker.complete(first, worker.execute(first))
     place.world.optimizing.cancel(process_id, "tests")
-    assert (hands.poll(), len(place.left())) == ([], 2)
-    assert hands.run(NAME).status is ProcessStatus.SUCCESS
+    assert (worker.poll(), len(place.left())) == ([], 2)
+    assert worker.run(NAME).status is ProcessStatus.SUCCESS
     assert (place.left(), place.batches()) == ([], [])
 
 
-def test_a_restart_of_the_coordinator_goes_on(place: Place, hands: Hands) -> None:
+def test_a_restart_of_the_coordinator_goes_on(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    task = handed(hands)
-    result = hands.execute(task)
+    task = handed(worker)
+    result = worker.execute(task)
     place.world.restart()
-    assert hands.complete(task, result)
+    assert worker.complete(task, result)
     assert figures(end(place, process_id))["data_files_deleted"] == 2
 
 
-def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(place: Place, hands: Hands) -> None:
+def test_a_death_after_the_guard_deletes_nothing_and_the_next_ack_is_guarded_again(
+    place: Place, worker: Worker
+) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    task = handed(hands, acked=False)
+    task = handed(worker, acked=False)
     failpoints.arm("ack.after_guard=fail")
     with pytest.raises(failpoints.InjectedFault):
-        hands.ack(task)
+        worker.ack(task)
     failpoints.arm("")
     assert [batch.status for batch in place.batches()] == [BatchStatus.WAITING]
     commit_file(place, str(place.data / "stray-data-0.parquet"))
     place.world.restart()
-    assert not hands.ack(task)
+    assert not worker.ack(task)
     assert end(place, process_id).status is ProcessStatus.HELD
     assert place.left() == ["stray-data-0.parquet", "stray-data-1.parquet"]
 
 
-def test_an_ack_waits_while_the_guard_answers_another(place: Place, hands: Hands) -> None:
+def test_an_ack_waits_while_the_guard_answers_another(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
-    task = handed(hands, acked=False)
+    task = handed(worker, acked=False)
     guarding: AckGuardService = place.world.ack_guarding
     kept = guarding._guard_of(process_id)
     with kept.lock:
         ack = place.world.optimizing.ack
-        assert ack(hands.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
+        assert ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
         assert [one.status for one in place.world.tasks(process_id)] == [TaskStatus.SCHEDULED]
-        assert ack(hands.optimizer, [task.attempt]) == [None]
+        assert ack(worker.optimizer, [task.attempt]) == [None]
         (waiting,) = place.world.tasks(process_id)
         assert (waiting.status, waiting.lost_attempts, waiting.failed_runs) == (TaskStatus.PLANNED, 0, 0)
-    hands.work()
+    worker.work()
     assert place.left() == []
 
 
-def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, hands: Hands) -> None:
+def test_no_ack_waits_while_a_new_guard_reads_the_table(place: Place, worker: Worker) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
     asked: list[Callable[[], None]] = []
     place.world.ack_guarding._background = asked.append
     for _ in range(2):
-        task = handed(hands, acked=False)
-        assert place.world.optimizing.ack(hands.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
-        assert not hands.ack(task)
+        task = handed(worker, acked=False)
+        assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
+        assert not worker.ack(task)
         (waiting,) = place.world.tasks(process_id)
         assert (waiting.status, waiting.lost_attempts, waiting.failed_runs) == (TaskStatus.PLANNED, 0, 0)
     (prepare,) = asked
     prepare()
-    hands.work()
+    worker.work()
     assert (place.left(), len(asked)) == ([], 1)
 
 
 @pytest.mark.parametrize("error", [CatalogUnavailable("no answer"), ValueError("no manifest")])
 def test_a_guard_that_can_not_read_the_table_fails_the_attempt_and_reads_it_again(
-    place: Place, hands: Hands, monkeypatch: pytest.MonkeyPatch, error: Exception
+    place: Place, worker: Worker, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     place.stray(2)
     place.run()
     process_id = begun(place)
     asked: list[Callable[[], None]] = []
     place.world.ack_guarding._background = asked.append
-    task = handed(hands, acked=False)
+    task = handed(worker, acked=False)
 
     def fail(self: Guard, paths: Iterable[str]) -> Mapping[str, str]:
         raise error
 
-    assert place.world.optimizing.ack(hands.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
+    assert place.world.optimizing.ack(worker.optimizer, [task.attempt], may_wait=True) == [Admission.LATER]
     with monkeypatch.context() as patch:
         patch.setattr(Guard, "reachable", fail)
         asked.pop()()
-    assert not hands.ack(task)
+    assert not worker.ack(task)
     (failed,) = place.world.tasks(process_id)
     assert (failed.status, failed.failed_runs, len(place.left())) == (TaskStatus.PLANNED, 1, 2)
-    assert not hands.ack(handed(hands, acked=False))
+    assert not worker.ack(handed(worker, acked=False))
     asked.pop()()
-    hands.work()
+    worker.work()
     assert place.left() == []

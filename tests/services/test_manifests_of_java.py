@@ -25,7 +25,7 @@ AS_JAVA_PLANS = (
 )
 LIMITS = (LAYOUT, "test_every_layout_takes_all_entries_once_in_manifests_that_are_not_too_full")
 
-OF_THE_CALLER = "of the interface: nobody hands manifests in, or says how entries are grouped"
+OF_THE_CALLER = "of the interface: nobody gives manifests, or says how entries are grouped"
 
 REWRITE_MANIFESTS: dict[str, tuple[str, str] | str] = {
     "testRewriteManifestsAppendedDirectly": OF_THE_CALLER,

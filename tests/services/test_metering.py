@@ -112,16 +112,16 @@ def test_each_step_of_a_process_is_seen(world: World, metering: MeteringService)
     writer.delete_where(world.catalog.load_table("db.t"), lambda item: item["id"] == 2)
     process_id = world.begin(FULL)
     optimizer = world.optimizer(threads=4)
-    hands = {"optimizers.default.active": 1.0, "optimizer_threads.default": 4.0}
+    optimizers = {"optimizers.default.active": 1.0, "optimizer_threads.default": 4.0}
     assert told(metering) == {
-        **hands,
+        **optimizers,
         "tables.default.full_optimizing": 1.0,
         "active_processes.full.running": 1.0,
         "open_tasks.default.planned": 1.0,
     }
     world.run_all(process_id, optimizer)
     assert told(metering) == {
-        **hands,
+        **optimizers,
         "tables.default.committing": 1.0,
         "active_processes.full.committing": 1.0,
         "task_attempts_total.success": 1.0,

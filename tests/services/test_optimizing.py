@@ -1,4 +1,4 @@
-"""Handing out, reports, losses: what optimizers may and may not do to a process."""
+"""Scheduling, reports, losses: what optimizers may and may not do to a process."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -282,7 +282,7 @@ def test_a_silent_optimizer_is_lost_after_the_timeout_and_its_token_unknown(worl
         world.optimizers.touch(optimizer, 2, {})
 
 
-def test_nobody_is_judged_before_one_whole_timeout_since_the_restart(world: World) -> None:
+def test_nobody_counts_as_lost_before_one_whole_timeout_since_the_restart(world: World) -> None:
     optimizer = world.optimizer()
     world.later(3600)
     world.restart()

@@ -1,4 +1,4 @@
-"""Finding tables, judging them, enabling them."""
+"""Finding tables, evaluating them, enabling them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -116,7 +116,7 @@ def test_any_no_outweighs_every_yes(world: World) -> None:
         world.tables.require_optimizable(parse_table("cat.db.t"))
 
 
-def test_disable_holds_an_explicit_wish_back_and_enable_lets_it_go(world: World) -> None:
+def test_disable_holds_an_explicit_request_back_and_enable_lets_it_go(world: World) -> None:
     small_files(world)
     name = parse_table("cat.db.t")
     world.tables.set_enabled(name, False)

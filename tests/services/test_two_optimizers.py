@@ -16,7 +16,7 @@ from amoro_core.model.processes import OptimizingProcess, ProcessStatus, TaskSta
 from amoro_core.model.work import DELETE
 from amoro_core.protocol import maintenance_pb2 as pb
 from amoro_core.store import condemned
-from tests.large import Hands, count_as_large
+from tests.large import Worker, count_as_large
 from tests.services.test_large_orphans import condemned_now
 from tests.services.test_orphans import Place
 from tests.services.world import World
@@ -43,10 +43,10 @@ def begin(place: Place, action: str) -> str:
     return begun.process_id
 
 
-def die(place: Place, hands: Hands) -> None:
-    """As an optimizer that was silent for too long: others get what it had in hand."""
-    place.world.optimizing.dismiss(hands.optimizer, "killed", lost=True)
-    place.world.optimizers.forget(hands.optimizer)
+def die(place: Place, worker: Worker) -> None:
+    """As an optimizer that was silent for too long: others get its tasks."""
+    place.world.optimizing.dismiss(worker.optimizer, "killed", lost=True)
+    place.world.optimizers.forget(worker.optimizer)
 
 
 def ended(place: Place, process_id: str) -> OptimizingProcess:
@@ -54,19 +54,19 @@ def ended(place: Place, process_id: str) -> OptimizingProcess:
     return place.world.optimizing.find_process(process_id).process
 
 
-def together(place: Place, process_id: str, *optimizers: Hands) -> list[list[pb.DeleteOutput]]:
+def together(place: Place, process_id: str, *optimizers: Worker) -> list[list[pb.DeleteOutput]]:
     """Let them work at the same time until all is done; what each has deleted."""
     begins = Barrier(len(optimizers))
 
-    def work(hands: Hands) -> list[pb.DeleteOutput]:
+    def work(worker: Worker) -> list[pb.DeleteOutput]:
         said = []
         begins.wait()
         while any(one.status is TaskStatus.PLANNED for one in place.world.tasks(process_id)):
-            for handed in hands.poll():
-                if not hands.ack(handed):
-                    continue  # the guard answers one at a time: it is handed out again
-                result = hands.execute(handed)
-                assert hands.complete(handed, result)
+            for handed in worker.poll():
+                if not worker.ack(handed):
+                    continue  # the guard answers one at a time: it is scheduled again
+                result = worker.execute(handed)
+                assert worker.complete(handed, result)
                 if handed.work.kind == DELETE:
                     said.append(pb.DeleteOutput.FromString(result.payload))
         return said
@@ -76,7 +76,7 @@ def together(place: Place, process_id: str, *optimizers: Hands) -> list[list[pb.
 
 
 def test_two_optimizers_condemn_and_delete_each_orphan_once(place: Place) -> None:
-    optimizers = [Hands(place.world), Hands(place.world)]
+    optimizers = [Worker(place.world), Worker(place.world)]
     wanted = sorted(str(path) for path in place.root.rglob("orphan*.parquet"))
     listing = begin(place, NAME)
     together(place, listing, *optimizers)
@@ -96,26 +96,26 @@ def test_two_optimizers_condemn_and_delete_each_orphan_once(place: Place) -> Non
     assert {path: Path(path.removeprefix("file://")).read_bytes() for path in place.live} == live
 
 
-def test_what_one_of_them_has_in_hand_when_it_dies_the_other_does_and_the_late_answer_counts_nothing(
+def test_what_one_of_them_works_on_when_it_dies_the_other_does_and_the_late_answer_counts_nothing(
     place: Place,
 ) -> None:
-    first, second = Hands(place.world), Hands(place.world)
+    first, second = Worker(place.world), Worker(place.world)
     listing = begin(place, NAME)
     (handed,) = first.poll()
     assert first.ack(handed)
     found = first.execute(handed)
     die(place, first)
-    together(place, listing, second, Hands(place.world))
+    together(place, listing, second, Worker(place.world))
     assert not first.complete(handed, found)
     assert ended(place, listing).status is ProcessStatus.SUCCESS
     assert len(condemned_now(place)) == ORPHANS + 1
-    first = Hands(place.world)
+    first = Worker(place.world)
     deleting = begin(place, "empty-trash")
     (handed,) = first.poll()
     assert first.ack(handed)
     deleted = first.execute(handed)  # and nobody hears of it
     die(place, first)
-    said = together(place, deleting, second, Hands(place.world))
+    said = together(place, deleting, second, Worker(place.world))
     assert not first.complete(handed, deleted)
     done = ended(place, deleting)
     gone = {one.path for one in pb.DeleteOutput.FromString(deleted.payload).files}

@@ -193,9 +193,9 @@ class World:
 
     def run_all(self, process_id: str, optimizer: str | None = None) -> None:
         """Run every task of a process and leave it at its commit."""
-        hands = optimizer or self.optimizer()
+        optimizer_id = optimizer or self.optimizer()
         while self.status(process_id) is ProcessStatus.RUNNING:
-            self.run_one(hands)
+            self.run_one(optimizer_id)
 
     def optimize(self, kind: OptimizingType | None = None, name: str = "cat.db.t") -> ProcessStatus:
         """Plan, run and commit."""

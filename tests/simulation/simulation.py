@@ -30,15 +30,15 @@ from amoro_core.services.optimizing import Failure, ScheduledTask
 from tests.model.conftest import quick_directory
 from tests.services.clustered import Grouping
 from tests.simulation.coordinator import CLOSE, GROUPS, HEARTBEAT, Coordinator, Died
-from tests.simulation.hands import Hand, Unanswered, Work
 from tests.simulation.invariants import Watch
 from tests.simulation.lake import Lake, LakeTable
 from tests.simulation.lake_format import LakeFormat, unavailable
+from tests.simulation.workers import Unanswered, Work, Worker
 
 T = TypeVar("T")
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 MOST_TABLES = 3
-MOST_HANDS = 3
+MOST_WORKERS = 3
 STEPS = 100  # events in which anything may go wrong
 #: Virtual time until everything rests once nothing goes wrong: the longest that a task may be held, and a poll of a
 #: table, twice, with the look at an unknown commit between.
@@ -78,7 +78,7 @@ class Simulation:
         self.late: list[Callable[[], object]] = []
         self.lake = Lake(self.chance) if lake is None else lake
         self.lake.clock = lambda: self.now
-        self.hands: list[Hand] = []
+        self.workers: list[Worker] = []
         self._names = 0
         self.busy: set[str] = set()  # loops whose step is under way: each has one thread
         self._path = home / "amoro.db"
@@ -96,8 +96,8 @@ class Simulation:
     def run(self, steps: int) -> Outcome:
         for _ in range(self.chance.randint(1, MOST_TABLES)):
             self._create_table()
-        for _ in range(self.chance.randint(1, MOST_HANDS)):
-            self._new_hand()
+        for _ in range(self.chance.randint(1, MOST_WORKERS)):
+            self._new_worker()
         self.faulty = False
         self._begin()
         self.faulty = True
@@ -113,8 +113,8 @@ class Simulation:
             self._do(loop, lambda loop=loop: self._loop(loop))
             while self.coordinator.jobs:
                 self._do("job", self._job)
-        for hand in self.hands:
-            self._do("hand", lambda hand=hand: hand.step(self))
+        for worker in self.workers:
+            self._do("worker", lambda worker=worker: worker.step(self))
 
     def close(self) -> None:
         self.watch.close()
@@ -153,8 +153,8 @@ class Simulation:
                 return bool(self.late)
             case "late commit":
                 return bool(self.lake.under_way)
-            case "hand new":
-                return len(self.hands) < MOST_HANDS
+            case "worker new":
+                return len(self.workers) < MOST_WORKERS
             case "table":
                 return len(self.lake.tables) < MOST_TABLES
             case "keep" | "refresh" | "explore" | "commit" | "trim":
@@ -164,7 +164,7 @@ class Simulation:
     def _weighted(self) -> dict[str, tuple[Callable[[], object], int]]:
         """Each event with its weight."""
         return {
-            "hand": (self._hand, 45),
+            "worker": (self._worker, 45),
             "job": (self._job, 30),
             "keep": (lambda: self._loop("keep"), 4),
             "refresh": (lambda: self._loop("refresh"), 6),
@@ -176,9 +176,9 @@ class Simulation:
             "write": (self._write, 8),
             "late message": (self._late, 4),
             "late commit": (self._late_commit, 4),
-            "hand lost": (self._lose_hand, 1),
-            "hand hangs": (self._hang_hand, 1),
-            "hand new": (self._new_hand, 3),
+            "worker lost": (self._lose_worker, 1),
+            "worker hangs": (self._hang_worker, 1),
+            "worker new": (self._new_worker, 3),
             "restart": (self._killed, 1),
             "table": (self._create_table, 1),
             "drop": (self._drop_table, 1),
@@ -284,34 +284,34 @@ class Simulation:
 
     # Events
 
-    def _hand(self) -> object:
-        self.hands = [hand for hand in self.hands if not hand.gone]
-        if not self.hands:
+    def _worker(self) -> object:
+        self.workers = [worker for worker in self.workers if not worker.gone]
+        if not self.workers:
             return "nobody"
         # Optimizers with work are busier.
-        hand = self.chance.choice([hand for hand in self.hands if hand.works] or self.hands)
-        return f"{hand.name} {hand.step(self)}"
+        worker = self.chance.choice([worker for worker in self.workers if worker.works] or self.workers)
+        return f"{worker.name} {worker.step(self)}"
 
-    def _new_hand(self) -> object:
+    def _new_worker(self) -> object:
         self._names += 1
-        self.hands.append(Hand(self._names, self.chance.choice((*GROUPS, GROUPS[0])), self.chance.randint(1, 3)))
+        self.workers.append(Worker(self._names, self.chance.choice((*GROUPS, GROUPS[0])), self.chance.randint(1, 3)))
         return self._names
 
-    def _lose_hand(self) -> object:
-        if not self.hands:
+    def _lose_worker(self) -> object:
+        if not self.workers:
             return "nobody"
-        hand = self.chance.choice(self.hands)
-        hand.gone = True
-        self.hands.remove(hand)
-        return hand.name
+        worker = self.chance.choice(self.workers)
+        worker.gone = True
+        self.workers.remove(worker)
+        return worker.name
 
-    def _hang_hand(self) -> object:
+    def _hang_worker(self) -> object:
         """Its heart beats on, and none of its threads does anything any more."""
-        if not self.hands:
+        if not self.workers:
             return "nobody"
-        hand = self.chance.choice(self.hands)
-        hand.hung = True
-        return hand.name
+        worker = self.chance.choice(self.workers)
+        worker.hung = True
+        return worker.name
 
     def _job(self) -> object:
         jobs = self.coordinator.jobs
@@ -557,20 +557,20 @@ class Simulation:
         self.faulty = self.lake.faulty = False
         self.now = self.latest  # what expires by the wall clock has its time
         self.late.clear()
-        for hand in self.hands:
-            hand.draining = False if hand.gone else hand.draining
+        for worker in self.workers:
+            worker.draining = False if worker.gone else worker.draining
         while self.lake.under_way:
             self.lake.arrive()
         for group in GROUPS:
             self._names += 1
-            self.hands.append(Hand(self._names, group, 2))
+            self.workers.append(Worker(self._names, group, 2))
         began = self.seconds
         while self._restless():
             assert self.seconds - began <= REST.total_seconds(), f"no rest: {self._restless()}"
             self._tick()
             if self.seconds - began > HEARTBEAT.total_seconds() + 2 * TICK_S:
                 known = {optimizer.optimizer_id for optimizer, _ in self.coordinator.optimizers.list_optimizers()}
-                lost = known - {hand.optimizer_id for hand in self.hands}
+                lost = known - {worker.optimizer_id for worker in self.workers}
                 assert not lost, f"optimizers {lost} are not heard of any more, and still known"
             # Other writers go on: what nobody knows of a commit is known when its sequence number is taken.
             if int((self.seconds - began) / TICK_S) % 4 == 0:
@@ -581,33 +581,36 @@ class Simulation:
 
     def _tick(self) -> None:
         self._do("tick", lambda: self._pass(TICK_S))
-        for hand in self.hands:
-            if not hand.gone:
-                self._do("beat", lambda hand=hand: hand.attempt(self, hand.heartbeat if hand.token else hand.register))
+        for worker in self.workers:
+            if not worker.gone:
+                self._do(
+                    "beat",
+                    lambda worker=worker: worker.attempt(self, worker.heartbeat if worker.token else worker.register),
+                )
         for loop in ("keep", "explore", "refresh", "commit"):
             self._do(loop, lambda loop=loop: self._loop(loop))
         while self.coordinator.jobs:
             self._do("job", self._job)
-        for hand in self.hands:
-            if not (hand.gone or hand.hung):
-                self._do("turn", lambda hand=hand: hand.attempt(self, lambda world: world._turn(hand)))
+        for worker in self.workers:
+            if not (worker.gone or worker.hung):
+                self._do("turn", lambda worker=worker: worker.attempt(self, lambda world: world._turn(worker)))
         while self.coordinator.jobs:
             self._do("job", self._job)
 
-    def _turn(self, hand: Hand) -> object:
+    def _turn(self, worker: Worker) -> object:
         """Everything that an optimizer can do at once."""
         said = []
         for _ in range(50):
-            if not hand.token:
+            if not worker.token:
                 return said
-            if hand.works:
-                for thread in sorted(hand.works):
-                    said.append(hand.work(self, thread))
-            elif hand.draining:
-                return [*said, hand.leave(self)]
+            if worker.works:
+                for thread in sorted(worker.works):
+                    said.append(worker.work(self, thread))
+            elif worker.draining:
+                return [*said, worker.leave(self)]
             else:
-                hand.poll(self)
-                if not hand.works:
+                worker.poll(self)
+                if not worker.works:
                     return said
         return said
 

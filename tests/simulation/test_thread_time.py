@@ -1,4 +1,4 @@
-"""Two tables on one busy group, through polls, acks and results of the real services; only the clock is set by hand."""
+"""Two tables on one busy group, through polls, acks and results of the real services; the test sets the clock."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Services:
         return process.receipt
 
     def has_nothing_to_do(self, table: str, kind: OptimizingType) -> bool:
-        """Whether an explicit wish for that kind of optimizing finds nothing to gain."""
+        """Whether an explicit request for that kind of optimizing finds nothing to gain."""
         table_id = self.world.table(table).table_id
         return self.world.planning.begin(table_id, trigger="request", requested=kind).process_id is None
 

@@ -40,7 +40,7 @@ def start_session(scratch: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_LOCAL_DIRS"] = str(scratch)
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    # Spark hands out times with a zone as local ones.
+    # Spark gives times with a zone as local ones.
     os.environ["TZ"] = "UTC"
     time.tzset()
     settings = {

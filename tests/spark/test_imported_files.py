@@ -63,7 +63,7 @@ def test_imported_files_of_legacy_writers_keep_their_rows(
     assert spark.sql(f"SELECT count(*) FROM {table}.data_files").collect()[0][0] == 2
 
 
-#: Numbers are narrower than in the table, since Python hands small ones to Java as such.
+#: Numbers are narrower than in the table, since Python gives small ones to Java as such.
 OLD_LAYOUTS = """message old {
   required int32 id;
   optional group numbers (LIST) { repeated int32 array; }

@@ -155,9 +155,9 @@ def test_an_attempt_cancelled_before_spark_has_heard_of_its_job_does_not_wait_fo
     cancelled, told, ended = threading.Event(), threading.Event(), threading.Event()
     run_job, cancel_job_group = backend._context.runJob, backend._context.cancelJobGroup
 
-    def call(number: int, wish: threading.Event) -> AbstractContextManager[Call]:
+    def call(number: int, event: threading.Event) -> AbstractContextManager[Call]:
         one = Attempt(attempt.task_id, number)
-        return in_thread(lambda: rewriting(backend)(work, {}, one, ignore, wish.is_set), ended.set)
+        return in_thread(lambda: rewriting(backend)(work, {}, one, ignore, event.is_set), ended.set)
 
     def cancel_and_tell(group: str) -> None:
         cancel_job_group(group)

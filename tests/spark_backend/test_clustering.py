@@ -229,10 +229,10 @@ def test_a_cancelled_group_ends_in_every_stage_and_leaves_nothing(
     Watch(monkeypatch, cancel)
     ended = threading.Event()
 
-    def wish() -> bool:
+    def is_cancelled() -> bool:
         return cancelled.is_set() or ended.is_set()
 
-    with in_thread(lambda: clustered(backend, work, attempt, is_cancelled=wish), ended.set) as call:
+    with in_thread(lambda: clustered(backend, work, attempt, is_cancelled=is_cancelled), ended.set) as call:
         assert call.ends_within(90.0)
     assert cancelled.is_set()
     assert isinstance(call.raised, AttemptAbandoned)

@@ -46,16 +46,16 @@ def test_a_small_table_gets_the_next_free_core_before_the_queue_of_a_big_one(
     written: list[RewriteOutput] = []
     tracker = backend._context.statusTracker()
 
-    def execute(name: str, number: int, wish: threading.Event) -> None:
+    def execute(name: str, number: int, event: threading.Event) -> None:
         attempt, work = works[name]
         one = Attempt(attempt.task_id, attempt.number + number)
-        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or wish.is_set())
+        output = rewriting(backend)(work, {}, one, lambda done, total: None, lambda: ended.is_set() or event.is_set())
         written.append(output)
 
     with ExitStack() as calls:
 
-        def call(name: str, number: int, wish: threading.Event) -> Call:
-            return calls.enter_context(in_thread(lambda: execute(name, number, wish), ended.set))
+        def call(name: str, number: int, event: threading.Event) -> Call:
+            return calls.enter_context(in_thread(lambda: execute(name, number, event), ended.set))
 
         big = [call("cat.db.stuck", number, cancelled[number]) for number in range(CORES)]
         wait_until(lambda: len(stuck.writers()) == CORES, "all cores are taken")

@@ -59,7 +59,7 @@ def test_credentials_of_storage_are_seen_in_no_log_no_page_and_no_event(installa
     table, broken = messy_table(installation.catalog), messy_table(installation.catalog)
     before = look(table)
     planned = installation.ask("optimize", name_of(table), "--type", "full")
-    wait_until(mark.exists, "a worker holds, with the credentials in its hand")
+    wait_until(mark.exists, "a worker holds, with the credentials")
     application = installation.ask("optimizer", "list")["optimizers"][0]["labels"]["application"]
     base = f"http://127.0.0.1:{port}"
     pages = {

@@ -129,7 +129,7 @@ def _chosen(given: list[OptimizingTask] | UnknownToken) -> list[CandidateTask]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_hand_outs_from_memory_are_those_that_the_whole_store_would_give(store: Store, seed: int) -> None:
+def test_tasks_scheduled_from_memory_are_those_that_the_whole_store_would_give(store: Store, seed: int) -> None:
     chance = random.Random(seed)
     site = Site(store, chance)
     handed = 0

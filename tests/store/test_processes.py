@@ -174,7 +174,7 @@ def test_held_tasks_are_the_scheduled_and_the_acked_ones(store: Store) -> None:
     assert store.read(lambda db: tasks.list_held(db, "optimizer-2")) == []
 
 
-def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store: Store) -> None:
+def test_planned_tasks_are_scheduled_oldest_process_first_then_by_number(store: Store) -> None:
     def fill(db: Connection) -> None:
         groups.add(db, ResourceGroup("spark"))
         for name, minute in (("p-a", 2), ("p-b", 1), ("p-c", 1)):
@@ -199,7 +199,7 @@ def test_planned_tasks_are_handed_out_oldest_process_first_then_by_number(store:
     assert order("nowhere") == []
 
 
-def test_task_handed_out_is_no_longer_planned(store: Store) -> None:
+def test_task_scheduled_is_no_longer_planned(store: Store) -> None:
     made = store.write(add_stages)
     scheduled = machine.advance(made[0], machine.Schedule(OptimizerThread("optimizer-1", 3)), minutes(5))
     assert store.write(lambda db: tasks.save(db, scheduled)) == scheduled
@@ -235,7 +235,7 @@ def test_task_added_twice_is_refused_and_none_of_its_batch_is_kept(store: Store)
     assert store.read(lambda db: tasks.list_for_process(db, owner.process_id)) == []
 
 
-def test_ten_thousand_tasks_are_added_and_handed_out(store: Store) -> None:
+def test_ten_thousand_tasks_are_added_and_scheduled(store: Store) -> None:
     owner = store.write(lambda db: processes.add(db, process(tables.add(db, runtime()))))
     many = [(task(owner, number), b"x" * 100) for number in range(1, 10_001)]
     store.write(lambda db: tasks.add_many(db, many))

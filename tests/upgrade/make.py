@@ -40,7 +40,7 @@ def states(seed: int) -> Iterator[tuple[frozenset[str], Simulation]]:
             for _ in range(3):
                 world._create_table()
             for _ in range(3):
-                world._new_hand()
+                world._new_worker()
             world.faulty = False
             world._begin()
             world.faulty = True

@@ -71,7 +71,7 @@ def test_all_columns_get_one_where_dictionaries_can_hold_all_values() -> None:
     assert dictionary_columns(rows(ROWS), 2 << 20) is True
 
 
-def test_few_rows_are_not_judged() -> None:
+def test_few_rows_are_not_evaluated() -> None:
     assert dictionary_columns(rows(1000), 1) is True
 
 

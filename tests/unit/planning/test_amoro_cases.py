@@ -36,12 +36,12 @@ FULL_DUE = replace(CONFIG, full_trigger_interval=timedelta())
 Filter = Callable[[DataFile], bool]
 
 
-def judged(scan: TableScan | None, config: OptimizingConfig = CONFIG, selects: Filter | None = None) -> Evaluation:
+def evaluated(scan: TableScan | None, config: OptimizingConfig = CONFIG, selects: Filter | None = None) -> Evaluation:
     return in_both_forms(scan, lambda form: evaluate(form, config, {}, NOW, selects=selects))
 
 
 def planned(scan: TableScan, config: OptimizingConfig = CONFIG, selects: Filter | None = None) -> OptimizingPlan | None:
-    return plan(scan, judged(scan, config, selects), config, threads=1)
+    return plan(scan, evaluated(scan, config, selects), config, threads=1)
 
 
 def tasks(
@@ -113,12 +113,12 @@ def test_segments_and_fragments_with_delete_files() -> None:
 
 
 def test_empty_table() -> None:
-    assert (judged(None).type, judged(scan_of([])).type) == (None, None)
+    assert (evaluated(None).type, evaluated(scan_of([])).type) == (None, None)
 
 
 def test_one_file_needs_nothing_and_two_files_are_pending_with_their_numbers() -> None:
-    assert judged(scan_of(many(1, MIB))).type is None
-    evaluation = judged(scan_of(many(2, MIB)))
+    assert evaluated(scan_of(many(1, MIB))).type is None
+    evaluation = evaluated(scan_of(many(2, MIB)))
     (verdict,) = evaluation.partitions
     assert evaluation.type is MINOR
     assert (verdict.key, verdict.data_files, verdict.input_bytes) == (UNPARTITIONED, 2, 2 * MIB)
@@ -128,18 +128,18 @@ def test_one_file_needs_nothing_and_two_files_are_pending_with_their_numbers() -
 
 def test_filter_that_keeps_the_files_changes_nothing() -> None:
     scan = scan_of(many(2, MIB))
-    assert judged(scan, selects=without()) == judged(scan)
+    assert evaluated(scan, selects=without()) == evaluated(scan)
 
 
 def test_filter_that_excludes_the_files_leaves_nothing_to_do_but_counts_them() -> None:
     scan = scan_of(many(2, MIB))
-    evaluation = judged(scan, selects=without("f000", "f001"))
+    evaluation = evaluated(scan, selects=without("f000", "f001"))
     assert evaluation == Evaluation(
         scan.snapshot_id,
         None,
         "nothing to do: the table has no data files in its filter",
         (),
-        judged(scan).summary,
+        evaluated(scan).summary,
         health=HealthParts(40, 40, 20),
     )
 
@@ -168,7 +168,7 @@ def test_equality_delete_that_files_outside_the_filter_need_is_not_converted_aga
 def test_partitions_outside_the_filter_have_no_verdict() -> None:
     files = [*many(2, MIB, prefix="a", partition=(b"a",)), *many(2, MIB, prefix="b", partition=(b"b",))]
     scan = scan_of(files, unpartitioned_specs=())
-    evaluation = judged(scan, selects=lambda file: file.partition == (b"b",))
+    evaluation = evaluated(scan, selects=lambda file: file.partition == (b"b",))
     assert [verdict.key for verdict in evaluation.partitions] == [PartitionKey(0, (b"b",))]
     assert evaluation.summary.data_files == 4
 
@@ -181,7 +181,7 @@ def test_plan_of_two_fragments() -> None:
     made = planned(scan)
     assert made is not None
     assert (made.snapshot_id, made.sequence_number, made.type, len(made.tasks)) == (101, 1, MINOR, 1)
-    assert made.evaluation == judged(scan)
+    assert made.evaluation == evaluated(scan)
 
 
 def test_time_of_the_last_optimizing_decides_not_the_time_of_the_commit() -> None:
@@ -197,7 +197,7 @@ def test_plan_takes_the_costliest_partitions_when_their_number_is_limited() -> N
         for file in many(count, MIB, prefix=name, partition=(name.encode(),))
     ]
     scan = scan_of(files, unpartitioned_specs=())
-    made = plan(scan, judged(scan), CONFIG, threads=1, max_partitions=2)
+    made = plan(scan, evaluated(scan), CONFIG, threads=1, max_partitions=2)
     assert made is not None
     assert [task.key.partition for task in made.tasks] == [(b"b",), (b"c",)]
 
@@ -205,4 +205,4 @@ def test_plan_takes_the_costliest_partitions_when_their_number_is_limited() -> N
 def test_plan_of_another_snapshot_than_the_evaluated_one_is_not_made() -> None:
     scan = scan_of(many(2, MIB))
     with pytest.raises(ValueError, match="the evaluation is of snapshot 101, not of 1"):
-        plan(replace(scan, snapshot_id=1), judged(scan), CONFIG, threads=1)
+        plan(replace(scan, snapshot_id=1), evaluated(scan), CONFIG, threads=1)

@@ -83,9 +83,9 @@ def scans(draw: st.DrawFn) -> TableScan:
     return replace(scan, sequence_number=scan.sequence_number + 1)
 
 
-def plan_now(scan: TableScan, config: OptimizingConfig, **wish: Any) -> OptimizingPlan | None:
-    evaluation = evaluate(scan, config, {}, NOW, **wish)
-    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS, **wish)
+def plan_now(scan: TableScan, config: OptimizingConfig, **options: Any) -> OptimizingPlan | None:
+    evaluation = evaluate(scan, config, {}, NOW, **options)
+    made = plan(scan, evaluation, config, threads=1, max_input_per_thread=BOUNDLESS, **options)
     assert (made is None) == (evaluation.type is None), "a verdict is a plan"
     return made
 

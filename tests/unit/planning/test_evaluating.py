@@ -204,7 +204,7 @@ def test_verdict_counts_the_partition_and_what_is_expected_of_it() -> None:
     assert verdict.cost == 2 * 20 * MIB + 1000 + 21 * CONFIG.open_file_cost
 
 
-def test_partitions_are_judged_each_by_its_own_times() -> None:
+def test_partitions_are_evaluated_each_by_its_own_times() -> None:
     a, b = PartitionKey(0, (b"a",)), PartitionKey(0, (None,))
     files = [*many(2, MIB, prefix="a", partition=a.partition), *many(2, MIB, prefix="b", partition=b.partition)]
     scan = scan_of(files, unpartitioned_specs=())

@@ -34,22 +34,22 @@ MINOR, MAJOR, FULL = OptimizingType
 
 
 def planned(
-    scan: TableScan, config: OptimizingConfig = CONFIG, *, budget: int = 1024 * MIB, **wish: Any
+    scan: TableScan, config: OptimizingConfig = CONFIG, *, budget: int = 1024 * MIB, **options: Any
 ) -> OptimizingPlan | None:
     def shapes_of(form: TableScan | None) -> object:
-        made = planned_as_it_is(form, config, budget, **wish)
+        made = planned_as_it_is(form, config, budget, **options)
         return None if made is None else (made.evaluation, made.type, shapes(made))
 
     in_both_forms(scan, shapes_of)
-    return planned_as_it_is(scan, config, budget, **wish)
+    return planned_as_it_is(scan, config, budget, **options)
 
 
 def planned_as_it_is(
-    scan: TableScan | None, config: OptimizingConfig, budget: int, **wish: Any
+    scan: TableScan | None, config: OptimizingConfig, budget: int, **options: Any
 ) -> OptimizingPlan | None:
     assert scan is not None
-    evaluation = evaluate(scan, config, {}, NOW, **wish)
-    return plan(scan, evaluation, config, threads=1, max_input_per_thread=budget, **wish)
+    evaluation = evaluate(scan, config, {}, NOW, **options)
+    return plan(scan, evaluation, config, threads=1, max_input_per_thread=budget, **options)
 
 
 def shapes(made: OptimizingPlan | None) -> list[tuple[list[str], list[str], int]]:

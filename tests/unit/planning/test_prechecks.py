@@ -21,7 +21,7 @@ LARGE = TableTotals(data_files=3, delete_files=0, bytes=3 * 96 * MIB + 1)
 DUE = "2026-03-02 11:00 UTC by fallback interval"
 
 
-def judged(
+def prechecked(
     totals: TableTotals | None, config: OptimizingConfig = ON, last: datetime | None = NOW - HOUR
 ) -> Evaluation | None:
     return evaluate_totals(7, totals, config, last, NOW, KNOWN)
@@ -36,15 +36,15 @@ def test_totals_are_read_from_a_snapshots_summary() -> None:
 def test_missing_or_malformed_totals_tell_nothing(value: str | None) -> None:
     summary = {"total-data-files": "3", "total-files-size": "1000"}
     assert totals_of(summary if value is None else {**summary, "total-delete-files": value}) is None
-    assert judged(None) is None
+    assert prechecked(None) is None
 
 
 def test_check_of_totals_is_off_without_a_fallback_interval() -> None:
-    assert judged(LARGE, OFF) is None
+    assert prechecked(LARGE, OFF) is None
 
 
 def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
-    assert judged(LARGE) == Evaluation(
+    assert prechecked(LARGE) == Evaluation(
         7,
         None,
         f"nothing to do: no deletes, and data files are large on average; next evaluation at {DUE}",
@@ -56,11 +56,11 @@ def test_table_of_large_files_without_deletes_is_not_looked_at() -> None:
 
 @pytest.mark.parametrize("totals", [replace(LARGE, bytes=3 * 96 * MIB), replace(LARGE, delete_files=1)])
 def test_table_with_smaller_files_or_deletes_is_looked_at(totals: TableTotals) -> None:
-    assert judged(totals) is None
+    assert prechecked(totals) is None
 
 
 def test_empty_table_is_not_looked_at() -> None:
-    assert judged(TableTotals(0, 1, 100)) == Evaluation(
+    assert prechecked(TableTotals(0, 1, 100)) == Evaluation(
         7,
         None,
         f"nothing to do: the table has no data files; next evaluation at {DUE}",
@@ -72,9 +72,9 @@ def test_empty_table_is_not_looked_at() -> None:
 
 
 def test_table_is_looked_at_once_the_fallback_interval_has_passed() -> None:
-    assert judged(LARGE, last=NOW - 24 * HOUR + MS) is not None
-    assert judged(LARGE, last=NOW - 24 * HOUR) is None
-    assert judged(LARGE, last=None) is None
+    assert prechecked(LARGE, last=NOW - 24 * HOUR + MS) is not None
+    assert prechecked(LARGE, last=NOW - 24 * HOUR) is None
+    assert prechecked(LARGE, last=None) is None
 
 
 def evaluated(

@@ -19,7 +19,7 @@ S = timedelta(seconds=1)
 
 @dataclass
 class Group:
-    """A group of threads that serve tables; `run` hands out and ends tasks until a moment or the last task."""
+    """A group of threads that serve tables; `run` schedules and ends tasks until a moment or the last task."""
 
     threads: int
     quotas: dict[int, float]
@@ -34,7 +34,7 @@ class Group:
 
     def run(self, until: datetime) -> None:
         while True:
-            self._hand_out()
+            self._schedule()
             if not self.running or self.running[0][0] > until:
                 self.now = max(self.now, until)
                 return
@@ -42,7 +42,7 @@ class Group:
             self.now = ended_at
             self.ended.append((table, TaskRun(started_at, ended_at)))
 
-    def _hand_out(self) -> None:
+    def _schedule(self) -> None:
         free = self.threads - len(self.running)
         tables = sorted(table for table, count in self.waiting.items() if count)
         if not free or not tables:

@@ -1,6 +1,6 @@
-"""Hand-outs: what a coordinator pays for each task that is polled, acknowledged and completed, and for idle optimizers.
+"""Scheduling: what a coordinator pays for each task from poll to completion, and for idle optimizers.
 
-`python -m tests.bench.handouts [--against PATH] [--pairs 5]` prints JSON. The work itself is empty: a kind of its own
+`python -m tests.bench.scheduling [--against PATH] [--pairs 5]` prints JSON. The work itself is empty: a kind of its own
 that answers at once. Coordinator and optimizers are processes of their own, over loopback; with `--against` those of
 another checkout run in turn with ours. CPU is that of the coordinator's process, so other programs disturb it little.
 """
@@ -25,7 +25,7 @@ from typing import TextIO
 
 OURS = Path(__file__).parents[2]
 KIND = "bench"
-#: Of the tasks of a run those that are handed out before anything is measured.
+#: Of the tasks of a run those that are scheduled before anything is measured.
 WARM = 0.2
 
 

@@ -28,7 +28,7 @@ class Unanswered(Exception):
 
 @dataclass(slots=True)
 class Work:
-    """What a thread has in hand."""
+    """What a thread works on."""
 
     handed: ScheduledTask
     acked: bool = False
@@ -40,7 +40,7 @@ class Work:
 
 
 @dataclass(slots=True)
-class Hand:
+class Worker:
     """One optimizer process; `step` is one thing that one of its threads does."""
 
     name: int
