@@ -74,6 +74,8 @@ class Settings:
     catalogs: tuple[CatalogRules, ...] = ()  # each name once
     history_keep: timedelta = timedelta(days=30)
     cache_size: str = field(default="2GB", metadata={"parse": parse_cache_size})  # of decoded manifests; 0: none
+    #: Of what is known of large tables in memory, all together; 0: nothing is kept between two looks.
+    planning_memory: str = field(default="1GB", metadata={"parse": parse_cache_size})
     table_series: bool = True  # whether tables' numbers are kept over time
     blocker_timeout: timedelta = timedelta(minutes=1)  # how long a blocker holds unless it says otherwise
     catalog_timeout: timedelta = timedelta(seconds=60)  # of each request to a catalog, from its begin to its end
@@ -106,6 +108,11 @@ class Settings:
     def cache_bytes(self) -> int:
         """The limit of all decoded manifests on disk together."""
         return parse_cache_size(self.cache_size)
+
+    @property
+    def planning_bytes(self) -> int:
+        """The limit of what is kept in memory of all tables' live files together, by estimate."""
+        return parse_cache_size(self.planning_memory)
 
     def with_values(self, origin: str, **values: object) -> "Settings":
         """These settings with other values, set by `origin`."""

@@ -20,6 +20,7 @@ from amoro_core.files.io import FileAccess
 from amoro_core.formats.tables import Formats, Tables
 from amoro_core.iceberg.catalogs import pyiceberg_catalogs
 from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.meters import Meters
 from amoro_core.model import metrics
 from amoro_core.model.containers import RESOURCE_LABEL
@@ -124,14 +125,17 @@ def _in_a_thread(work: Callable[[], None]) -> None:
     threading.Thread(target=work, name="guard", daemon=True).start()
 
 
-def installed(home: Path, given_catalogs: Sequence[CatalogConfig], cache_bytes: int = 0) -> Parts:
+def installed(
+    home: Path, given_catalogs: Sequence[CatalogConfig], cache_bytes: int = 0, planning_bytes: int = 0
+) -> Parts:
     """The installed parts, for that state directory; `given_catalogs` are added to those of pyiceberg.
 
-    What was decoded of manifests is kept there in up to `cache_bytes`.
+    What was decoded of manifests is kept there in up to `cache_bytes`, and in memory in up to `planning_bytes`.
     """
     cache = ColumnCache(home / "cache" / "manifests", cache_bytes) if cache_bytes else None
+    tables = KnownTables(planning_bytes) if planning_bytes else None
     return Parts(
-        Formats(table_formats(cache)),
+        Formats(table_formats(cache, tables)),
         containers(home),
         scheduling_policies(),
         lambda: [*pyiceberg_catalogs(), *given_catalogs],

@@ -27,6 +27,7 @@ from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.heads import read_head
+from amoro_core.iceberg.known_manifests import KnownTables
 from amoro_core.iceberg.locations import locations
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
@@ -39,7 +40,7 @@ from amoro_core.iceberg.metadata import (
     table_facts,
     table_schema,
 )
-from amoro_core.iceberg.scan import scan
+from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.discovery import discovery_filter
@@ -55,9 +56,9 @@ class IcebergFormat:
 
     name = ICEBERG
 
-    def __init__(self, cache: ColumnCache | None = None) -> None:
-        """`cache` has what was decoded of manifests, for scans of the tables that are loaded."""
-        self._cache = cache
+    def __init__(self, cache: ColumnCache | None = None, tables: KnownTables | None = None) -> None:
+        """`cache` has on disk, and `tables` in memory, what was decoded of manifests of the tables that are loaded."""
+        self._known = Known(cache, tables)
 
     def check(self, catalog: CatalogConfig) -> None:
         """Raise CatalogUnavailable when the catalog does not work as configured."""
@@ -86,7 +87,7 @@ class IcebergFormat:
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         """Raises TableNotFound only when the catalog said that the table does not exist."""
-        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._cache)
+        return IcebergTable(catalog, identifier, load_table(catalog, identifier), self._known)
 
 
 def _namespaces(catalog: Catalog) -> list[tuple[str, ...]]:
@@ -121,10 +122,10 @@ class IcebergTable(UpkeptIcebergTable):
     roles = frozenset(Role)
 
     def __init__(
-        self, config: CatalogConfig, identifier: TableIdentifier, table: Table, cache: ColumnCache | None = None
+        self, config: CatalogConfig, identifier: TableIdentifier, table: Table, known: Known = NOTHING_KNOWN
     ) -> None:
         super().__init__(config, identifier, table)
-        self._cache = cache  # of `scan` alone: heads are read from their manifests
+        self._known = known
         self._found: tuple[TableScan | None] | None = None  # the scan, once it was made
         self._has_staged = False
 
@@ -274,21 +275,24 @@ class IcebergTable(UpkeptIcebergTable):
 
     def _scanned(self) -> TableScan | None:
         if self._found is None:
-            self._found = (self._scan(self._table, read_manifest, cache=self._cache),)
+            self._found = (self._scan(self._table, read_manifest, known=self._known),)
         return self._found[0]
 
     def _scan_of(self, table: Table) -> TableScan:
-        """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter."""
-        found = self._scan(table, self._manifests.read)
+        """The scan of a head, which has a snapshot. Files of any format: those outside the plan don't matter.
+
+        A commit goes by what was read from manifests, never by the cache on disk.
+        """
+        found = self._scan(table, self._manifests.read, known=replace(self._known, trusts_cache=False))
         if found is None:
             raise CommitConflict(f"{self._identifier} has no snapshot left")
         return found
 
     def _scan(
-        self, table: Table, read: ManifestReader, snapshot_id: int | None = None, cache: ColumnCache | None = None
+        self, table: Table, read: ManifestReader, snapshot_id: int | None = None, known: Known = NOTHING_KNOWN
     ) -> TableScan | None:
         grant = self._grant()
-        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, cache)
+        return scan(table, read_locations(table.metadata, grant), read, snapshot_id, grant.way_out, known)
 
 
 def _is_head(table: Table, head: Head) -> bool:

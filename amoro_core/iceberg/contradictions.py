@@ -13,7 +13,6 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifests import Manifest
 from amoro_core.live.files import LiveFiles
-from amoro_core.live.spelling import repeated
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 
@@ -167,7 +166,7 @@ def refuse_twice_live(scan: TableScan) -> None:
     if (delete := _twice(deletes)) is not None:
         twice: str | None = delete[0]
     else:
-        twice = normalise(live.columns.paths[both[0]].as_py()) if len(both) else repeated(live.columns.paths)
+        twice = normalise(live.columns.paths[both[0]].as_py()) if len(both) else live.columns.names.repeated()
     if twice is not None:
         raise _refused(f"{twice} is live more than once in snapshot {scan.snapshot_id}")
 

@@ -80,7 +80,7 @@ def refuse_files(metadata: TableMetadata, scan: TableScan) -> None:
     """Raise TableRefused for unsupported live files: those that are live twice or of another format, equality deletes
     whose columns can't be resolved, and those that apply to a file and compare columns which must not be keys."""
     refuse_twice_live(scan)
-    refuse_foreign_files(LiveFiles.of(scan.files).columns.paths.to_pylist())
+    refuse_foreign_files(LiveFiles.of(scan.files).columns.parts)
     applied = applied_deletes(scan)
     for delete in (*applied, *scan.dangling):
         if delete.kind is DeleteKind.EQUALITY:

@@ -6,11 +6,14 @@ deletes, and metadata that another format generates over its own files is a copy
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+import pyarrow as pa
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
+from amoro_core.live.spelling import Paths
 
 #: Amoro's property of its own tables, including both stores of the Mixed format.
 _TABLE_FORMAT = "table-format"
@@ -59,19 +62,34 @@ def refuse_mixed_hive(parameters: Mapping[str, str]) -> None:
         raise found
 
 
-def refuse_foreign_files(paths: Iterable[str]) -> None:
+def refuse_foreign_files(parts: Iterable[Paths]) -> None:
     """Raise TableRefused("format") when at least half of these data files are named like those of a Mixed table.
 
     Such a store may be registered in a catalog without its properties.
     """
-    known = list(paths)
-    named = [path for path in known if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
-    if named and 2 * len(named) >= len(known):
+    known = list(parts)
+    files = sum(len(part.array) for part in known)
+    named = [found for part in known if (found := part.once(_named_as_mixed)).files]
+    count = sum(one.files for one in named)
+    if count and 2 * count >= files:
         raise TableRefused(
-            f"{len(named)} of {len(known)} data files are named as those of Amoro's Mixed format, such as {named[0]}",
+            f"{count} of {files} data files are named as those of Amoro's Mixed format, such as {named[0].first}",
             reason="format",
             hint="Such a store holds inserts and deletes as data. Optimize it with Amoro.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Files with names of a certain form."""
+
+    files: int
+    first: str
+
+
+def _named_as_mixed(paths: pa.Array) -> _Named:
+    named = [path for path in paths.to_pylist() if _MIXED_FILE.fullmatch(path.rsplit("/", 1)[-1])]
+    return _Named(len(named), named[0] if named else "")
 
 
 def _mixed(properties: Mapping[str, str]) -> TableRefused | None:

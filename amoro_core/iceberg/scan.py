@@ -1,10 +1,11 @@
 """All live files of a table's main branch, read from its manifests one by one."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
@@ -20,14 +21,36 @@ from amoro_core.iceberg.entries import (
     to_data_file,
     to_delete_file,
 )
+from amoro_core.iceberg.known_manifests import (
+    UNKNOWN,
+    Key,
+    KnownPart,
+    KnownTable,
+    KnownTables,
+    Matched,
+    key_of,
+)
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import Gathering
 from amoro_core.live.matching import match
+from amoro_core.live.spelling import Paths
 from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import is_local
 
 #: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
 _ODD = r"^[^/]*$|/\.{0,2}$|\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What may spare a scan the reading of manifests."""
+
+    cache: ColumnCache | None = None
+    tables: KnownTables | None = None
+    trusts_cache: bool = True  # whether data files may be taken from what came from the cache
+
+
+NOTHING_KNOWN = Known()
 
 
 def scan(
@@ -36,42 +59,85 @@ def scan(
     read: ManifestReader = read_manifest,
     snapshot_id: int | None = None,
     way_out: str = "",
-    cache: ColumnCache | None = None,
+    known: Known = NOTHING_KNOWN,
 ) -> TableScan | None:
     """The live files of main's head, or of a snapshot, with their deletes, files of every format; None without one.
 
-    `way_out` is the hint for files outside the locations. Data manifests that are in the cache are not read, others are
-    added to it. Raises TableRefused (a file outside the locations,
-    encryption, contradictions, or a delete about which readers disagree), DataFileMissing or UnreadableFile (a manifest
-    list or a manifest), CatalogUnavailable (the storage).
+    `way_out` is the hint for files outside the locations. Manifests that are `known` are not read, others become known.
+    Raises TableRefused (a file outside the locations, encryption, contradictions, or a delete about which readers
+    disagree), DataFileMissing or UnreadableFile (a manifest list or a manifest), CatalogUnavailable (the storage).
     """
     metadata = table.metadata
     snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot_by_id(snapshot_id)
     if snapshot is None:
         return None
-    types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
-    uuid, data, deletes = str(metadata.table_uuid), Gathering(), list[DeleteFile]()
+    uuid = str(metadata.table_uuid)
+    before = UNKNOWN if known.tables is None else known.tables.find(uuid)
+    source = _Source(table, read, known, before)
+    data, deletes = dict[Key, KnownPart](), dict[Key, tuple[DeleteFile, ...]]()
     for listed in live_manifests(table, snapshot, read_locations, way_out):
-        spec_id, holds_data = listed.partition_spec_id, listed.content == ManifestContent.DATA
-        if cache is not None and holds_data and (known := cache.find(uuid, listed, types[spec_id])) is not None:
-            data.take(known)
-            continue
-        manifest = read(table.io, listed)
-        refuse_manifest(manifest, len(metadata.specs()[spec_id].fields))
-        if not holds_data:
-            deletes += [to_delete_file(entry, types[spec_id]) for entry in manifest.live]
-            continue
-        for entry in manifest.live:
-            data.add(to_data_file(entry, types[spec_id]))
-        part = data.end_part()
-        if cache is not None:
-            cache.keep(uuid, listed, types[spec_id], part)
-    columns = data.columns()
-    _refuse_columns_outside(columns.paths, read_locations, way_out)
-    refuse_outside((file.path for file in deletes), read_locations, way_out)
+        key = key_of(listed, source.types[listed.partition_spec_id])
+        if listed.content == ManifestContent.DATA:
+            data[key] = source.part(key, listed)
+        else:
+            deletes[key] = source.deletes(key, listed)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
-    files, dangling = match(columns, deletes, unpartitioned)
+    manifests = KnownTable(data, deletes, unpartitioned)
+    _refuse_parts_outside([one.columns.paths for one in data.values()], read_locations, way_out)
+    refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
+    matched = before.matched
+    if matched is None or not before.is_made_of(manifests):
+        matched = _matched(manifests)
+        if known.tables is not None:
+            known.tables.keep(uuid, before.followed_by(manifests, matched))
+    files, dangling = matched
     return TableScan(snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned)
+
+
+def _matched(manifests: KnownTable) -> Matched:
+    gathering = Gathering()
+    for part in manifests.data.values():
+        gathering.take(part.columns)
+    deletes = [file for some in manifests.deletes.values() for file in some]
+    return match(gathering.columns(), deletes, manifests.unpartitioned)
+
+
+class _Source:
+    """The live files of manifests: known ones, those in the cache, or read."""
+
+    def __init__(self, table: Table, read: ManifestReader, known: Known, before: KnownTable) -> None:
+        self._table, self._read, self._known, self._before = table, read, known, before
+        metadata = table.metadata
+        self._uuid = str(metadata.table_uuid)
+        self.types = {spec_id: partition_types(metadata, spec) for spec_id, spec in metadata.specs().items()}
+
+    def part(self, key: Key, listed: ManifestFile) -> KnownPart:
+        """The live files of a data manifest."""
+        trusts, cache, types = self._known.trusts_cache, self._known.cache, self.types[listed.partition_spec_id]
+        found = self._before.data.get(key)
+        if found is not None and (found.is_read or trusts):
+            return found
+        if trusts and cache is not None and (cached := cache.find(self._uuid, listed, types)) is not None:
+            return KnownPart(cached, is_read=False)
+        gathering = Gathering()
+        for entry in self._entries(listed):
+            gathering.add(to_data_file(entry, types))
+        columns = gathering.end_part()
+        if cache is not None:
+            cache.keep(self._uuid, listed, types, columns)
+        return KnownPart(columns, is_read=True)
+
+    def deletes(self, key: Key, listed: ManifestFile) -> tuple[DeleteFile, ...]:
+        """The live files of a delete manifest."""
+        if (found := self._before.deletes.get(key)) is not None:
+            return found
+        types = self.types[listed.partition_spec_id]
+        return tuple(to_delete_file(entry, types) for entry in self._entries(listed))
+
+    def _entries(self, listed: ManifestFile) -> tuple[ManifestEntry, ...]:
+        manifest = self._read(self._table.io, listed)
+        refuse_manifest(manifest, len(self._table.metadata.specs()[listed.partition_spec_id].fields))
+        return manifest.live
 
 
 def live_manifests(
@@ -96,14 +162,24 @@ def refuse_outside(paths: Iterable[str], read_locations: Sequence[str], way_out:
         require_real(directory or "/", read_locations, "read", way_out)
 
 
-def _refuse_columns_outside(paths: pa.ChunkedArray, read_locations: Sequence[str], way_out: str) -> None:
+def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str], way_out: str) -> None:
     """Like `refuse_outside`, mostly by the directories alone, of which there are few."""
-    directories = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
-    odd = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
+    directories = dict.fromkeys(one for part in parts for one in part.once(_directories))
+    odd = [one for part in parts for one in part.once(_odd)]
     try:
         for directory in directories:
             require_within(directory, read_locations, "read", way_out)
         refuse_outside((*(f"{directory}file" for directory in directories), *odd), read_locations, way_out)
     except TableRefused:
         # To name the refused file; and a file that is itself a location is not refused.
-        refuse_outside(paths.to_pylist(), read_locations, way_out)
+        refuse_outside((path for part in parts for path in part.array.to_pylist()), read_locations, way_out)
+
+
+def _directories(paths: pa.Array) -> list[str]:
+    found: list[str] = pc.unique(pc.replace_substring_regex(paths, r"/[^/]*$", "/")).to_pylist()
+    return found
+
+
+def _odd(paths: pa.Array) -> list[str]:
+    found: list[str] = paths.filter(pc.match_substring_regex(paths, _ODD)).to_pylist()
+    return found

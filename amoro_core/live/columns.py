@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from amoro_core.live.packing import PackedMetrics, pack_metrics, pack_numbers, unpack_numbers
+from amoro_core.live.spelling import Names, Paths
 from amoro_core.model.files import DataFile, FileFormat, Partition
 
 Place = tuple[int, Partition]  # spec and partition
@@ -32,7 +34,7 @@ _FORMATS = tuple(FileFormat)
 _NO_ORDER = -1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataColumns:
     """The columns that matching and planning need of every data file, all of equal length."""
 
@@ -43,9 +45,21 @@ class DataColumns:
     sizes: Numbers
     numbers: Numbers  # data sequence numbers
     row: Callable[[int], DataFile]
+    parts: tuple[Paths, ...]  # the paths, part by part
 
     def __len__(self) -> int:
         return len(self.place)
+
+    @cached_property
+    def names(self) -> Names:
+        """The files by their normalised paths."""
+        return Names(self.parts)
+
+    @cached_property
+    def by_place(self) -> tuple[Ids, Numbers]:
+        """The files' indexes by place, those of one place in their order; where each place begins, and the end."""
+        order = np.argsort(self.place, kind="stable")
+        return order, np.searchsorted(self.place[order], np.arange(len(self.places) + 1))
 
     def order(self) -> npt.NDArray[np.int64]:
         """The files' indexes by sequence number and path."""
@@ -59,23 +73,30 @@ def columns_of(files: Iterable[DataFile]) -> DataColumns:
     rows = tuple(files)
     codes: dict[Place, int] = {}
     place = [codes.setdefault((file.spec_id, file.partition), len(codes)) for file in rows]
+    paths = pa.array([file.path for file in rows], pa.string())
     return DataColumns(
-        paths=pa.chunked_array([pa.array([file.path for file in rows], pa.string())]),
+        paths=pa.chunked_array([paths]),
         places=tuple(codes),
         place=np.array(place, np.int32),
         records=np.array([file.record_count for file in rows], np.int64),
         sizes=np.array([file.size_bytes for file in rows], np.int64),
         numbers=np.array([file.sequence_number for file in rows], np.int64),
         row=rows.__getitem__,
+        parts=(Paths(paths),),
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ColumnPart:
     """The files of one part in columns, as `SCHEMA` has them; the column `place` holds indexes of `places`."""
 
     places: tuple[Place, ...]
     batch: pa.RecordBatch
+
+    @cached_property
+    def paths(self) -> Paths:
+        """The files' paths."""
+        return Paths(self.batch.column("paths"))
 
 
 @dataclass(slots=True)
@@ -100,6 +121,7 @@ class Gathering:
         self._codes: dict[Place, int] = {}
         self._part = _OpenPart()
         self._done: list[dict[str, pa.Array]] = []
+        self._paths: list[Paths] = []
 
     def add(self, file: DataFile) -> None:
         """Add a file; packed metrics stay packed."""
@@ -128,11 +150,14 @@ class Gathering:
         columns = {one.name: part.batch.column(one.name) for one in SCHEMA}
         columns["place"] = pa.array(np.array(codes, np.int32)[columns["place"].to_numpy()], pa.int32())
         self._done.append(columns)
+        self._paths.append(part.paths)
 
     def columns(self) -> DataColumns:
         """The columns of all files added."""
-        self.end_part()
+        if self._part.paths:
+            self.end_part()
         parts, self._done = self._done, []
+        paths, self._paths = tuple(self._paths), []
         packed = {one.name: pa.chunked_array([part[one.name] for part in parts], one.type) for one in SCHEMA}
         numbers = {name: packed.pop(name).to_numpy() for name in ("place", "records", "sizes", "numbers")}
         places = tuple(self._codes)
@@ -153,4 +178,4 @@ class Gathering:
                 split_offsets=tuple(offsets),
             )
 
-        return DataColumns(paths=packed["paths"], places=places, row=row, **numbers)
+        return DataColumns(paths=packed["paths"], places=places, row=row, parts=paths, **numbers)

@@ -4,13 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers, columns_of
-from amoro_core.live.spelling import find
 from amoro_core.model.files import DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
 
@@ -77,6 +76,16 @@ class Pairs:
         return found
 
 
+class Memory:
+    """What was found out about the places of one table, for whoever asks again. For several threads.
+
+    Each value is replaced as a whole and never changed.
+    """
+
+    def __init__(self) -> None:
+        self.found: Mapping[Any, Any] = {}
+
+
 class LiveFiles(Sequence[ScannedFile]):
     """All live data files. As a sequence: rows sorted by sequence number and path, made anew on each access.
 
@@ -97,6 +106,9 @@ class LiveFiles(Sequence[ScannedFile]):
         self._equality = equality
         self.pairs = pairs
         self._by_rows = by_rows
+        #: For each place a number that it has as long as its files and what applies to them are the same, if known.
+        self.stamps: Sequence[int] = ()
+        self.memory = Memory()  # shared by all scans of the table that give the same stamps
         self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
 
     @classmethod
@@ -147,14 +159,14 @@ class LiveFiles(Sequence[ScannedFile]):
 
     def ids_of(self, paths: Iterable[str]) -> Ids:
         """The indexes of the files with one of the paths, however spelled, in the order of the files."""
-        return np.sort(find(self.columns.paths, list(dict.fromkeys(map(normalise, paths))))[0])
+        return np.sort(self.columns.names.find(list(dict.fromkeys(map(normalise, paths))))[0])
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
         """The equality deletes that apply to any of the files and are above the corresponding number."""
-        places, which = np.unique(self.columns.place[ids], return_inverse=True)
-        least = np.full(len(places), _ABOVE_ALL, np.int64)
-        np.minimum.at(least, which, np.maximum(above, self.columns.numbers[ids]))
-        yield from (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least.tolist()))
+        least = np.full(len(self.columns.places), _ABOVE_ALL, np.int64)
+        np.minimum.at(least, self.columns.place[ids], np.maximum(above, self.columns.numbers[ids]))
+        places = np.flatnonzero(least < _ABOVE_ALL)  # nothing is newer than the others
+        yield from (self.deletes[at] for at in self._equality.newer_than_any(places.tolist(), least[places].tolist()))
         if self._by_rows:
             for at, number in zip(ids.tolist(), above.tolist(), strict=True):
                 own = (self.deletes[one] for one in self.pairs.of(at))

@@ -12,7 +12,6 @@ import numpy as np
 from amoro_core.errors import TableRefused
 from amoro_core.live.columns import DataColumns, Ids, Mask, columns_of
 from amoro_core.live.files import EqualityIndex, LiveFiles, Ordered, paired
-from amoro_core.live.spelling import find
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind
 from amoro_core.model.paths import normalise
 
@@ -63,7 +62,7 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
             by_name.setdefault(normalise(named), []).append(at)
     names = list(by_name)
     found: list[_Pair] = []
-    for file, name in zip(*(ids.tolist() for ids in find(columns.paths, names)), strict=True) if names else ():
+    for file, name in zip(*(ids.tolist() for ids in columns.names.find(names)), strict=True) if names else ():
         number = columns.numbers[file]
         found += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
     _refuse_elsewhere(columns, deletes, found)
@@ -97,8 +96,7 @@ def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[Id
             by_place.setdefault(place, []).append(at)
     if not by_place:
         return
-    order = np.argsort(columns.place, kind="stable")
-    ends = np.searchsorted(columns.place[order], np.arange(len(columns.places) + 1))
+    order, ends = columns.by_place
     for place, some in by_place.items():
         files = order[ends[place] : ends[place + 1]]
         names = _Names([columns.paths[at].as_py() for at in files.tolist()])

@@ -2,53 +2,104 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from amoro_core.live.columns import Ids
 from amoro_core.model.paths import normalise
 
-_OTHER_SCHEMES = {"s3": ("s3a", "s3n"), "gs": ("gcs",)}
+T = TypeVar("T")
+Ids = npt.NDArray[np.int64]
+
 _SCHEMES = ("s3", "s3a", "s3n", "gs", "gcs", "oss", "abfs", "abfss", "wasb", "wasbs", "hdfs", "viewfs")
 _LOCAL = r"(?:/(?:[^/.][^/]*|\.[^/]+))+"
-#: The usual spellings of paths: two paths in the same one name the same file only if they are equal.
-_WAYS = (_LOCAL, f"file:{_LOCAL}", f"file://{_LOCAL}", *(f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES))
-#: Paths in one of the spellings that `_spellings` knows: nearly all, so few others need to be normalised.
-_USUAL = f"^(?:{'|'.join(_WAYS)})$"
+#: The usual spellings of paths, by what they begin with: two paths in the same one name the same file only if they are
+#: equal, and their normalised forms differ from them at the beginning alone.
+_WAYS = {
+    "": _LOCAL,
+    "file:": f"file:{_LOCAL}",
+    "file://": f"file://{_LOCAL}",
+    **{f"{scheme}://": f"(?s:{scheme}://.*[^/])" for scheme in _SCHEMES},
+}
 
 
-def find(paths: pa.ChunkedArray, names: Sequence[str]) -> tuple[Ids, Ids]:
-    """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these names."""
-    at = {name: index for index, name in enumerate(names)}
-    spelled = {text: index for name, index in at.items() for text in _spellings(name) if normalise(text) == name}
-    known = np.fromiter(spelled.values(), np.int64, len(spelled))
-    found = pc.index_in(paths, value_set=pa.array(list(spelled), paths.type)).fill_null(-1).to_numpy()
-    files = np.flatnonzero(found >= 0)
-    others = np.flatnonzero(~pc.match_substring_regex(paths, _USUAL).to_numpy() & (found < 0))
-    more = [(file, at[name]) for file in others.tolist() if (name := normalise(paths[file].as_py())) in at]
-    extra = np.array(more, np.int64).reshape(-1, 2)
-    return np.concatenate((files, extra[:, 0])), np.concatenate((known[found[files]], extra[:, 1]))
+class Paths:
+    """Paths that never change, with answers about them that are looked for once. For several threads."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self.array = array
+        self._answers: dict[Callable[[Any], Any], Any] = {}
+
+    def once(self, ask: Callable[[pa.Array], T]) -> T:
+        """The function's answer about the paths."""
+        if ask not in self._answers:
+            self._answers[ask] = ask(self.array)
+        found: T = self._answers[ask]
+        return found
 
 
-def repeated(paths: pa.ChunkedArray) -> str | None:
-    """A normalised path that occurs more than once among the paths; None without one."""
-    if len(pc.unique(paths)) == len(paths) and _is_spelled_one_way(paths):
+class Names:
+    """Normalised paths of files in several parts, each part in any spelling."""
+
+    def __init__(self, parts: Iterable[Paths]) -> None:
+        self._parts = tuple(parts)
+        self._starts = np.cumsum([0, *(len(one.array) for one in self._parts)])
+
+    def find(self, names: Sequence[str]) -> tuple[Ids, Ids]:
+        """The indexes of the paths whose normalised form is among the distinct names, and the indexes of these."""
+        numbers, order = self._sorted
+        wanted = np.array([hash(name) for name in names], np.int64)
+        first, behind = (np.searchsorted(numbers, wanted, side) for side in ("left", "right"))
+        found = [
+            (file, at)
+            for at in np.flatnonzero(behind > first).tolist()
+            for file in order[first[at] : behind[at]].tolist()
+            if self._name(file) == names[at]
+        ]
+        both = np.array(found, np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def repeated(self) -> str | None:
+        """A name that occurs more than once; None without one."""
+        numbers, order = self._sorted
+        alike = np.flatnonzero(numbers[1:] == numbers[:-1])
+        counts = Counter(self._name(int(order[at])) for at in sorted({*alike.tolist(), *(alike + 1).tolist()}))
+        return next((name for name, count in counts.items() if count > 1), None)
+
+    @cached_property
+    def _sorted(self) -> tuple[Ids, Ids]:
+        """The names' numbers in ascending order, and the indexes of their paths."""
+        numbers = np.concatenate((np.empty(0, np.int64), *(one.once(numbered) for one in self._parts)))
+        order = np.argsort(numbers, kind="stable")
+        return numbers[order], order
+
+    def _name(self, at: int) -> str:
+        part = int(np.searchsorted(self._starts, at, "right")) - 1
+        return normalise(self._parts[part].array[at - int(self._starts[part])].as_py())
+
+
+def numbered(paths: pa.Array) -> Ids:
+    """A number for the normalised form of each path: two paths have the same if they name the same file, and hardly
+    ever otherwise."""
+    way = _way_of(paths)
+    texts = paths.to_pylist()
+    names: Iterable[str] = texts
+    if way is None:
+        names = map(normalise, texts)
+    elif (begin := "" if way.startswith("file:") else normalise(f"{way}x").removesuffix("x")) != way:
+        names = (begin + text[len(way) :] for text in texts)
+    return np.fromiter(map(hash, names), np.int64, len(texts))
+
+
+def _way_of(paths: pa.Array) -> str | None:
+    """What all of the paths begin with, if they are spelled in one of the usual ways."""
+    first = paths[0].as_py() if len(paths) else None
+    way = next((begin for begin, way in _WAYS.items() if first is not None and re.fullmatch(way, first)), None)
+    if way is None or not pc.all(pc.match_substring_regex(paths, f"^{_WAYS[way]}$")).as_py():
         return None
-    counts = Counter(map(normalise, paths.to_pylist()))
-    return next((path for path, count in counts.items() if count > 1), None)
-
-
-def _is_spelled_one_way(paths: pa.ChunkedArray) -> bool:
-    way = next((way for way in _WAYS if len(paths) and re.fullmatch(way, paths[0].as_py())), None)
-    return way is not None and bool(pc.all(pc.match_substring_regex(paths, f"^{way}$")).as_py())
-
-
-def _spellings(name: str) -> tuple[str, ...]:
-    """The usual spellings of a normalised path."""
-    if name.startswith("/"):
-        return name, f"file:{name}", f"file://{name}"
-    scheme, found, rest = name.partition("://")
-    return name, *(f"{other}{found}{rest}" for other in _OTHER_SCHEMES.get(scheme, ()))
+    return way

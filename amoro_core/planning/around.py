@@ -38,4 +38,4 @@ def told(evaluation: Evaluation, scan: TableScan | None, taken: Mapping[str, str
 
 def kept_in(scan: TableScan | None) -> frozenset[str]:
     """The groups of live files whose order rewriting leaves as it is; their ids."""
-    return frozenset() if scan is None else frozenset(kept_groups(LiveFiles.of(scan.files).columns.paths, {}, None))
+    return frozenset() if scan is None else frozenset(kept_groups(LiveFiles.of(scan.files).columns.parts, {}, None))

@@ -73,45 +73,50 @@ class AssessedColumns:
         return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
 
 
-def assess_all(files: LiveFiles, config: OptimizingConfig, kept: Set[str] = frozenset()) -> AssessedColumns:
-    """Every file with the answers that `assess` gives, most of them without a row of its own.
+def assess_all(
+    files: LiveFiles, config: OptimizingConfig, kept: Set[str] = frozenset(), ids: Ids | None = None
+) -> AssessedColumns:
+    """Every file, or those at these indexes, with the answers that `assess` gives, most of them without a row.
 
     Those of the `kept` groups are in order. A file has equality deletes alone, or one position delete that names it,
     too, or it is asked by row.
     """
-    columns, position = files.columns, files.position_delete
-    has_position, has_equality = position >= 0, files.last_equality_delete >= 0
-    file_class = np.full(len(columns), _TARGET_SIZE, np.int8)
-    file_class[columns.sizes <= config.min_target_size] = _UNDERSIZED
-    file_class[columns.sizes <= config.fragment_size] = _FRAGMENT
-    in_order = np.isin(group_ids(columns.paths), list(kept)) if kept else np.zeros(len(columns), np.bool_)
+    columns = files.columns
+    ids = np.arange(len(columns)) if ids is None else ids
+    sizes, records, position = columns.sizes[ids], columns.records[ids], files.position_delete[ids]
+    last_equality_delete = files.last_equality_delete[ids]
+    has_position, has_equality = position >= 0, last_equality_delete >= 0
+    file_class = np.full(len(ids), _TARGET_SIZE, np.int8)
+    file_class[sizes <= config.min_target_size] = _UNDERSIZED
+    file_class[sizes <= config.fragment_size] = _FRAGMENT
+    in_order = np.isin(group_ids(columns.paths.take(ids)), list(kept)) if kept else np.zeros(len(ids), np.bool_)
     file_class[in_order] = _TARGET_SIZE
     segment = file_class != _FRAGMENT
     rows_of = np.array([*(delete.record_count for delete in files.deletes), 0], np.int64)
     deleted = rows_of[position]  # −1, without one, is the last of these
-    bearable = columns.records * config.major_trigger_duplicate_ratio
+    bearable = records * config.major_trigger_duplicate_ratio
     # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
-    to_convert = segment & has_equality & (files.last_equality_delete > files.carried_through)
+    to_convert = segment & has_equality & (last_equality_delete > files.carried_through[ids])
     done = AssessedColumns(
         files,
-        np.arange(len(columns)),
-        columns.sizes,
+        ids,
+        sizes,
         file_class,
-        live_bytes=columns.sizes.copy(),
+        live_bytes=sizes.copy(),
         has_deletes=has_position | has_equality,
         duplicates=segment & (deleted > bearable),
         convertible=to_convert & (bearable >= 1),
         too_short=to_convert & (bearable < 1),
-        combinable=np.zeros(len(columns), np.bool_),
+        combinable=np.zeros(len(ids), np.bool_),
         in_order=in_order,
     )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
-        size, records = int(columns.sizes[at]), int(columns.records[at])
-        if records > 0:
-            done.live_bytes[at] = size * max(0, records - int(deleted[at])) // records
-    by_row = np.flatnonzero(files.by_row)
-    for at, row in zip(by_row.tolist(), files.rows(by_row), strict=True):
+        size, rows = int(sizes[at]), int(records[at])
+        if rows > 0:
+            done.live_bytes[at] = size * max(0, rows - int(deleted[at])) // rows
+    by_row = np.flatnonzero(files.by_row[ids])
+    for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
         _put(done, at, assess(row, config, is_in_order=bool(in_order[at])))
     return done
 

@@ -80,7 +80,7 @@ def _partition(
         data_files=stats.data_files,
         data_bytes=stats.data_bytes,
         records=stats.records,
-        small_files=int((one.partition.files.is_fragment | one.partition.files.is_undersized).sum()),
+        small_files=stats.fragments + stats.undersized_files,
         position_delete_files=len(stats.position_deletes),
         equality_delete_files=len(stats.equality_deletes),
     )

@@ -1,22 +1,24 @@
 """Whether a table needs optimizing now, partition by partition, and why or why not."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
 from amoro_core.model.digests import FileDigest
 from amoro_core.model.files import DataFile, DeleteIdentity, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey, PartitionVerdict, TaskPlan
 from amoro_core.model.tables import FAULTLESS, FileSummary, LastOptimized, OptimizingType
 from amoro_core.planning import reasons
-from amoro_core.planning.costs import weigh
+from amoro_core.planning.costs import inputs_of, weigh
 from amoro_core.planning.digest import ScoredPartition, digest_of
 from amoro_core.planning.files import FileClass, assess, classify
 from amoro_core.planning.limits import settled, within_file_count
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, parted, partitions_of
 from amoro_core.planning.planner import WEIGHT
 from amoro_core.planning.prechecks import held_until
+from amoro_core.planning.remembering import Decided, Remembered, remember, remembered
 from amoro_core.planning.summary import basis_of, mean_health, scores_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
 
@@ -33,6 +35,8 @@ class _Case:
     config: OptimizingConfig
     last: LastOptimized
     now: datetime
+    #: The ends of intervals that it was found to wait for: until the first of them time alone changes nothing.
+    ends: list[datetime] = field(default_factory=list)
 
     @property
     def stats(self) -> PartitionStats:
@@ -79,20 +83,27 @@ def evaluate(
             basis=basis_of((), config),
             digest=FileDigest(None, config.target_size),
         )
-    everything = partitions_of(scan, config, kept)
+    live, terms = LiveFiles.of(scan.files), (config, kept)
+    known = remembered(live, terms)
+    everything = partitions_of(scan, config, kept, {key: one.stats for key, one in known.items()})
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
     partitions, staying = chosen, frozenset[DeleteIdentity]()
     if selects is not None:
         parts = {one.key: parted(one, selects) for one in everything}
         partitions = [one for one in (parts[partition.key][0] for partition in chosen) if len(one.files)]
         staying = _staying(others for _, others in parts.values())
-    verdicts = []
+    verdicts, decided = [], {key: one.decided for key, one in known.items() if one.decided is not None}
     for partition in partitions:
         case = _Case(partition, config, last.get(partition.key, _NEVER), now)
-        decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
-        verdicts.append(_verdict(case, decision, staying))
+        if requested is not None or selects is not None:
+            decision = _held(case, _decide(case)) if requested is None else _grant(case, requested, force)
+            verdicts.append(_verdict(case, decision, staying))
+            continue
+        decided[partition.key] = _kept_or_anew(case, known.get(partition.key))
+        verdicts.append(decided[partition.key].verdict)
     stats = [partition.stats for partition in everything]
-    scores = [scores_of(one, config) for one in stats]
+    scores = [scores_of(one.stats, config) if one.key not in known else known[one.key].scores for one in everything]
+    remember(live, terms, everything, scores, decided)
     health = mean_health(scores)
     scored = [ScoredPartition(one, sum(points)) for one, points in zip(everything, scores, strict=True)]
     kinds = [verdict.type for verdict in verdicts if verdict.type is not None]
@@ -107,6 +118,16 @@ def evaluate(
         basis_of(stats, config),
         digest_of(scan, scored, verdicts, config.target_size, path_of),
     )
+
+
+def _kept_or_anew(case: _Case, known: Remembered | None) -> Decided:
+    """The verdict of the triggers, made anew unless nothing that it depends on has changed."""
+    dangling = case.partition.dangling
+    if known is not None and known.decided is not None and known.decided.holds(case.last, dangling, case.now):
+        return known.decided
+    verdict = _verdict(case, _held(case, _decide(case)), frozenset())
+    files = sum(len(inputs_of(task)) for task in verdict.work)
+    return Decided(verdict, files, case.last, dangling, case.now, min(case.ends, default=None))
 
 
 def _outside(chosen: Sequence[PartitionFiles]) -> str:
@@ -170,6 +191,7 @@ def _held(case: _Case, decision: _Decision) -> _Decision:
     until = held_until(case.partition, case.config, case.last, case.now)
     if until is None:
         return decision
+    case.ends.append(until)
     return _Decision(None, reasons.held_back(decision.reason, case.config, until), due_at=until)
 
 
@@ -229,17 +251,18 @@ def _minor_trigger(case: _Case) -> str:
 
 
 def _minor_due_at(case: _Case) -> datetime | None:
-    return _due_at(case.last.minor, case.config.minor_trigger_interval, case.now)
+    return _due_at(case, case.last.minor, case.config.minor_trigger_interval)
 
 
 def _full_due_at(case: _Case) -> datetime | None:
-    return _due_at(case.last.full, case.config.full_trigger_interval, case.now)
+    return _due_at(case, case.last.full, case.config.full_trigger_interval)
 
 
-def _due_at(last: datetime | None, interval: timedelta | None, now: datetime) -> datetime | None:
+def _due_at(case: _Case, last: datetime | None, interval: timedelta | None) -> datetime | None:
     """When the interval will have passed; None when it has (also if never optimized) or never will."""
-    if interval is None or last is None or now - last > interval:
+    if interval is None or last is None or case.now - last > interval:
         return None
+    case.ends.append(last + interval)
     return last + interval + _TICK
 
 

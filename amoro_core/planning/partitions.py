@@ -1,8 +1,10 @@
 """The files of a scan by partition, and the counts that triggers need."""
 
 from collections import Counter
-from collections.abc import Callable, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,7 @@ class PartitionStats:
     data_bytes: int
     records: int
     fragments: int
+    undersized_files: int
     undersized: tuple[int, ...]  # ascending sizes, without segments that have too many deleted rows
     duplicates: int  # segments with too many deleted rows
     too_short: int  # segments with deletes to convert, of which a single deleted row is too many
@@ -37,14 +40,22 @@ class PartitionStats:
         return self.fragments + self.fresh_equality_deletes
 
 
-@dataclass(frozen=True, slots=True)
+NOTHING_KNOWN: Mapping[PartitionKey, PartitionStats] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
 class PartitionFiles:
     """The live files of one partition, and its dangling deletes."""
 
     key: PartitionKey
-    files: AssessedColumns
     stats: PartitionStats
+    assessed: Callable[[], AssessedColumns]  # called once, if at all
     dangling: int = 0
+
+    @cached_property
+    def files(self) -> AssessedColumns:
+        """Each file as it was assessed."""
+        return self.assessed()
 
     @property
     def small_sizes(self) -> list[int]:
@@ -61,19 +72,37 @@ class PartitionFiles:
 
 
 def partitions_of(
-    scan: TableScan, config: OptimizingConfig, kept: Set[str] = frozenset()
+    scan: TableScan,
+    config: OptimizingConfig,
+    kept: Set[str] = frozenset(),
+    known: Mapping[PartitionKey, PartitionStats] = NOTHING_KNOWN,
 ) -> tuple[PartitionFiles, ...]:
-    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order."""
+    """All partitions that have data files, in a fixed order; files of the `kept` groups are in order.
+
+    `known` are the counts of some partitions by the same terms; the files of these are assessed if needed.
+    """
     live = LiveFiles.of(scan.files)
-    places = live.columns.places
-    files = assess_all(live, config, kept).part(np.argsort(live.columns.place, kind="stable"))
-    ends = _numbers(np.searchsorted(live.columns.place[files.ids], np.arange(len(places) + 1)))
+    order, begins = live.columns.by_place
+    ends = _numbers(begins)
+    keys = [PartitionKey(*place) for place in live.columns.places]
+    new = [at for at, key in enumerate(keys) if key not in known]
+    ids = [order[ends[at] : ends[at + 1]] for at in new]
+    files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)))
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
-    found = []
-    for place, first, behind in zip(places, ends, ends[1:], strict=False):
-        part = files.part(slice(first, behind))
-        found.append(PartitionFiles(PartitionKey(*place), part, _stats(part), dangling[place]))
+    found, first = [], 0
+    for at, some in zip(new, ids, strict=True):
+        part = files.part(slice(first, first + len(some)))
+        first += len(some)
+        found.append(_opened(keys[at], part, _stats(part), dangling[live.columns.places[at]]))
+    for at, key in enumerate(keys):
+        if key in known:
+            assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]])
+            found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]]))
     return tuple(sorted(found, key=lambda one: order_of(one.key)))
+
+
+def _opened(key: PartitionKey, files: AssessedColumns, stats: PartitionStats, dangling: int) -> PartitionFiles:
+    return PartitionFiles(key, stats, lambda: files, dangling)
 
 
 def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
@@ -85,7 +114,7 @@ def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tu
 
 def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
     files = partition.files.part(mask)
-    return replace(partition, files=files, stats=_stats(files))
+    return _opened(partition.key, files, _stats(files), partition.dangling)
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -106,6 +135,7 @@ def _stats(files: AssessedColumns) -> PartitionStats:
         data_bytes=int(files.sizes.sum()),
         records=int(files.files.columns.records[files.ids].sum()),
         fragments=int(files.is_fragment.sum()),
+        undersized_files=int(files.is_undersized.sum()),
         undersized=tuple(_numbers(np.sort(files.sizes[files.is_undersized & ~files.duplicates]))),
         duplicates=int(files.duplicates.sum()),
         too_short=int(files.too_short.sum()),

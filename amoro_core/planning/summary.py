@@ -21,7 +21,7 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
         data_files=len(scan.files),
         data_bytes=sum(partition.stats.data_bytes for partition in partitions),
         fragment_files=sum(partition.stats.fragments for partition in partitions),
-        undersized_files=sum(int(partition.files.is_undersized.sum()) for partition in partitions),
+        undersized_files=sum(partition.stats.undersized_files for partition in partitions),
         equality_delete_files=sum(delete.kind is DeleteKind.EQUALITY for delete in deletes.values()),
         position_delete_files=sum(delete.kind is DeleteKind.POSITION for delete in deletes.values()),
         delete_bytes=sum(delete.size_bytes for delete in deletes.values()),

@@ -149,6 +149,10 @@ class _Bench:
             from amoro_core.iceberg.column_cache import ColumnCache
 
             known["cache"] = ColumnCache(self._cache, 2**40)
+        if "tables" in parameters:
+            from amoro_core.iceberg.known_manifests import KnownTables
+
+            known["tables"] = KnownTables(2**40)
         self._format = IcebergFormat(**known)
 
     def timed(self, step: Callable[[], object]) -> float:

@@ -98,13 +98,14 @@ def _cached(scan: Callable[..., Any], table: Any) -> dict[str, float | str]:
     """Seconds of CPU of a scan that fills a cache, and of one that finds everything there; nothing without a cache."""
     try:
         from amoro_core.iceberg.column_cache import ColumnCache
+        from amoro_core.iceberg.scan import Known
     except ImportError:
         return {}
     with tempfile.TemporaryDirectory(prefix="amoro-live-files-cache-") as directory:
         cache, seconds = ColumnCache(Path(directory), 2**40), []
         for _ in range(2):
             begun = time.process_time()
-            scan(table, (table.location(),), cache=cache)
+            scan(table, (table.location(),), known=Known(cache))
             seconds.append(round(time.process_time() - begun, 2))
         size = sum(path.stat().st_size for path in Path(directory).iterdir())
     return {"scan and cache s": seconds[0], "scan again s": seconds[1], "MB of cache": round(size / MIB)}

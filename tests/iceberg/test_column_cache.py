@@ -26,7 +26,7 @@ from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.entries import PartitionTypes
 from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
-from amoro_core.iceberg.scan import scan
+from amoro_core.iceberg.scan import Known, scan
 from amoro_core.live.columns import SCHEMA, ColumnPart
 from amoro_core.model.files import Partition, TableScan
 from amoro_core.model.processes import CatalogConfig
@@ -67,7 +67,7 @@ class Reader:
 
 def scanned(table: Table, cache: ColumnCache | None = None, read: Reader | None = None) -> TableScan | None:
     """The head's scan, of the table as it is now."""
-    return scan(table.refresh(), [table.location()], read or Reader(), cache=cache)
+    return scan(table.refresh(), [table.location()], read or Reader(), known=Known(cache))
 
 
 def said(found: TableScan | None) -> object:

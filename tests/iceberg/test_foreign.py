@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
@@ -14,6 +15,7 @@ from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.features import refuse_table, refuse_unreadable
 from amoro_core.iceberg.foreign import refuse_foreign_files
+from amoro_core.live.spelling import Paths
 from tests.engine.builders import SCHEMA, row
 from tests.engine.writer import append, make_catalog, make_table
 
@@ -158,10 +160,14 @@ def test_an_iceberg_table_that_has_such_words_is_not_refused(table: Table, prope
     refuse_table(with_properties(table, properties))
 
 
+def of(paths: list[str]) -> Paths:
+    return Paths(pa.array(paths, pa.string()))
+
+
 @pytest.mark.parametrize("paths", [[INSERTED], [INSERTED, PLAIN], [DELETED, INSERTED, PLAIN, PLAIN]])
 def test_a_store_without_properties_is_refused_when_half_of_its_files_are_named_as_such(paths: list[str]) -> None:
     with pytest.raises(TableRefused) as refused:
-        refuse_foreign_files(paths)
+        refuse_foreign_files([of(paths[:1]), of(paths[1:])])
     named = len([path for path in paths if path != PLAIN])
     assert (refused.value.reason, refused.value.message) == (
         "format",
@@ -171,4 +177,4 @@ def test_a_store_without_properties_is_refused_when_half_of_its_files_are_named_
 
 @pytest.mark.parametrize("paths", [[], [PLAIN], [NUMBERS], [INSERTED, PLAIN, PLAIN], [INSERTED + "/" + PLAIN]])
 def test_other_names_are_not_refused(paths: list[str]) -> None:
-    refuse_foreign_files(paths)
+    refuse_foreign_files([of(paths[:1]), of(paths[1:])])

@@ -12,10 +12,10 @@ import pytest
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.contradictions import refuse_twice_live
-from amoro_core.iceberg.scan import _refuse_columns_outside, refuse_outside
+from amoro_core.iceberg.scan import _refuse_parts_outside, refuse_outside
 from amoro_core.live.files import LiveFiles
 from amoro_core.live.matching import match
-from amoro_core.live.spelling import repeated
+from amoro_core.live.spelling import Names, Paths
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
 from tests.unit.planning.builders import data, position_delete
@@ -37,10 +37,14 @@ STARTS = (
 )
 
 
+def of(paths: list[str]) -> Paths:
+    return Paths(pa.array(paths, pa.string()))
+
+
 def outcome(paths: list[str], *, by_columns: bool) -> str | None:
     try:
         if by_columns:
-            _refuse_columns_outside(pa.chunked_array([pa.array(paths, pa.string())]), LOCATIONS, "")
+            _refuse_parts_outside([of(paths[:1]), of(paths[1:])], LOCATIONS, "")
         else:
             refuse_outside(paths, LOCATIONS)
     except TableRefused as refusal:
@@ -70,9 +74,9 @@ def test_a_directory_that_links_lead_out_of_the_locations_is_refused(tmp_path: P
     (tmp_path / "t").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "t" / "data").symlink_to(tmp_path / "elsewhere")
-    paths = pa.chunked_array([[f"{tmp_path}/t/data/f.parquet"]])
+    paths = of([f"{tmp_path}/t/data/f.parquet"])
     with pytest.raises(TableRefused, match="links lead"):
-        _refuse_columns_outside(paths, (f"{tmp_path}/t",), "")
+        _refuse_parts_outside([paths], (f"{tmp_path}/t",), "")
 
 
 def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
@@ -83,7 +87,8 @@ def test_a_path_that_is_live_twice_is_found_however_it_is_spelled() -> None:
         some = chance.choices(starts, k=chance.choice([1, 1, 2]))
         paths = [chance.choice(some) + str(chance.randrange(30)) for _ in range(chance.randint(0, 8))]
         counts = Counter(map(normalise, paths))
-        found = repeated(pa.chunked_array([pa.array(paths, pa.string())]))
+        cut = chance.randint(0, len(paths))
+        found = Names([of(paths[:cut]), of(paths[cut:])]).repeated()
         assert (found is None) is (max(counts.values(), default=1) == 1), paths
         assert found is None or counts[found] > 1
         seen[found is None] += 1

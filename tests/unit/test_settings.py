@@ -45,6 +45,7 @@ DEFAULTS = (
     ("catalogs", "", "default"),
     ("history-keep", "30d", "default"),
     ("cache-size", "2GB", "default"),
+    ("planning-memory", "1GB", "default"),
     ("table-series", "true", "default"),
     ("blocker-timeout", "1m", "default"),
     ("catalog-timeout", "1m", "default"),
@@ -107,6 +108,8 @@ def test_each_value_says_where_it_comes_from(tmp_path: Path) -> None:
 def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, size: int) -> None:
     (tmp_path / "amoro.yaml").write_text(f"cache-size: {text}\n")
     assert load_settings(tmp_path, None, {}).cache_bytes == size
+    (tmp_path / "amoro.yaml").write_text(f"planning-memory: {text}\n")
+    assert load_settings(tmp_path, None, {}).planning_bytes == size
 
 
 @pytest.mark.parametrize(
@@ -119,6 +122,7 @@ def test_the_size_of_the_cache_has_a_unit_or_is_none(tmp_path: Path, text: str, 
         ("AMORO_ALLOWED_CLASSES", "Class"),
         ("AMORO_CACHE_SIZE", "7"),
         ("AMORO_CACHE_SIZE", "much"),
+        ("AMORO_PLANNING_MEMORY", "7"),
     ],
 )
 def test_a_malformed_variable_is_named_with_its_value(tmp_path: Path, variable: str, value: str) -> None:

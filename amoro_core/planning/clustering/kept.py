@@ -1,7 +1,7 @@
 """Groups of files that were clustered together, told by the ends of their names."""
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from amoro_core.live.columns import Numbers
 from amoro_core.live.files import LiveFiles
+from amoro_core.live.spelling import Paths
 from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout
 from amoro_core.model.files import DataFile
@@ -39,7 +40,7 @@ def clustered_at(path: str) -> datetime | None:
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds)
 
 
-def group_ids(paths: pa.ChunkedArray) -> GroupIds:
+def group_ids(paths: pa.ChunkedArray | pa.Array) -> GroupIds:
     """For each path the id of its group, or None."""
     found = pc.struct_field(pc.extract_regex(paths, _GROUP), "group")
     array = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
@@ -48,13 +49,17 @@ def group_ids(paths: pa.ChunkedArray) -> GroupIds:
     return ids
 
 
-def kept_groups(paths: pa.ChunkedArray, known: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
+def kept_groups(parts: Iterable[Paths], known: Mapping[str, Layout], current: Layout | None) -> frozenset[str]:
     """The groups whose order others leave alone: all but those that are known to have another layout than the table.
 
     `current` None: it is not known which one the table has; then no order is lost for it.
     """
-    named = frozenset(one for one in set(group_ids(paths).tolist()) if one is not None)
+    named = frozenset[str]().union(*(part.once(_groups_named) for part in parts))
     return frozenset(one for one in named if current is None or known.get(one, current) == current)
+
+
+def _groups_named(paths: pa.Array) -> frozenset[str]:
+    return frozenset(one for one in set(group_ids(paths).tolist()) if one is not None)
 
 
 class Layouts:

@@ -12,7 +12,6 @@ from amoro_core.live import matching as in_columns
 from amoro_core.live.columns import Gathering
 from amoro_core.live.files import LiveFiles
 from amoro_core.live.packing import PackedMap, PackedMetrics, pack_map, pack_metrics, read_bytes, read_number
-from amoro_core.live.spelling import find
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, TableScan
 from amoro_core.model.paths import normalise
 from amoro_core.model.plans import Evaluation, OptimizingPlan, PartitionKey
@@ -172,7 +171,7 @@ def test_a_path_is_found_by_its_one_spelling(path: str) -> None:
         [data("x", 1), replace(data("y", 1), path=path), replace(data("z", 1), path="file://elsewhere/t/a")]
     )
 
-    found = find(files.columns().paths, ["/t/b", normalise(path), "/t/gone"])
+    found = files.columns().names.find(["/t/b", normalise(path), "/t/gone"])
 
     assert [ids.tolist() for ids in found] == [[1], [1]]
 
@@ -181,10 +180,10 @@ def test_a_path_is_found_by_its_one_spelling(path: str) -> None:
     "path", ["s3://b/k/a", "s3a://b/k/a", "S3N://b/k/a", "s3://b/k/a/", "gcs://b/k", "hdfs:///k", "abfs://c@a/k"]
 )
 def test_a_path_in_a_store_is_found_by_its_one_spelling(path: str) -> None:
-    paths = gathered([replace(data("x", 1), path=path), data("y", 1)]).columns().paths
+    names = gathered([replace(data("x", 1), path=path), data("y", 1)]).columns().names
 
-    assert [ids.tolist() for ids in find(paths, [normalise(path)])] == [[0], [0]]
-    assert [ids.tolist() for ids in find(paths, ["s3://b/k", f"{normalise(path)}x"])] == [[], []]
+    assert [ids.tolist() for ids in names.find([normalise(path)])] == [[0], [0]]
+    assert [ids.tolist() for ids in names.find(["s3://b/k", f"{normalise(path)}x"])] == [[], []]
 
 
 def test_bytes_times_rows_may_have_more_than_64_bits() -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from amoro_core.live.matching import match
+from amoro_core.live.spelling import Paths
 from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import Layout, LayoutKey, Strategy
 from amoro_core.model.config import OptimizingConfig
@@ -121,7 +122,8 @@ def test_columns_say_of_clustered_files_what_is_said_file_by_file() -> None:
 
 def test_groups_that_are_known_to_have_another_layout_are_not_kept() -> None:
     now, before = Layout(Strategy.LINEAR, (LayoutKey(1),)), Layout(Strategy.LINEAR, (LayoutKey(2),))
-    paths = pa.chunked_array([[file.path for file in (*clustered(2, 1), *clustered(1, 1, TWO), *many(2, 1))]])
+    one, two = [*clustered(2, 1), *many(2, 1)], clustered(1, 1, TWO)
+    paths = [Paths(pa.array([file.path for file in files])) for files in (one, two)]
     assert kept_groups(paths, {}, now) == BOTH
     assert kept_groups(paths, {ONE: before, TWO: now}, now) == {TWO}
     assert kept_groups(paths, {ONE: before}, None) == BOTH

@@ -1,0 +1,134 @@
+"""What was decoded of manifests is kept in memory: a scan reads new ones alone, and says what one without it says."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyiceberg.manifest import ManifestContent
+from pyiceberg.table import Table
+
+from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.known_manifests import UNKNOWN, KnownTables
+from amoro_core.iceberg.manifests import read_manifest
+from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
+from amoro_core.live.files import LiveFiles
+from amoro_core.model.files import TableScan
+from tests.engine import writer
+from tests.engine.chance import seed_ids
+from tests.iceberg.looking import Reader, said, watched
+from tests.iceberg.test_column_cache import LIES, Lying
+from tests.model.lake import Lake, row
+
+ROOM = 2**30
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    made = Lake.created(writer.make_catalog(tmp_path), partitioned=True)
+    for number in range(3):
+        made.append([row(3 * number + at, part) for at, part in enumerate(("a", "b", None))])
+    made.upsert([row(1, "b", "new")])
+    return made
+
+
+def scanned(table: Table, known: Known = NOTHING_KNOWN, read: ManifestReader = read_manifest) -> TableScan:
+    found = scan(table.refresh(), [table.location()], read, known=known)
+    assert found is not None
+    return found
+
+
+def uuid(table: Table) -> str:
+    return str(table.metadata.table_uuid)
+
+
+def test_a_scan_reads_new_manifests_alone_of_either_content(lake: Lake) -> None:
+    known, first, second, third = Known(tables=KnownTables(ROOM, 0)), Reader(), Reader(), Reader()
+    plain = said(scanned(lake.table))
+    assert said(scanned(lake.table, known, first)) == plain
+    assert said(scanned(lake.table, known, second)) == plain
+    assert (len(first.read), second.read) == (5, [])
+    lake.append([row(50, "c")])
+    assert said(scanned(lake.table, known, third)) == said(scanned(lake.table))
+    assert third.read == [ManifestContent.DATA]
+
+
+def test_partitions_without_a_change_keep_their_stamps(lake: Lake) -> None:
+    known = Known(tables=KnownTables(ROOM, 0))
+    before = stamps(scanned(lake.table, known))
+    assert stamps(scanned(lake.table, known)) == before
+    lake.append([row(50, "a")])
+    after = stamps(scanned(lake.table, known))
+    assert {place for place, stamp in after.items() if before.get(place) != stamp} == {(1, (b"a",))}
+    lake.upsert([row(4, "b", "newer")])
+    last = stamps(scanned(lake.table, known))
+    assert {place for place, stamp in last.items() if after.get(place) != stamp} == {(1, (b"b",))}
+
+
+def stamps(found: TableScan) -> dict[object, int]:
+    live = LiveFiles.of(found.files)
+    return dict(zip(live.columns.places, live.stamps, strict=True))
+
+
+def test_an_equality_delete_of_the_whole_table_changes_every_partition(lake: Lake) -> None:
+    known = Known(tables=KnownTables(ROOM, 0))
+    before = stamps(scanned(lake.table, known))
+    lake.delete_equal([row(4, "b")], everywhere=True)
+    after = stamps(scanned(lake.table, known))
+    assert before.keys() == after.keys()
+    assert set(before.values()).isdisjoint(after.values())
+
+
+def test_a_commit_takes_no_data_file_from_the_cache_on_disk(lake: Lake, tmp_path: Path) -> None:
+    plain = said(scanned(lake.table))
+    cache, reader = ColumnCache(tmp_path / "cache", ROOM, least_files=1), Reader()
+    scanned(lake.table, Known(cache))
+    tables = KnownTables(ROOM, 0)
+    lying = Known(Lying(tmp_path / "cache", LIES["another size"]), tables)
+    assert said(scanned(lake.table, lying)) != plain, "the cache lies"
+    before = stamps(scanned(lake.table, lying))
+    honest = Known(lying.cache, tables, trusts_cache=False)
+    assert said(scanned(lake.table, honest, reader)) == plain
+    assert reader.read == [ManifestContent.DATA] * 4, "of deletes nothing came from the disk"
+    assert said(scanned(lake.table, lying)) == plain, "what was read replaces what was in the cache"
+    assert set(stamps(scanned(lake.table, lying)).values()).isdisjoint(before.values())
+    again = Reader()
+    assert said(scanned(lake.table, honest, again)) == plain
+    assert again.read == []
+
+
+def test_small_tables_are_not_kept_nor_those_that_are_larger_than_the_memory(lake: Lake) -> None:
+    for tables in (KnownTables(ROOM), KnownTables(1000, 0)):
+        assert said(scanned(lake.table, Known(tables=tables))) == said(scanned(lake.table))
+        assert tables.find(uuid(lake.table)) is UNKNOWN
+
+
+def test_the_least_recently_used_tables_are_forgotten(lake: Lake) -> None:
+    tables = KnownTables(ROOM, 0)
+    scanned(lake.table, Known(tables=tables))
+    known = tables.find(uuid(lake.table))
+    tight = KnownTables(int(2.5 * known.size_bytes), 0)
+    for name in ("one", "two"):
+        tight.keep(name, known)
+    assert tight.find("one") is known
+    tight.keep("three", known)
+    assert [tight.find(name) is known for name in ("one", "two", "three")] == [True, False, True]
+
+
+def test_random_tables_are_seen_as_without_memory_while_the_cache_on_disk_breaks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make prove` goes on with other seeds."""
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    seed_ids(monkeypatch, chance)
+    seen: Counter[str] = Counter()
+    for number in range(2):
+        (place := tmp_path / str(number)).mkdir()
+        lake = Lake.created(writer.make_catalog(place), partitioned=chance.random() < 0.8)
+        seen += watched(lake, place / "cache", chance, 10)
+    assert min(seen[what] for what in ("known", "read", "broken")) > 5, seen
