@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +112,21 @@ def test_a_part_of_a_job_that_is_over_ends_quietly(job: tuple[str, Job], run: Ca
 
     assert run(do) == [1]
     assert job[1].failure is None
+
+
+def test_a_part_whose_executor_has_ended_does_not_end_the_job(
+    job: tuple[str, Job], run: Callable[..., list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "hang_up_noted", lambda: nullcontext(lambda: True))
+
+    def do(part: Part) -> Iterator[int]:
+        yield 1
+        assert part.run.is_cancelled()
+        raise AttemptAbandoned("it was told to stop")
+
+    with pytest.raises(AttemptAbandoned):
+        run(do)
+    assert (job[1].failure, job[1].is_over) == (None, False)
 
 
 def test_a_part_that_a_newer_execution_has_replaced_is_no_result_and_no_failure(

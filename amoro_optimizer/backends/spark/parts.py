@@ -48,7 +48,8 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Ma
     """What `do` makes in this partition of the stage, as one execution of that part.
 
     What fails in it is told to the driver, which ends the job: Spark is to repeat nothing for it, so the part ends
-    as if nothing more came. Whatever the driver has not heard of is raised, so that Spark repeats the part.
+    as if nothing more came. Whatever the driver has not heard of is raised, so that Spark repeats the part; so is what
+    ends because its executor has.
     """
     context = TaskContext.get()
     if context is None:
@@ -65,6 +66,8 @@ def in_part(stage: str, assignment: Assignment, do: Callable[[Part], Iterator[Ma
         except Exception as error:
             if line.is_superseded:
                 raise Superseded(f"a newer execution of {name} has begun") from None
+            if is_hung_up():  # its executor has ended, and with it this execution alone
+                raise
             code, message = told_of(error)
             if not (line.is_over or line.fail(code, message)):
                 raise OptimizerError(f"the driver is not reached: {message}") from None
