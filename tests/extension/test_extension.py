@@ -36,8 +36,8 @@ def dying_at(point: str, meanwhile: Callable[[str], None] = lambda name: None) -
             raise Killed
 
     with pytest.MonkeyPatch.context() as patch, suppress(Killed):
-        for service in ("maintaining", "committing", "optimizing"):
-            patch.setattr(f"amoro_core.services.{service}.failpoint", reach)
+        for module in ("services.maintaining", "services.committing", "services.optimizing", "transactions.scheduled"):
+            patch.setattr(f"amoro_core.{module}.failpoint", reach)
         yield reached
 
 

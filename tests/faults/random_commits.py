@@ -62,7 +62,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     chance = random.Random(seed)
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+            patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
             seed_ids(patch, random.Random(seed))
             version = chance.choice((2, 2, 2, 1))
             world = World(catalog, SPECS[chance.choice(list(SPECS))], version)

@@ -51,7 +51,7 @@ def run(seed: int, expiries: int, directory: Path, totals: Counter[str]) -> None
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+            patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
             world = OverRest(directory / "home", catalog)
             warehouse = (directory / "warehouse").as_uri()
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", warehouse)

@@ -124,7 +124,7 @@ def run(seed: int, directory: Path, totals: Counter[str]) -> None:
     (directory / "home").mkdir()
     try:
         with RestServer(beneath) as server, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+            patch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
             patch.setattr(failpoints, "os", SimpleNamespace(kill=_die, getpid=os.getpid))
             seed_ids(patch, random.Random(seed))
             rest = ("type", "rest"), ("uri", server.uri), ("warehouse", (directory / "warehouse").as_uri())

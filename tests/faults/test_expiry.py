@@ -22,7 +22,7 @@ from tests.faults.rest import RestServer
 
 @pytest.fixture(autouse=True)
 def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
+    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 5.0))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from amoro_core.errors import CatalogUnavailable
-from amoro_core.iceberg import limits
 from amoro_core.model.processes import CatalogConfig, CommitOutcome, ProcessStatus
 from amoro_core.model.tables import OptimizingType
 from tests.engine.builders import SPECS
@@ -21,11 +20,6 @@ from tests.faults.world import World
 
 FULL = OptimizingType.FULL
 UNKNOWN = [CommitOutcome.UNKNOWN]
-
-
-@pytest.fixture(autouse=True)
-def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_limits", limits.Limits(5.0, 1.0))
 
 
 @pytest.fixture(params=[2, 1], ids=["format 2", "format 1"])

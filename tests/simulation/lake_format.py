@@ -25,7 +25,7 @@ from amoro_core.model.plans import PartitionKey
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.rewrite import TableContext
 from amoro_core.model.sorting import Sorting
-from amoro_core.model.tables import ICEBERG, SnapshotFacts, TableFacts, TableIdentifier
+from amoro_core.model.tables import ICEBERG, SchemaColumn, SnapshotFacts, TableFacts, TableIdentifier, TableSchema
 from tests.simulation.lake import Lake, LakeTable, Manifest, Snapshot, payload, tag_payload
 
 SCHEMA = {"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "required": False, "type": "int"}]}
@@ -99,6 +99,10 @@ class LakeTableAtOnce:
 
     def left_alone(self) -> str | None:
         return None
+
+    def schema(self) -> TableSchema:
+        columns = (SchemaColumn(1, "id", "int", is_required=False, doc="", identifies=False),)
+        return TableSchema(0, columns, 0, ())
 
     def snapshots(self) -> tuple[SnapshotFacts, ...]:
         table = self._now()
