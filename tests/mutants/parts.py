@@ -92,6 +92,7 @@ PARTS: Mapping[str, Part] = {
         (
             "tests/unit/cluster",
             "tests/unit/planning/clustering",
+            "tests/unit/planning/test_in_order.py",
         ),
     ),
 }

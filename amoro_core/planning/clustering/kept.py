@@ -172,6 +172,6 @@ def groups_in(
         here, there = int(stored[files].sum()), int(live[files].sum())
         is_current = layout == current
         is_open = is_current and sealing.is_open(here, there)
-        tier = 0 if is_open else sealing.tier(there)
+        tier = sealing.tier(there)
         kept.append(KeptFiles(KeptGroup(group_id, layout, is_current, is_open, tier, len(files), there), files))
     return PartitionGroups(tuple(kept), np.array(sorted(loose), np.int64))

@@ -146,7 +146,7 @@ def _looked(case: PartitionCase, scan: TableScan, terms: Terms, reading: Reading
     groups = [(piece, _group(case, piece, scan, terms, reading)) for piece in pieces]
     if not groups:
         return _Looked(case, case.told(False, _why_none(case, terms)))
-    paying = tuple(one for one in groups if request.asked or _pays(one[1], case, terms, reading))
+    paying = tuple(one for one in groups if request.asked or _pays(one[1], terms, reading))
     if not paying:
         cost, spared = groups[0][1].core_ms, groups[0][1].gain * groups[0][1].core_ms
         return _Looked(case, case.told(False, words.pays_not_back(cost, spared, config.max_payback)))
@@ -164,7 +164,7 @@ def _why_none(case: PartitionCase, terms: Terms) -> str:
     return words.no_groups()
 
 
-def _pays(group: GroupPlan, case: PartitionCase, terms: Terms, reading: Reading) -> bool:
+def _pays(group: GroupPlan, terms: Terms, reading: Reading) -> bool:
     if not reading.is_known:
         return True
     return pays_back(group.core_ms, group.gain * group.core_ms, terms.config.max_payback)

@@ -142,6 +142,11 @@ def test_what_makes_enough_of_the_next_tier_joins_it_at_once() -> None:
     assert merged(*[(0, 9, 400)] * 3, *[(0, 9, 100)] * 4) == [[0, 1, 2, 3, 4, 5, 6]]
 
 
+def test_groups_that_became_one_reach_as_far_as_any_of_them() -> None:
+    assert merged(*[(40, 60, 400)] * 3, *[(0, 9, 100)] * 3, (0, 50, 100)) == [[0, 1, 2, 3, 4, 5, 6]]
+    assert merged(*[(0, 20, 400)] * 3, *[(40, 60, 100)] * 3, (10, 60, 100)) == [[0, 1, 2, 3, 4, 5, 6]]
+
+
 def test_tiers_grow_by_the_fanout() -> None:
     assert [SEALING.tier(size) for size in (100, 200, 319, 320, 400, 1279, 1280, 5120)] == [0, 0, 0, 1, 1, 1, 2, 3]
 

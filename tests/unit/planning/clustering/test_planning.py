@@ -210,6 +210,19 @@ def test_sealed_groups_of_a_tier_become_one_though_nothing_new_came() -> None:
     assert [one.tier for one in table.plan(ClusterRequest(explain=True)).partitions[0].groups] == [1]
 
 
+def test_sealed_groups_become_one_beside_new_files_that_are_put_in_order() -> None:
+    table = Table(config(seal_bytes=8 * TARGET))
+    for _ in range(4):
+        table.append(of_size(whole(rng(), 8), TARGET))
+        plan = table.plan().plan
+        assert plan is not None
+        table.apply(plan)
+    table.append(of_size(whole(rng(), 8), TARGET))
+    plan = table.plan().plan
+    assert plan is not None
+    assert sorted(len(group.files) for group in plan.groups) == [8, 32]
+
+
 def test_sealed_groups_of_which_others_have_a_file_do_not_become_one() -> None:
     table = Table(config(seal_bytes=8 * TARGET, tier_fanout=2))
     for _ in range(2):
@@ -470,11 +483,12 @@ def test_a_table_without_snapshot_or_files_has_nothing_to_do() -> None:
     assert table.plan().reason == "nothing to do: the table has no data files"
 
 
-def test_a_column_with_one_value_in_all_files_is_refused() -> None:
+@pytest.mark.parametrize("count", [2, 16])
+def test_a_column_with_one_value_in_all_files_is_refused(count: int) -> None:
     table = Table(config(columns=("a", "b")))
-    table.append(of_size([np.array([[7, at], [7, at + 9]]) for at in range(16)], TARGET))
-    with pytest.raises(TableRefused, match=r"column a, by which .* has one value in all 16 files") as caught:
-        table.plan()
+    table.append(of_size([np.array([[7, at], [7, at + 9]]) for at in range(count)], TARGET))
+    with pytest.raises(TableRefused, match=rf"column a, by which .* has one value in all {count} files") as caught:
+        table.plan(ASKED)
     assert caught.value.reason == "configuration"
 
 
