@@ -81,7 +81,7 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     contexts = {spec_id: table.context(spec_id) for spec_id in {task.key.spec_id for task in made.tasks}}
     tasks = []
     for task in made.tasks:
-        work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config)
+        work = rewrite_work(task, contexts[task.key.spec_id], made.sequence_number, config, made.type)
         files = (*task.rewritten, *task.converted)
         tasks.append(
             PlannedTask(
@@ -96,8 +96,14 @@ def _tasks(table: Rewritable, made: OptimizingPlan, config: OptimizingConfig) ->
     return tuple(tasks)
 
 
-def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, config: OptimizingConfig) -> RewriteInput:
-    """The input of a task: each delete once, metrics left out but for bounds of paths and keys."""
+def rewrite_work(
+    task: TaskPlan,
+    context: TableContext,
+    sequence_number: int,
+    config: OptimizingConfig,
+    kind: OptimizingType = OptimizingType.FULL,
+) -> RewriteInput:
+    """The input of a task: each delete once, metrics left out but for bounds that are used."""
     deletes: dict[DeleteIdentity, int] = {}
     ordered: list[DeleteFile] = []
     for file in (*task.rewritten, *task.converted):
@@ -106,7 +112,7 @@ def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, co
                 deletes[delete.identity] = len(ordered)
                 ordered.append(_slim(delete))
 
-    copy = copy_rule(task, context, config)
+    copy = copy_rule(task, context, config, kind)
 
     def inputs(files: Sequence[ScannedFile], whole: bool) -> tuple[InputFile, ...]:
         return tuple(
@@ -130,20 +136,29 @@ def rewrite_work(task: TaskPlan, context: TableContext, sequence_number: int, co
     )
 
 
-def copy_rule(task: TaskPlan, context: TableContext, config: OptimizingConfig) -> CopyRule | None:
+def copy_rule(task: TaskPlan, context: TableContext, config: OptimizingConfig, kind: OptimizingType) -> CopyRule | None:
     """What of the task is copied; None where nothing can be: it is switched off, or every file is encoded anyway.
 
-    A file that tells no split offsets may have large row groups.
+    Minor copies small row groups, too, unless the property says that no type does. A file that tells no split offsets
+    may have large row groups.
     """
     rule = CopyRule(config.row_group_merge_min_size, config.copy_max_row_groups, config.copy_verify)
-    if not config.row_group_merge or len(task.rewritten) > task.output_count * rule.max_row_groups:
+    files = [file.data for file in task.rewritten]
+    groups = [len(data.split_offsets) for data in files]
+    if config.row_group_merge is False or sum(max(1, one) for one in groups) > task.output_count * rule.max_row_groups:
+        return None
+    if all(data.file_format is not FileFormat.PARQUET for data in files):
         return None
     limit = writer_options(context.properties).row_group_rows
-    for file in task.rewritten:
-        data = file.data
-        groups = len(data.split_offsets)
+    sizes = [(data.size_bytes, data.record_count) for data in files]
+    size, rows = (sum(column) for column in zip(*sizes, strict=True))
+    if config.row_group_merge is None and kind is OptimizingType.MINOR:
+        if rule.is_coarse(size, rows, sum(max(1, one) for one in groups), limit):
+            return replace(rule, min_row_group_bytes=0)
+        return rule
+    for data, count in zip(files, groups, strict=True):
         if data.file_format is FileFormat.PARQUET and not (
-            groups and rule.is_coarse(data.size_bytes, data.record_count, groups, limit)
+            count and rule.is_coarse(data.size_bytes, data.record_count, count, limit)
         ):
             return rule
     return None

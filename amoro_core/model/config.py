@@ -35,6 +35,10 @@ def _write_format(text: str) -> str | None:
     return wanted
 
 
+def _boolean_if_set(text: str) -> bool | None:
+    return boolean(text) if text.strip() else None
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizingConfig:
     """The properties of one table that control its optimizing; sizes in bytes."""
@@ -68,13 +72,17 @@ class OptimizingConfig:
     refresh_increase_step: timedelta = declared(
         "self-optimizing.refresh-table.adaptive.increase-step-ms", "30000", milliseconds(1)
     )
-    row_group_merge: bool = declared("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "true", boolean)
+    #: None: minor copies, major and full encode what has small row groups.
+    row_group_merge: bool | None = declared(
+        "self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "", _boolean_if_set
+    )
     row_group_merge_min_size: int = declared(
         "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes",
         "8388608",
         whole(0),
     )
     copy_max_row_groups: int = declared("self-optimizing.rewrite.copy.max-row-groups", "1024", whole(1))
+    coarse_interval: timedelta | None = declared("self-optimizing.major.trigger.coarse-interval", "86400000", interval)
     copy_verify: bool = declared("self-optimizing.rewrite.copy.verify", "true", boolean)
     open_file_cost: int = declared("read.split.open-file-cost", "4194304", whole(0))
 
@@ -82,6 +90,11 @@ class OptimizingConfig:
     def fragment_size(self) -> int:
         """The largest size of a fragment, in bytes (integer division, as in Amoro)."""
         return self.target_size // self.fragment_ratio
+
+    @property
+    def knows_coarse(self) -> bool:
+        """Whether files that minor copied are encoded later."""
+        return self.row_group_merge is not True and self.row_group_merge_min_size > 0
 
     @property
     def min_target_size(self) -> int:

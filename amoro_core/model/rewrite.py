@@ -37,7 +37,7 @@ class InputFile:
 class CopyRule:
     """Which row groups are copied byte for byte instead of decoded and encoded."""
 
-    min_row_group_bytes: int  # files whose row groups are smaller on average are encoded; 0: none are
+    min_row_group_bytes: int  # files whose row groups are smaller on average are encoded; 0: none, outputs are coarse
     max_row_groups: int  # of one output; what is beyond is encoded
     verifies: bool = True  # pages are compared with their checksums and indexes before they are copied
 

@@ -5,10 +5,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from amoro_core.live.columns import Ids, Mask, Numbers
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.copied_files import ENDING
 from amoro_core.planning.clustering.kept import group_ids
 from amoro_core.planning.files import AssessedFile, FileClass, assess
 
@@ -31,6 +34,7 @@ class AssessedColumns:
     too_short: Mask
     combinable: Mask
     in_order: Mask
+    coarse: Mask
 
     @property
     def all(self) -> Mask:
@@ -68,7 +72,8 @@ class AssessedColumns:
     def rows(self) -> Iterator[AssessedFile]:
         """Every file as a row."""
         asked = (self.duplicates, self.convertible, self.too_short, self.combinable)
-        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], self.in_order)
+        flags = (self.in_order, self.coarse)
+        columns = (self.file_class, self.live_bytes, *asked, self.files.carried_through[self.ids], *flags)
         rows = zip(self.files.rows(self.ids), *(column.tolist() for column in columns), strict=True)
         return (AssessedFile(row, _CLASSES[number], *answers) for row, number, *answers in rows)
 
@@ -109,6 +114,7 @@ def assess_all(
         too_short=to_convert & (bearable < 1),
         combinable=np.zeros(len(ids), np.bool_),
         in_order=in_order,
+        coarse=_coarse(columns.paths, ids, config) & (file_class == _TARGET_SIZE),
     )
     for at in np.flatnonzero(has_position).tolist():
         # As Python integers: bytes times rows may exceed 64 bits.
@@ -119,6 +125,16 @@ def assess_all(
     for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
         _put(done, at, assess(row, config, is_in_order=bool(in_order[at])))
     return done
+
+
+def _coarse(paths: pa.ChunkedArray, ids: Ids, config: OptimizingConfig) -> Mask:
+    if not config.knows_coarse:
+        return np.zeros(len(ids), np.bool_)
+    # To take the paths of most files costs more than to look at all.
+    if 2 * len(ids) < len(paths):
+        paths, ids = paths.take(ids), np.arange(len(ids))
+    found: Mask = np.asarray(pc.ends_with(paths, ENDING), np.bool_)[ids]
+    return found
 
 
 def _put(columns: AssessedColumns, at: int, file: AssessedFile) -> None:

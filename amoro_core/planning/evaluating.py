@@ -221,6 +221,8 @@ def _major_trigger(case: _Case) -> str:
         return reasons.duplicates(stats, config)
     if _undersized_enough(stats.undersized, config):
         return reasons.undersized(stats, config)
+    if stats.coarse and config.coarse_interval is not None and _encoded_at(case) and _coarse_due_at(case) is None:
+        return reasons.coarse(stats, config)
     return ""
 
 
@@ -254,6 +256,16 @@ def _minor_due_at(case: _Case) -> datetime | None:
     return _due_at(case, case.last.minor, case.config.minor_trigger_interval)
 
 
+def _coarse_due_at(case: _Case) -> datetime | None:
+    return _due_at(case, _encoded_at(case), case.config.coarse_interval)
+
+
+def _encoded_at(case: _Case) -> datetime | None:
+    """When coarse files of the partition were encoded last; where they never were, when the last may have been made."""
+    encoded = [at for at in (case.last.major, case.last.full) if at is not None]
+    return max(encoded, default=case.last.minor)
+
+
 def _full_due_at(case: _Case) -> datetime | None:
     return _due_at(case, case.last.full, case.config.full_trigger_interval)
 
@@ -270,6 +282,8 @@ def _postponed(case: _Case) -> _Decision:
     coming: list[tuple[datetime, OptimizingType]] = []
     if (due := _minor_due_at(case)) and case.stats.small_files > 1 and _tasks(case, OptimizingType.MINOR):
         coming.append((due, OptimizingType.MINOR))
+    if case.stats.coarse and (due := _coarse_due_at(case)) and _tasks(case, OptimizingType.MAJOR):
+        coming.append((due, OptimizingType.MAJOR))
     if (due := _full_due_at(case)) and _tasks(case, OptimizingType.FULL):
         coming.append((due, OptimizingType.FULL))
     due_at, kind = min(coming, default=(None, None))

@@ -1,9 +1,10 @@
 """Evaluation of one data file, by its size and its deletes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
 
@@ -29,6 +30,7 @@ class AssessedFile:
     combinable: bool  # several position deletes would become fewer
     carried_through: int = -1  # up to which sequence number its own position delete holds equality deletes
     is_in_order: bool = False  # it was clustered: of whatever size it is left alone, or rewritten by itself
+    is_coarse: bool = False  # of target size, of many small row groups that minor copied: major and full encode it
 
     @property
     def data(self) -> DataFile:
@@ -64,8 +66,10 @@ def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool 
     """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them."""
     data = scanned.data
     file_class = FileClass.TARGET_SIZE if is_in_order else classify(data.size_bytes, config)
+    is_coarse = file_class is FileClass.TARGET_SIZE and config.knows_coarse and is_copied(data.path)
     if not scanned.deletes:
-        return AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False, is_in_order=is_in_order)
+        assessed = AssessedFile(scanned, file_class, data.size_bytes, False, False, False, False)
+        return replace(assessed, is_in_order=is_in_order, is_coarse=is_coarse)
     positions = counting_position_deletes(scanned)
     carried_through = scanned.carried_through
     deleted = sum(delete.record_count for delete in positions)
@@ -83,6 +87,7 @@ def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool 
         combinable=combinable,
         carried_through=carried_through,
         is_in_order=is_in_order,
+        is_coarse=is_coarse,
     )
 
 

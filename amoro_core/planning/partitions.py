@@ -33,6 +33,8 @@ class PartitionStats:
     equality_deletes: tuple[DeleteFile, ...]
     position_deletes: tuple[DeleteFile, ...]
     fresh_equality_deletes: int  # those not yet folded into the own position delete of some file
+    coarse: int = 0  # files of target size whose small row groups were copied
+    coarse_bytes: int = 0
 
     @property
     def small_files(self) -> int:
@@ -143,6 +145,8 @@ def _stats(files: AssessedColumns) -> PartitionStats:
         equality_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.EQUALITY),
         position_deletes=tuple(one for one in deletes.values() if one.kind is DeleteKind.POSITION),
         fresh_equality_deletes=len(needed_by(files.files, files.ids[files.has_deletes])),
+        coarse=int(files.coarse.sum()),
+        coarse_bytes=int(files.sizes[files.coarse].sum()),
     )
 
 

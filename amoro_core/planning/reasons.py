@@ -48,6 +48,12 @@ def undersized(stats: PartitionStats, config: OptimizingConfig) -> str:
     return f"{_count(len(sizes), 'undersized file')} of {_size(sum(sizes))} in all, target {_size(config.target_size)}"
 
 
+def coarse(stats: PartitionStats, config: OptimizingConfig) -> str:
+    """Why major is due by files whose row groups were copied."""
+    files = f"{_count(stats.coarse, 'file')} with small row groups, {_size(stats.coarse_bytes)} in all"
+    return f"{files}, none encoded for more than {config.coarse_interval}"
+
+
 def full_interval(config: OptimizingConfig, last: LastOptimized) -> str:
     """Why full is due."""
     return _passed(OptimizingType.FULL, config.full_trigger_interval, last.full)
@@ -59,6 +65,7 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
     found = [
         _count(stats.fragments, "fragment"),
         _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
+        _count(stats.coarse, "coarse file") if kind is not OptimizingType.MINOR else "",
         _count(len(stats.equality_deletes), "equality delete"),
         _count(len(stats.position_deletes), "position delete"),
         _count(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
@@ -94,6 +101,8 @@ def nothing(
         found.append(f"{_small_files(stats)}, {lacking}")
     if stats.undersized:
         found.append(_undersized_short(stats, config))
+    if stats.coarse:
+        found.append(f"{_count(stats.coarse, 'coarse file')} of {_size(stats.coarse_bytes)}")
     if not found:
         has_deletes = stats.position_deletes or stats.equality_deletes
         found.append("no small files" if has_deletes else "no small files, no deletes")

@@ -75,12 +75,12 @@ def _candidates(files: AssessedColumns, selection: Selection, config: Optimizing
             return files.is_fragment | files.too_short
         case OptimizingType.MAJOR:
             requested = files.has_deletes & selection.requested
-            return ~files.is_target_size | files.duplicates | files.too_short | requested
+            return ~files.is_target_size | files.duplicates | files.too_short | files.coarse | requested
         case OptimizingType.FULL:
             if selection.force:
                 return files.all
             wanted = config.full_rewrite_all_files & ~files.in_order
-            return wanted | files.has_deletes | ~files.is_target_size
+            return wanted | files.has_deletes | ~files.is_target_size | files.coarse
 
 
 def _is_requested(file: AssessedFile, selection: Selection) -> bool:
@@ -93,11 +93,12 @@ def _is_converted(file: AssessedFile, selection: Selection) -> bool:
 
 def _gains_alone(file: AssessedFile, selection: Selection) -> bool:
     if not file.deletes:
-        return False
+        return file.is_coarse
     return (
         file.is_fragment
         or file.duplicates
         or file.too_short
+        or file.is_coarse
         or selection.type is OptimizingType.FULL
         or _is_requested(file, selection)
     )

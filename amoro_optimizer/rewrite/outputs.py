@@ -20,6 +20,7 @@ from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
 from amoro_core.files.splicing import SplicedOutput
 from amoro_core.files.writing import ParquetOutput, WrittenFile
+from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
@@ -141,7 +142,10 @@ class Outputs:
         if self._rows_left is not None:
             files_left = max(1, self._work.output_count - len(self.data_files))
             self._even_rows = self._room = max(1, -(-self._rows_left // files_left))
-        path = self._new_path(self._work.rewritten[0].data.partition, self._labels.suffix)
+        suffix = self._labels.suffix
+        if self.copy_rule is not None and not self.copy_rule.min_row_group_bytes:
+            suffix = SUFFIX
+        path = self._new_path(self._work.rewritten[0].data.partition, suffix)
         if self.copy_rule is not None:
             self._open = SplicedOutput(
                 self._access,

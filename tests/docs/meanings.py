@@ -166,9 +166,10 @@ PROPERTIES = {
     "self-optimizing.refresh-table.adaptive.max-interval-ms": "longest time between two refreshes of an idle table; "
     "0: five minutes",
     "self-optimizing.refresh-table.adaptive.increase-step-ms": "by how much the time between two refreshes grows",
-    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "`true` copies row groups of which no row is deleted byte for byte, instead of decoding and encoding them, from Parquet files that are as we would write them; `false` never copies",
-    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "files whose row groups are smaller on average, and have fewer than half of the rows of `write.parquet.row-group-limit`, are decoded and encoded into large ones",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "whether row groups of which no row is deleted are copied byte for byte, instead of decoded and encoded, from Parquet files that are as they would be written now. Unset: minor copies, major and full encode what has small row groups. `true`: every type copies large row groups and encodes small ones. `false`: nothing is copied",
+    "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "files whose row groups are smaller on average, and have fewer than half of the rows of `write.parquet.row-group-limit`, have small row groups",
     "self-optimizing.rewrite.copy.max-row-groups": "the most row groups of an output into which row groups are copied; what is beyond is encoded",
+    "self-optimizing.major.trigger.coarse-interval": "how long files of target size keep small row groups that minor copied, since major or full last ran in their partition; major encodes them then. `-1`: until major or full runs for another reason",
     "self-optimizing.rewrite.copy.verify": "whether pages are compared with their checksums, indexes and footers before they are copied",
     "read.split.open-file-cost": "the cost of opening a file when tasks are packed",
     "write.parquet.compression-codec": "how pages are compressed: zstd, gzip, snappy, lz4, brotli, uncompressed",

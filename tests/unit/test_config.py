@@ -49,9 +49,10 @@ def test_defaults_are_amoros() -> None:
         mse_tolerance=0,
         refresh_max_interval=timedelta(0),
         refresh_increase_step=timedelta(seconds=30),
-        row_group_merge=True,
+        row_group_merge=None,
         row_group_merge_min_size=8388608,
         copy_max_row_groups=1024,
+        coarse_interval=timedelta(days=1),
         copy_verify=True,
         open_file_cost=4194304,
     )
@@ -84,6 +85,7 @@ def test_every_property_is_read() -> None:
             "self-optimizing.rewrite.use-parquet-row-group-merge.enabled": "false",
             "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes": "1",
             "self-optimizing.rewrite.copy.max-row-groups": "2",
+            "self-optimizing.major.trigger.coarse-interval": "-1",
             "self-optimizing.rewrite.copy.verify": "false",
             "read.split.open-file-cost": "7",
         }
@@ -112,6 +114,7 @@ def test_every_property_is_read() -> None:
         row_group_merge=False,
         row_group_merge_min_size=1,
         copy_max_row_groups=2,
+        coarse_interval=None,
         copy_verify=False,
         open_file_cost=7,
     )
@@ -201,7 +204,7 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
     found = effective_config({}, {})
     assert {item.origin for item in found} == {Origin.DEFAULT}
     assert [item.key for item in found] == [known.key for known in all_properties() if "*" not in known.key]
-    assert found[:27] == tuple(
+    assert found[:28] == tuple(
         EffectiveProperty(key, value, Origin.DEFAULT, value)
         for key, value in [
             ("self-optimizing.enabled", "false"),
@@ -226,9 +229,10 @@ def test_effective_config_of_nothing_is_amoros_but_for_enabled() -> None:
             ("self-optimizing.evaluation.file-size.mse-tolerance", "0"),
             ("self-optimizing.refresh-table.adaptive.max-interval-ms", "0"),
             ("self-optimizing.refresh-table.adaptive.increase-step-ms", "30000"),
-            ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", "true"),
+            ("self-optimizing.rewrite.use-parquet-row-group-merge.enabled", ""),
             ("self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes", "8388608"),
             ("self-optimizing.rewrite.copy.max-row-groups", "1024"),
+            ("self-optimizing.major.trigger.coarse-interval", "86400000"),
             ("self-optimizing.rewrite.copy.verify", "true"),
             ("read.split.open-file-cost", "4194304"),
         ]

@@ -9,9 +9,11 @@ from amoro_core.model.config import parse_config
 from amoro_core.model.files import NO_METRICS, ColumnMetrics, DataFile, FileFormat, ScannedFile
 from amoro_core.model.plans import PartitionKey, TaskPlan
 from amoro_core.model.rewrite import CopyRule, TableContext
+from amoro_core.model.tables import OptimizingType
 from amoro_core.protocol import codec
 
 MIB = 1 << 20
+MINOR, MAJOR, FULL = OptimizingType
 ENABLED = "self-optimizing.rewrite.use-parquet-row-group-merge.enabled"
 LEAST = "self-optimizing.rewrite.use-parquet-row-group-merge.min-avg-row-group-size-bytes"
 BOUNDS = ColumnMetrics(
@@ -39,8 +41,10 @@ def context(**properties: str) -> TableContext:
     )
 
 
-def rule(task: TaskPlan, properties: dict[str, str] | None = None, **written: str) -> CopyRule | None:
-    return copy_rule(task, context(**written), parse_config(properties or {}))
+def rule(
+    task: TaskPlan, properties: dict[str, str] | None = None, kind: OptimizingType = MAJOR, **written: str
+) -> CopyRule | None:
+    return copy_rule(task, context(**written), parse_config(properties or {}), kind)
 
 
 def test_a_task_with_large_row_groups_may_copy() -> None:
@@ -74,10 +78,34 @@ def test_copying_can_be_switched_off() -> None:
     assert rule(plan(file()), {ENABLED: "false"}) is None
 
 
-def test_more_files_than_row_groups_of_the_outputs_are_encoded() -> None:
+def test_minor_copies_small_row_groups_and_marks_what_it_writes() -> None:
+    small = file(MIB), file(8 * MIB, groups=2)
+    assert rule(plan(*small), kind=MINOR) == CopyRule(0, 1024, True)
+    assert rule(plan(*small), kind=FULL) is None
+    # Files that tell no split offsets count as one row group each.
+    assert rule(plan(file(MIB, groups=0)), kind=MINOR) == CopyRule(0, 1024, True)
+
+
+def test_minor_marks_nothing_whose_row_groups_are_large_on_average() -> None:
+    assert rule(plan(file(MIB), file(15 * MIB)), kind=MINOR) == CopyRule(8 * MIB, 1024, True)
+    assert rule(plan(file(MIB), file(15 * MIB - 1)), kind=MINOR) == CopyRule(0, 1024, True)
+
+
+@pytest.mark.parametrize(
+    ("enabled", "least", "copies"), [("true", "8388608", None), ("true", "0", 0), ("false", "", None)]
+)
+def test_the_property_speaks_for_minor_too(enabled: str, least: str, copies: int | None) -> None:
+    found = rule(plan(file(MIB)), {ENABLED: enabled, **({LEAST: least} if least else {})}, MINOR)
+    assert (found and found.min_row_group_bytes) == copies
+
+
+@pytest.mark.parametrize("kind", [MINOR, MAJOR])
+def test_more_row_groups_than_outputs_may_have_are_encoded(kind: OptimizingType) -> None:
     most = {"self-optimizing.rewrite.copy.max-row-groups": "2"}
-    assert rule(plan(*[file()] * 4, outputs=2), most) == CopyRule(8 * MIB, 2, True)
-    assert rule(plan(*[file()] * 5, outputs=2), most) is None
+    assert rule(plan(*[file()] * 4, outputs=2), most, kind) == CopyRule(8 * MIB, 2, True)
+    assert rule(plan(*[file()] * 5, outputs=2), most, kind) is None
+    assert rule(plan(file(groups=3), file(), outputs=2), most, kind) == CopyRule(8 * MIB, 2, True)
+    assert rule(plan(file(groups=4), file(), outputs=2), most, kind) is None
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])

@@ -7,6 +7,7 @@ from typing import TypeVar
 from zlib import crc32
 
 from amoro_core.live.matching import match
+from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import (
     DELETE_PATH_FIELD_ID,
     ColumnMetrics,
@@ -19,6 +20,7 @@ from amoro_core.model.files import (
     TableScan,
 )
 from amoro_core.model.plans import OptimizingPlan, PartitionKey, TaskPlan
+from amoro_core.model.tables import OptimizingType
 from amoro_core.planning.files import counting_position_deletes, is_file_scoped
 
 MIB = 1024 * 1024
@@ -125,7 +127,10 @@ def names(task: TaskPlan) -> tuple[list[str], list[str]]:
 
 
 def commit(scan: TableScan, plan: OptimizingPlan, *, unpartitioned_specs: Iterable[int] = (0,)) -> TableScan:
-    """The table after the plan's commit, if all outputs have the expected size; the commit's number is one more."""
+    """The table after the plan's commit, if all outputs have the expected size; the commit's number is one more.
+
+    Outputs of minor are copied.
+    """
     inputs = [file for task in plan.tasks for file in (*task.rewritten, *task.converted)]
     touched = {file.data.path for file in inputs}
     rewritten = {file.data.path for task in plan.tasks for file in task.rewritten}
@@ -167,9 +172,10 @@ def _is_among(file: DataFile, delete: DeleteFile) -> bool:
 def _outputs(task: TaskPlan, number: int, plan: OptimizingPlan) -> Sequence[DataFile]:
     live = [_live(file.data, list(counting_position_deletes(file))) for file in task.rewritten]
     size, records = sum(size for size, _ in live), sum(records for _, records in live)
+    copied = SUFFIX if plan.type is OptimizingType.MINOR else ""
     return [
         data(
-            f"out-{plan.snapshot_id}-{number}-{index}",
+            f"out-{plan.snapshot_id}-{number}-{index}{copied}",
             size // task.output_count,
             records=records // task.output_count,
             sequence_number=plan.sequence_number,

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from amoro_core.model.config import OptimizingConfig
+from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import DataFile, TableScan
 from amoro_core.model.plans import Evaluation, PartitionKey
 from amoro_core.model.tables import FAULTLESS, FileSummary, HealthBasis, LastOptimized, OptimizingType
@@ -147,6 +149,54 @@ def test_minor_whose_output_would_trigger_major_is_major_at_once() -> None:
         "30 small files, 12 are enough for minor; with undersized files, which they would fill up",
         None,
     )
+
+
+def test_copied_files_of_target_size_are_encoded_after_their_interval() -> None:
+    day, files = timedelta(days=1), [data(f"f{SUFFIX}", 110 * MIB), data("g", 110 * MIB)]
+    reason = "nothing to do: 1 coarse file of 110 MiB; next major at 2026-03-01 12:00 UTC by interval"
+    assert said(evaluated(scan_of(files), ago=day)) == (None, reason, NOW + MS)
+    due = evaluated(scan_of(files), ago=day + MS)
+    assert said(due) == (
+        MAJOR,
+        "1 file with small row groups, 110 MiB in all, none encoded for more than 1 day, 0:00:00",
+        None,
+    )
+    assert [file.data.path for task in due.partitions[0].work for file in task.rewritten] == [files[0].path]
+
+
+def test_the_interval_of_copied_files_begins_with_the_last_encoding_and_else_with_minor() -> None:
+    key, files = PartitionKey(0, ()), [data(f"f{SUFFIX}", 110 * MIB)]
+    old, new = NOW - timedelta(days=1) - MS, NOW
+    for last, due in (
+        (LastOptimized(), None),  # nobody knows when it was made: somebody else's file may have such a name
+        (LastOptimized(minor=old), MAJOR),
+        (LastOptimized(minor=new), None),
+        (LastOptimized(minor=new, major=old), MAJOR),
+        (LastOptimized(minor=old, major=new), None),
+        (LastOptimized(minor=old, major=old, full=new), None),
+    ):
+        assert evaluate(scan_of(files), CONFIG, {key: last}, NOW).type is due
+
+
+@pytest.mark.parametrize(
+    "changed", [{"coarse_interval": None}, {"row_group_merge": True}, {"row_group_merge_min_size": 0}]
+)
+def test_copied_files_stay_where_nothing_is_coarse_or_no_interval_is_set(changed: dict[str, Any]) -> None:
+    config = replace(CONFIG, **changed)
+    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is None
+
+
+def test_copied_files_are_encoded_when_copying_is_switched_off() -> None:
+    config = replace(CONFIG, row_group_merge=False)
+    assert evaluated(scan_of([data(f"f{SUFFIX}", 110 * MIB)]), config, ago=timedelta(days=9)).type is MAJOR
+
+
+def test_requested_major_and_full_encode_copied_files() -> None:
+    scan = scan_of([data(f"f{SUFFIX}", 110 * MIB)])
+    assert said(evaluated(scan, requested=MAJOR))[1] == "major requested: 1 coarse file"
+    assert said(evaluated(scan, requested=FULL))[1] == "full requested: 1 coarse file"
+    assert said(evaluated(scan, requested=MINOR))[0] is None
+    assert evaluated(scan_of([data("f", 110 * MIB)]), requested=FULL).type is None
 
 
 def test_full_interval_has_passed_only_when_it_is_exceeded() -> None:

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from amoro_core.errors import AttemptAbandoned, UnreadableFile
+from amoro_core.model.copied_files import is_copied
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile
 from amoro_core.model.rewrite import CopyRule, RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite import reading
@@ -100,6 +101,12 @@ def test_row_groups_with_half_the_rows_that_are_written_are_not_small(tmp_path: 
         table = context(tmp_path, SCHEMA, properties={"write.parquet.row-group-limit": str(limit)})
         given = replace(task(table, [file(tmp_path, 0)]), copy=CopyRule(1 << 30, 1024))
         assert run(given).files_copied == copied
+
+
+def test_only_outputs_of_small_row_groups_are_marked(tmp_path: Path) -> None:
+    for rule, marked in ((EVERYTHING, True), (CopyRule(1, 1024), False), (None, False)):
+        (made,) = run(work(tmp_path, [file(tmp_path, 0), file(tmp_path, 100)], rule=rule)).data_files
+        assert is_copied(made.path) is marked
 
 
 def test_what_is_beyond_the_most_row_groups_is_encoded(tmp_path: Path) -> None:
