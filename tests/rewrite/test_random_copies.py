@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from amoro_core.model.rewrite import CopyRule
 from amoro_core.model.tables import TableIdentifier
 from amoro_optimizer.rewrite.engine import rewrite
 from tests.engine import oracle, writer
+from tests.prove.kinds import copies
 from tests.rewrite import tables
 from tests.rewrite.checking import ATTEMPT, access_to, read_rows, tasks
 from tests.rewrite.metrics import assert_holding_metrics
@@ -72,3 +73,11 @@ def test_random_tables_keep_their_rows_when_they_are_copied(warehouse: tuple[Cat
     # Both ways were taken.
     assert copied >= TABLES // 6
     assert encoded >= TABLES // 6
+
+
+def test_random_files_of_several_writers_are_copied_as_they_are() -> None:
+    """The first batch of the proof `copies`."""
+    totals: Counter[str] = Counter()
+    copies.run(0, totals)
+    assert (totals["tasks"], totals["files"]) == (40, 119)
+    assert totals["files copied whole"] >= 40
