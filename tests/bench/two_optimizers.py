@@ -3,6 +3,7 @@
 The table is that of `tests.bench.maintenance`. A coordinator process and two optimizer processes of one thread each
 find the orphans, which are due at once, and delete them as soon as the clock says so; the orphans are planted again
 before. Prints, for both, the CPU of every process and the peak of its resident memory above what it had before.
+`--expire` expires the snapshots of the table instead.
 """
 
 from __future__ import annotations
@@ -30,19 +31,21 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=1_000_000)
     parser.add_argument("--orphans", type=int, default=10_000)
     parser.add_argument("--root", type=Path, help="where the table is, or is to be made; else a temporary directory")
+    parser.add_argument("--snapshots", type=int, default=0, help="earlier ones of a table that is made")
+    parser.add_argument("--expire", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="amoro-maintenance-") as made, tempfile.TemporaryDirectory() as directory:
         root = given.root or Path(made)
         if not (root / "made").exists():
-            maintenance.make(root, given.files, given.orphans, 0)
+            maintenance.make(root, given.files, given.orphans, given.snapshots)
         orphans = maintenance.plant(root, given.orphans)
         with maintenance.catalog_of(root).load_table("db.t").transaction() as change:
             change.set_properties({KEEP: "0"})
         print(f"{given.files} files, {given.orphans} orphans, load {os.getloadavg()[0]:.1f}", flush=True)
-        _measure(root, Path(directory), orphans)
+        _measure(root, Path(directory), orphans, "expire-snapshots" if given.expire else "clean-orphan-files")
 
 
-def _measure(root: Path, directory: Path, orphans: list[Path]) -> None:
+def _measure(root: Path, directory: Path, orphans: list[Path], action: str) -> None:
     site = _installed(root, directory)
     try:
         coordinator = site.up()
@@ -51,11 +54,13 @@ def _measure(root: Path, directory: Path, orphans: list[Path]) -> None:
         wait_until(lambda: TABLE in site.run("table", "list", "-o", "name").stdout, "the table is found", SECONDS)
         _settle(coordinator)
         before = {name: _begin(one) for name, one in processes.items()}
-        options = ("--action", "clean-orphan-files", "--confirm", TABLE, "--wait", "--timeout", "1h")
+        options = ("--action", action, "--confirm", TABLE, "--wait", "--timeout", "1h")
         said = site.run("table", "maintain", TABLE, *options, seconds=SECONDS)
         assert said.status == 0, said.stderr
         print(said.stdout)
         _tell("found", processes, before)
+        if action == "expire-snapshots":
+            return
         before = {name: _begin(one) for name, one in processes.items()}
         wait_until(lambda: not any(one.exists() for one in orphans), "the orphans are deleted", SECONDS)
         wait_until(lambda: "clean-orphan-files" not in site.run("trash", "list").stdout, "the trash is empty", SECONDS)
