@@ -35,7 +35,6 @@ from amoro_core.surroundings import certificate_end, free_part
 from amoro_core.tokens import ensure_token
 from amoro_core.wiring import Around, Services, installed
 from amoro_optimizer.backends.standalone import InProcess
-from amoro_optimizer.rewrite.memory import resident_bytes
 from amoro_optimizer.runner import OptimizerConfig, Runner
 
 if TYPE_CHECKING:
@@ -365,15 +364,6 @@ def optimizer_beside(coordinator: Coordinator, threads: int, memory_bytes: int) 
     finally:
         runner.stop(at_once=coordinator.lost is not None)
         thread.join()
-
-
-def run_optimizer(config: OptimizerConfig, until: Callable[[Runner], None]) -> None:
-    """Run an optimizer on its own; `until` receives the runner to stop it. Raises permanent registration errors."""
-    runner = Runner(config, InProcess())
-    until(runner)
-    # Resident memory stays below this base plus threads times the limit.
-    log.info("optimizer.started", base_bytes=resident_bytes(), limit_bytes=config.memory_bytes, threads=config.threads)
-    runner.run()
 
 
 def refuse_exposure(settings: Settings, key: str, host: str) -> None:

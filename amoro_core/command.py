@@ -3,8 +3,8 @@
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -31,10 +31,10 @@ class LazyLauncher:
 
     def up(self, options: UpOptions) -> None:
         _refuse_second(options.home)
-        _local().up(options)
+        _lean().up(options)
 
     def optimizer(self, options: OptimizerOptions) -> None:
-        _local().optimizer(options)
+        _optimizer(on_spark=options.spark is not None)(options)
 
     def package(self, options: PackageOptions) -> Package:
         return _local().package(options)
@@ -93,20 +93,35 @@ def _absent(module: str) -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
-@cache
-def _local() -> Launcher:
-    # Imported objects live as long as the process: collecting garbage among them, while importing and at the end, took
-    # half a CPU second.
+@contextmanager
+def _importing() -> Iterator[None]:
+    """Import, without pyiceberg's reading of just any file, what lives as long as the process.
+
+    Collecting garbage among imported objects, while importing and at the end, took half a CPU second.
+    """
     gc.disable()
     try:
         from amoro_core.iceberg.configuration import confine_pyiceberg
 
         confine_pyiceberg()
-        from amoro_core.launcher import LocalLauncher
+        yield
     finally:
         gc.freeze()
         gc.enable()
+
+
+@cache
+def _local() -> Launcher:
+    with _importing():
+        from amoro_core.launcher import LocalLauncher
     return LocalLauncher()
+
+
+def _optimizer(*, on_spark: bool) -> Callable[[OptimizerOptions], None]:
+    """What runs an optimizer, without the coordinator; PySpark may want pandas."""
+    with nullcontext() if on_spark else _absent("pandas"), _importing():
+        from amoro_core.alone import run as run_optimizer
+    return run_optimizer
 
 
 def amoro() -> int:

@@ -2,15 +2,12 @@
 
 import logging
 import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from types import FrameType
 
 from amoro_cli.launcher import (
     DemoOptions,
@@ -20,27 +17,22 @@ from amoro_cli.launcher import (
     OptimizerOptions,
     Package,
     PackageOptions,
-    SparkOptions,
     UpOptions,
 )
 from amoro_cli.streams import tell
-from amoro_core import app, reader
+from amoro_core import alone, app, reader
 from amoro_core.diagnosis import diagnose
-from amoro_core.errors import Fenced, InvalidArgument, InvalidSettings, OptimizerError, StateDirectoryLocked
+from amoro_core.errors import Fenced, StateDirectoryLocked
 from amoro_core.logs import configure_logs
-from amoro_core.model.containers import RESOURCE_LABEL
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.model.secrets import Secret
 from amoro_core.model.texts import printable
 from amoro_core.model.tokens import Role
-from amoro_core.protocol import tokens
 from amoro_core.settings_sources import load_settings
+from amoro_core.signals import on_signals
 from amoro_core.store.lock import StateLock
 from amoro_core.store.naming import names_in
-from amoro_core.tokens import read_token
 from amoro_core.wiring import Services
 from amoro_optimizer.packaging import default_name, make_archive
-from amoro_optimizer.runner import OptimizerConfig, Runner
 
 #: How long `amoro up` waits for a command that works on its state directory.
 COMMAND_WAIT = timedelta(seconds=30)
@@ -78,7 +70,7 @@ class LocalLauncher:
 
         with (
             _lock_after_commands(options.home) as lock,  # before the signals are ours: they end the waiting
-            _on_signals(lambda again: stop.set()),
+            on_signals(lambda again: stop.set()),
             web.listening(settings) as listener,
             app.running(
                 options.home,
@@ -104,19 +96,7 @@ class LocalLauncher:
                 raise lost[0]
 
     def optimizer(self, options: OptimizerOptions) -> None:
-        configure_logs()
-        if options.spark is not None:
-            _optimize_on_spark(options, options.spark)
-            return
-        config = _optimizer_config(options, options.threads or os.cpu_count() or 1, {"backend": "standalone"})
-        runners: list[Runner] = []
-
-        def stop(again: bool) -> None:
-            for runner in runners:
-                runner.stop(at_once=again)
-
-        with _on_signals(stop):
-            app.run_optimizer(config, runners.append)
+        alone.run(options)
 
     def package(self, options: PackageOptions) -> Package:
         path = options.output or Path(default_name())
@@ -177,20 +157,6 @@ def _lock_after_commands(home: Path) -> StateLock:
         return app.lock_home(home, COMMAND_WAIT)
 
 
-def _optimizer_config(options: OptimizerOptions, threads: int, labels: Mapping[str, str]) -> OptimizerConfig:
-    return OptimizerConfig(
-        address=options.address,
-        group=options.group,
-        threads=threads,
-        memory_bytes=options.memory_bytes,
-        enrolment_token=_enrolment_token(options),
-        heartbeat_interval_s=options.heartbeat_interval.total_seconds(),
-        labels={"pid": str(os.getpid()), **labels}
-        | ({RESOURCE_LABEL: options.resource_id} if options.resource_id else {}),
-        trust=options.trust,
-    )
-
-
 def _first_link(coordinator: app.Coordinator, address: str) -> str:
     """A link that logs in with the admin token, while there is no user; "" afterwards."""
     services = coordinator.services
@@ -205,58 +171,3 @@ def _unstaffed(services: Services) -> list[str]:
     groups = services.groups.list_groups()
     needed = [group for group in groups if group.tables] or groups
     return [services.nobody_works(group.group.name) for group in needed if not group.optimizers]
-
-
-def _enrolment_token(options: OptimizerOptions) -> Secret:
-    """The token of the given file, else the environment's, else the state directory's."""
-    said = "AMORO_TOKEN" if options.token_file is None else f"The token file {options.token_file}"
-    try:
-        if options.token_file is not None:
-            return tokens.read_token(options.token_file)
-        if given := os.environ.get("AMORO_TOKEN"):
-            return tokens.parse_token(given)
-    except (OSError, ValueError) as error:
-        why = f"{said} can't be used: {tokens.told(error)}"
-        raise InvalidArgument(why, hint="It must hold the enrolment token and nothing else.") from error
-    return read_token(options.home / "enrolment.token")
-
-
-def _optimize_on_spark(options: OptimizerOptions, spark: SparkOptions) -> None:
-    """Run an optimizer in a Spark application until a signal ends it. Raises OptimizerError when that ends first."""
-    try:
-        # Spark needs to be installed only if requested.
-        from amoro_optimizer.backends.spark.driver import spark_backend
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "py4j"):
-            raise
-        raise InvalidSettings(
-            "PySpark is not installed", hint="Install it with: pip install 'amoro[spark]'; it needs Java 17 too."
-        ) from error
-    config = _optimizer_config(options, options.threads or 1, {"backend": "spark"})
-    # Entered before our signal handlers: PySpark replaces SIGINT's when it starts.
-    with spark_backend(spark.master, dict(spark.settings)) as backend:
-        labels = {**config.labels, "application": backend.application, "master": backend.master}
-        config = replace(config, labels=labels, threads=options.threads or max(1, backend.slots()))
-        runner = Runner(config, backend, None if options.threads else backend.slots)
-        backend.when_lost(lambda: runner.stop(at_once=True))
-        with _on_signals(lambda again: runner.stop(at_once=again)):
-            runner.run()
-        if backend.loss:
-            raise OptimizerError(f"the Spark application {backend.application} has ended: {backend.loss}")
-
-
-@contextmanager
-def _on_signals(act: Callable[[bool], object]) -> Iterator[None]:
-    """Call `act` on SIGTERM and SIGINT; its argument is True from the second signal on."""
-    seen: list[int] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        seen.append(number)
-        act(len(seen) > 1)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

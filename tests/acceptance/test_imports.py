@@ -1,0 +1,87 @@
+"""What is imported: what a program does not need costs its users a second, or a hundred megabytes."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.acceptance.processes import Installation, address_of, install
+from tests.engine import writer
+from tests.engine.builders import SCHEMA, row
+
+#: `amoro`, which ends with a line of the packages of others and of our own parts that were imported.
+PROGRAM = """
+import atexit, json, sys
+def told():
+    found = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
+    parts = {".".join(name.split(".")[:2]) for name in sys.modules if name.startswith(("amoro_core.", "amoro_opt"))}
+    print(json.dumps(sorted(found | parts)), file=sys.stderr)
+atexit.register(told)
+from amoro_core.__main__ import main
+sys.exit(main())
+"""
+HELP = """
+    amoro_cli amoro_core amoro_core.__main__ amoro_core.command amoro_core.documents amoro_core.errors amoro_core.model
+    amoro_core.protocol amoro_core.store annotated_doc shellingham typer
+"""
+#: typer brings pydantic; gRPC imports tools of its own where they are installed.
+CLIENT = f"""{HELP}
+    annotated_types cython_runtime google grpc grpc_channelz grpc_health grpc_reflection grpc_status grpc_tools pydantic
+    pydantic_core typing_extensions typing_inspection
+"""
+#: strictyaml brings dateutil and six, structlog rich where it is installed, pyiceberg the others.
+OPTIMIZER = f"""{CLIENT}
+    amoro_core.alone amoro_core.events amoro_core.failpoints amoro_core.files amoro_core.iceberg amoro_core.logs
+    amoro_core.maintaining amoro_core.signals amoro_core.tokens amoro_optimizer attr cachetools cloudpickle colorama
+    dateutil fastavro greenlet mmh3 numpy pyarrow pygments pyiceberg pyparsing pyroaring rich six strictyaml structlog
+    thrift zstandard
+"""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    made = install(tmp_path_factory.mktemp("imports"))
+    table = writer.make_table(made.catalog, "db.t", SCHEMA)
+    for number in range(3):
+        writer.append(table, [row(number)])
+    made.up()
+    yield made
+    made.close()
+
+
+def beyond(line: str, allowed: str) -> set[str]:
+    """What the last line tells and is not allowed; names with an underscore belong to the installation."""
+    told: list[str] = json.loads(line)
+    return {name for name in told if not name.startswith("_") and not name.startswith("amoro_optimizer.")} - set(
+        allowed.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"),
+    [(("--help",), HELP), (("table", "list"), CLIENT), (("optimize", "cat.db.t"), CLIENT)],
+    ids=["help", "list", "optimize"],
+)
+def test_a_command_beside_a_coordinator_imports_what_it_needs(
+    shared: Installation, arguments: tuple[str, ...], allowed: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=shared.directory,
+        env=shared.environment,
+        timeout=120,
+        check=True,
+    )
+    assert beyond(done.stderr.splitlines()[-1], allowed) == set()
+
+
+def test_an_optimizer_of_its_own_imports_nothing_of_the_coordinator(shared: Installation) -> None:
+    arguments = ("--address", address_of(shared.processes[0]), "--threads", "1", "--heartbeat-interval", "500ms")
+    process = shared.start("optimizer", "run", *arguments, program=(sys.executable, "-c", PROGRAM))
+    process.wait_for("optimizer.registered")
+    assert process.terminate() == 0
+    assert beyond(process.output.splitlines()[-1], OPTIMIZER) == set()
