@@ -37,6 +37,7 @@ from amoro_core.scheduling.staffing import Member, nobody_knows, nobody_works
 from amoro_core.services.ack_guarding import AckGuardService
 from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
+from amoro_core.services.catalog_looks import CatalogLookService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
@@ -162,11 +163,12 @@ class Services:
         self.meters = meters
         store.when_written = partial(_written, meters)
         self.catalogs = CatalogService(store, formats, parts.catalogs, masked, settings.rules_of)
+        self.catalog_looks = CatalogLookService(store, clock)
         tables_of = Tables(
             formats,
             self.catalogs.get,
             lambda name: store.read(lambda db: tables.find(db, name)),
-            partial(_heard, meters),
+            partial(_heard, meters, self.catalog_looks.note),
         )
         self.tables_of = tables_of
         self.discovery = DiscoveryService(store, tables_of, clock)
@@ -320,8 +322,14 @@ def _written(meters: Meters, seconds: float, worked: bool) -> None:
     meters.set(metrics.STORE_UP, float(worked))
 
 
-def _heard(meters: Meters, catalog: str, error: CatalogUnavailable | None) -> None:
+def _heard(
+    meters: Meters,
+    note: Callable[[str, CatalogUnavailable | None], None],
+    catalog: str,
+    error: CatalogUnavailable | None,
+) -> None:
     """A catalog that denies access to something answers."""
+    note(catalog, error)
     meters.set(metrics.CATALOG_UP, float(error is None or isinstance(error, AccessDenied)), catalog)
     meters.count(metrics.CATALOG_ERRORS, catalog, by=float(error is not None))
 

@@ -34,7 +34,9 @@ def check_catalog(services: Services, request: pb.CheckCatalogRequest, call: Cal
     try:
         tables = len(services.catalogs.listed(request.name))
     except AmoroError as error:
+        services.catalog_looks.note(request.name, error)
         return _no_answer(request.name, error, _since(began))
+    services.catalog_looks.note(request.name, None)
     return pb.CatalogCheck(name=request.name, ok=True, tables=tables, duration_ms=_since(began))
 
 
@@ -70,10 +72,11 @@ def remove_catalog(services: Services, request: pb.RemoveCatalogRequest, call: C
 
 
 def list_catalogs(services: Services, request: pb.ListCatalogsRequest, call: Call) -> pb.ListCatalogsResponse:
-    """Catalogs by name."""
+    """Catalogs by name, with what is known of each without asking it."""
     page = services.catalogs.page(Window(request.limit, request.after))
     shown = [_catalog(services, config) for config in page.items]
-    return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total)
+    looks = [messages.look(one) for one in services.catalog_looks.looks(config.name for config in page.items)]
+    return pb.ListCatalogsResponse(catalogs=shown, next=page.next, total=page.total, looks=looks)
 
 
 def _no_answer(name: str, error: AmoroError, duration_ms: int) -> pb.CatalogCheck:

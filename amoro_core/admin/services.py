@@ -11,6 +11,7 @@ from amoro_core.meters import Meters
 from amoro_core.model.principals import Principal
 from amoro_core.services.auditing import AuditService
 from amoro_core.services.blockers import BlockerService
+from amoro_core.services.catalog_looks import CatalogLookService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
@@ -83,6 +84,7 @@ class Services(Protocol):
     """Every service, by its subject."""
 
     catalogs: CatalogService
+    catalog_looks: CatalogLookService
     tables: TableService
     planning: PlanningService
     saved_plans: SavedPlanService

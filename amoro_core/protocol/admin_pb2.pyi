@@ -912,11 +912,16 @@ class ListCatalogsResponse(_message.Message):
     CATALOGS_FIELD_NUMBER: _builtins.int
     NEXT_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
     next: _builtins.str
     total: _builtins.int
     @_builtins.property
     def catalogs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Catalog]:
         """by name"""
+
+    @_builtins.property
+    def looks(self) -> _containers.RepeatedCompositeFieldContainer[Global___CatalogLook]:
+        """of each of them"""
 
     def __init__(
         self,
@@ -924,14 +929,51 @@ class ListCatalogsResponse(_message.Message):
         catalogs: _abc.Iterable[Global___Catalog] | None = ...,
         next: _builtins.str = ...,
         total: _builtins.int = ...,
+        looks: _abc.Iterable[Global___CatalogLook] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogs", b"catalogs", "next", b"next", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalogs", b"catalogs", "looks", b"looks", "next", b"next", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListCatalogsResponse: _TypeAlias = ListCatalogsResponse  # noqa: Y015
+
+@_typing.final
+class CatalogLook(_message.Message):
+    """What is known of a catalog without asking it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CATALOG_FIELD_NUMBER: _builtins.int
+    TABLES_FIELD_NUMBER: _builtins.int
+    TABLES_IS_EXACT_FIELD_NUMBER: _builtins.int
+    HEARD_MS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    catalog: _builtins.str
+    tables: _builtins.int
+    tables_is_exact: _builtins.bool
+    """false: there are more"""
+    heard_ms: _builtins.int
+    """when it was last asked for something; 0: not since the start"""
+    failure: _builtins.str
+    """why it did not answer then; "": it did"""
+    def __init__(
+        self,
+        *,
+        catalog: _builtins.str = ...,
+        tables: _builtins.int = ...,
+        tables_is_exact: _builtins.bool = ...,
+        heard_ms: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["catalog", b"catalog", "failure", b"failure", "heard_ms", b"heard_ms", "tables", b"tables", "tables_is_exact", b"tables_is_exact"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CatalogLook: _TypeAlias = CatalogLook  # noqa: Y015
 
 @_typing.final
 class FileSummary(_message.Message):

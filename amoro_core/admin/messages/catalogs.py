@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterable
 
+from amoro_core.admin.messages.values import milliseconds
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.protocol import admin_pb2 as pb
+from amoro_core.services.catalog_looks import CatalogLook
 from amoro_core.services.catalogs import Selected
 
 
@@ -22,6 +24,17 @@ def catalog(
         allowed_locations=config.allowed_locations,
         commits=refusal is None,
         refusal=refusal or "",
+    )
+
+
+def look(found: CatalogLook) -> pb.CatalogLook:
+    """What is known of a catalog without asking it."""
+    return pb.CatalogLook(
+        catalog=found.catalog,
+        tables=found.tables,
+        tables_is_exact=found.tables_is_exact,
+        heard_ms=milliseconds(found.heard_at),
+        failure=found.failure,
     )
 
 

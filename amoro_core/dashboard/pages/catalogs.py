@@ -13,11 +13,16 @@ from amoro_core.protocol import monitoring_pb2 as monitoring
 
 @dataclass(frozen=True, slots=True)
 class ShownCatalog:
-    """A catalog with the number of its known tables ("10,000+" where they were not counted), and what is wrong."""
+    """A catalog with what is known of it without asking it, and what is wrong."""
 
     catalog: pb.Catalog
-    tables: str
+    look: pb.CatalogLook
     troubles: Sequence[monitoring.Condition]
+
+    @property
+    def tables(self) -> str:
+        """The number of its known tables; "10,000+" where they were not counted to the end."""
+        return f"{self.look.tables:,}" + ("" if self.look.tables_is_exact else "+")
 
 
 async def show_catalogs(visit: Visit) -> Shown:
@@ -26,7 +31,10 @@ async def show_catalogs(visit: Visit) -> Shown:
     request = pb.ListCatalogsRequest(limit=ROWS, after=asked["after"])
     found = await visit.ask("ListCatalogs", request, pb.ListCatalogsResponse)
     held = await visit.ask("ListConditions", monitoring.ListConditionsRequest(), monitoring.ListConditionsResponse)
-    shown = [await _shown(visit, one, held.conditions) for one in found.catalogs]
+    shown = [
+        ShownCatalog(one, look, [item for item in held.conditions if item.labels.get("catalog") == one.name])
+        for one, look in zip(found.catalogs, found.looks, strict=True)
+    ]
     listed = Listed("/catalogs", "catalogs", {}, len(shown), found.total, found.next, asked["after"])
     values = {"catalogs": shown, "list": listed, "same": command("amoro", "catalog", "list")}
     return Shown("catalogs.html", "Catalogs", values)
@@ -41,9 +49,3 @@ async def check(visit: Visit) -> Gone:
         return Gone(to("catalogs"), f"{name}: [{found.code}] {found.message} {found.hint}", "bad")
     took = format_duration(found.duration_ms)
     return Gone(to("catalogs"), f"{name} answers: {many(found.tables, 'table')}, listed in {took}.")
-
-
-async def _shown(visit: Visit, one: pb.Catalog, held: Sequence[monitoring.Condition]) -> ShownCatalog:
-    counted = await visit.ask("ListTables", pb.ListTablesRequest(catalog=one.name, limit=1), pb.ListTablesResponse)
-    tables = f"{counted.total:,}" + ("" if counted.total_is_exact else "+")
-    return ShownCatalog(one, tables, [condition for condition in held if condition.labels.get("catalog") == one.name])

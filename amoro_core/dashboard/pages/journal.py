@@ -17,7 +17,7 @@ from amoro_core.protocol import queue_pb2 as queue
 ROWS = 100
 _KINDS = tuple(kind.value for kind in EventKind)
 _OUTCOMES = tuple(outcome.value for outcome in AuditOutcome)
-_QUEUE_ROWS = 100  # of each list; the operation has 500
+_QUEUE_ROWS = 500  # of each list
 
 
 def routes(site: Site) -> list[Route]:

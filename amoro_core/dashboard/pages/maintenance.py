@@ -13,7 +13,7 @@ from amoro_core.dashboard.pages.confirming import named
 from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.urls import to
 from amoro_core.dashboard.pages.visits import Gone, Shown, Visit
-from amoro_core.errors import InvalidArgument
+from amoro_core.errors import InvalidArgument, NotFound
 from amoro_core.protocol import admin_pb2 as pb
 
 _WAITING = 50
@@ -51,6 +51,7 @@ async def preview(visit: Visit) -> Shown:
     answer = await visit.ask("PreviewMaintenance", request, pb.MaintainTableResponse)
     command = shlex.join(["amoro", "table", "maintain", answer.table, "--action", answer.action, "--dry-run"])
     values = {"answer": answer, "plan": planned(answer.document), "command": command}
+    values["table_id"] = await _number(visit, answer.table)
     return Shown("preview.html", f"Dry run of {answer.action}", values)
 
 
@@ -67,6 +68,14 @@ async def run(visit: Visit) -> Gone:
     if not answer.process_id:
         return Gone(to("maintenance", table=answer.table), f"Nothing to do: {answer.reason}", "wait")
     return Gone(to("processes", answer.process_id), answer.held or f"{answer.action} has begun.")
+
+
+async def _number(visit: Visit, table: str) -> int:
+    """The number of a table; 0 of one that is not known yet."""
+    try:
+        return (await visit.ask("GetTable", pb.GetTableRequest(table=table, known_only=True), pb.Table)).table_id
+    except NotFound:
+        return 0
 
 
 async def _values(visit: Visit, table: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Values over time as charts, for a range that the visitor chooses by a link."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,22 +47,14 @@ async def found_series(visit: Visit, asked: Asked) -> journal.GetSeriesResponse:
     return await visit.ask("GetSeries", request, journal.GetSeriesResponse)
 
 
-def drawn(found: journal.GetSeriesResponse, asked: Asked, name: str, title: str) -> Chart:
-    """The series of that name as lines, one for each label; a step without values is a gap."""
+def drawn(found: journal.GetSeriesResponse, asked: Asked, name: str, title: str, *, added: bool = False) -> Chart:
+    """The series of that name as lines, one for each label, or as their sum; a step without values is a gap."""
     own = [one for one in found.series if one.name == name]
     unit = own[0].unit if own else ""
     made = [_line(one, found.step_s * 1000, asked) for one in own]
+    if added:
+        made = _added(made, name)
     return lines(made, asked.until_ms - asked.length_ms, asked.until_ms, title, _written(unit))
-
-
-def total(found: journal.GetSeriesResponse, name: str) -> int:
-    """The sum of a series over its range; of a level or a state it has no meaning."""
-    return sum(point.sum for one in found.series if one.name == name for point in one.points)
-
-
-def latest(found: journal.GetSeriesResponse, name: str) -> float:
-    """The last value of a level or state; 0 without any."""
-    return max((_value(one, one.points[-1]) for one in found.series if one.name == name and one.points), default=0.0)
 
 
 def _line(one: journal.Series, step_ms: int, asked: Asked) -> Line:
@@ -72,6 +65,16 @@ def _line(one: journal.Series, step_ms: int, asked: Asked) -> Line:
     if points:
         points.append((asked.until_ms, points[-1][1]))
     return Line(one.label or one.name, points, asked.length_ms)
+
+
+def _added(made: Sequence[Line], label: str) -> list[Line]:
+    """One line of the sums of them all, step by step."""
+    if not made:
+        return []
+    points: Counter[int] = Counter()
+    for one in made:
+        points.update(dict(one.points))
+    return [Line(label, sorted(points.items()), made[0].step_ms)]
 
 
 def _value(one: journal.Series, point: journal.SeriesPoint) -> float:

@@ -4,13 +4,18 @@ import html
 import re
 from datetime import timedelta
 
+import pytest
+
+from amoro_core.admin import maintaining
 from amoro_core.model.journal import About, Event, EventKind
 from amoro_core.model.maintenance import Condemned, FileKind
 from amoro_core.model.tables import TableIdentifier
+from amoro_core.protocol import admin_pb2 as pb
 from amoro_core.store import condemned, events, optimizers
 from amoro_core.store.connection import Connection
 from tests.dashboard import states
 from tests.dashboard.pages.conftest import Site
+from tests.dashboard.pages.test_table import OWN
 from tests.store import builders
 
 #: Links of which one stands for all that differ in the numbers and names within.
@@ -65,3 +70,17 @@ def test_every_link_to_a_table_with_a_slash_in_its_name_leads_to_its_number(site
         assert [link for link in links if "a/b" in link or "a%2Fb" in link] == [], path
         for link in links:
             assert client.get(link).status_code == 200, (path, link)
+
+
+def test_the_dry_run_of_maintenance_links_to_the_number_of_such_a_table(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = site(lambda db: states.fill(db, 1, identifier=SLASHED))
+    services = client.app.state.offered.operations._services  # type: ignore[attr-defined]
+    monkeypatch.setattr(services.maintaining, "preview", lambda *_: None)
+    for table, link in ((str(SLASHED), "/tables/1"), ("lake.sales.unknown", "/tables/lake.sales.unknown")):
+        answer = pb.MaintainTableResponse(table=table, action="expire-snapshots", reason="nothing is old")
+        monkeypatch.setattr(maintaining, "_answer", lambda *_, told=answer: told)
+        form = {"table": table, "action": "expire-snapshots"}
+        page = client.post("/maintenance/preview", data=form, headers=OWN).text
+        assert f'<a href="{link}">{table}</a>' in page

@@ -71,7 +71,9 @@ def test_snapshots_are_read_remembered_compared_and_their_fates_told(client: Tes
 
 def test_a_catalog_that_answers_says_so_at_its_check(client: TestClient) -> None:
     done = client.post("/catalogs/cat/check", headers=OWN)
-    assert "cat answers: 1 table, listed in" in client.get(done.headers["location"]).text
+    page = client.get(done.headers["location"]).text
+    assert "cat answers: 1 table, listed in" in page
+    assert "last look it answered" in words(page)
 
 
 def test_a_plan_is_kept_and_carried_out_unless_it_has_changed(client: TestClient, table: Table) -> None:
