@@ -31,7 +31,10 @@ def find(services: Services, table: str, plan_id: str) -> pb.SavedPlan:
 
 
 def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differences: Sequence[str] = ()) -> None:
-    """Keep the plan that the request has made, and write its id into it."""
+    """Keep the plan that the request has made, and write its id into it.
+
+    Raises InvalidArgument where it is too large even without its partitions.
+    """
     kept = pb.SavedPlan(
         table=plan.table,
         type=request.type,
@@ -45,6 +48,8 @@ def keep(services: Services, request: pb.PlanTableRequest, plan: pb.Plan, differ
     ordered = sorted(plan.partitions, key=lambda one: not one.type)
     identifier, shown = services.catalogs.resolve(plan.table), MOST_PARTITIONS
     while len(content := _packed(kept, ordered, shown)) > LARGEST:
+        if not shown:
+            raise InvalidArgument("the plan is too large to be kept", hint="Shorten the condition.")
         shown = shown * 3 // 4
     plan.plan_id = services.saved_plans.keep(identifier, content).plan_id
 

@@ -122,3 +122,9 @@ def test_who_names_a_kept_plan_says_nothing_else_about_it(services: Services) ->
     asked = pb.OptimizeTableRequest(table="c.n.t", plan_id=kept.plan_id, type="full")
     with pytest.raises(InvalidArgument, match="says type, condition and clustering itself"):
         OPERATIONS["OptimizeTable"].work(services, asked, CALL)
+
+
+def test_a_condition_that_is_too_long_to_be_kept_is_refused(services: Services) -> None:
+    letters = random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=2 * LARGEST)
+    with pytest.raises(InvalidArgument, match="too large to be kept"):
+        _kept(services, _days(range(3)), pb.PlanTableRequest(table="c.n.t", where="".join(letters)))
