@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from amoro_core.errors import StoreFailed
+from amoro_core.store.database import Store
 from tests.acceptance.processes import Installation, Process, free_port, install
+from tests.browser.conftest import Stated
 
 SEEN_MS = 30_000  # a machine that is busy; that a change is told within two seconds is tested without a browser
 
@@ -90,6 +93,28 @@ def test_after_a_kill_the_page_tells_of_it_and_goes_on_without_a_reload(site: Si
     expect(page.locator("tbody")).to_contain_text("nightly", timeout=SEEN_MS)
     expect(page.locator("#lost")).to_have_count(0, timeout=SEEN_MS)
     assert page.evaluate("window.wasNeverReloaded")
+
+
+def test_while_the_state_database_fails_the_page_says_so_and_recovers_without_a_hint(
+    browser: Browser, stated: Stated
+) -> None:
+    served = stated("empty")
+    context = browser.new_context(extra_http_headers={"Authorization": f"Bearer {served.admin}"})
+    page = context.new_page()
+    page.goto(f"http://127.0.0.1:{served.port}/groups")
+    page.evaluate("window.wasNeverReloaded = true")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "read", failing)
+        page.evaluate("plan()")
+        expect(page.locator("#lost")).to_be_visible(timeout=SEEN_MS)
+        assert "the disk is gone" in page.request.get(f"http://127.0.0.1:{served.port}/groups").text()
+    expect(page.locator("#lost")).to_have_count(0, timeout=SEEN_MS)
+    assert page.evaluate("window.wasNeverReloaded")
+    context.close()
+
+
+def failing(*_: object) -> None:
+    raise StoreFailed("the disk is gone")
 
 
 def test_what_was_chosen_in_a_filter_stays_when_the_page_is_shown_anew(site: Site, browser: Browser) -> None:

@@ -54,16 +54,23 @@ async function refresh() {
   try {
     answer = await fetch(address, {headers, redirect: "error"});
   } catch {
-    return tell(true);
+    return again();
   }
   if (answer.status === 404) return location.assign(address);
-  if (!answer.ok) return tell(true);
+  if (!answer.ok) return again();
   const made = live.cloneNode(false);
   made.innerHTML = await answer.text();
   localize(made);
   morph(live, made);
   tell(false);
   if (!planned) hinted = 0;
+}
+
+/** What could not be fetched is asked for again, until it is there. */
+function again() {
+  tell(true);
+  hinted = Infinity;
+  planned ||= setTimeout(refresh, 5000);
 }
 
 /** Has the content fetched that has all up to the revision of a hint, which pages that are told at once share. */
