@@ -46,13 +46,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=104, help="of 1.3 MB")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=["sort", "curve"])
     given = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="amoro-bench-spark-") as scratch:
-        measure(Path(scratch), given.files, given.rounds)
+        measure(Path(scratch), given.files, given.rounds, given.only)
 
 
-def measure(directory: Path, count: int, rounds: int) -> None:
+def measure(directory: Path, count: int, rounds: int, only: str | None) -> None:
     """Print the medians of so many rounds over so many files."""
     from pyspark.sql import SparkSession
 
@@ -101,6 +102,8 @@ def measure(directory: Path, count: int, rounds: int) -> None:
             "hilbert, this backend": lambda: by_us(Strategy.HILBERT, *CURVE),
             "zorder, rewrite_data_files": lambda: by_procedure(f"zorder({', '.join(CURVE)})"),
         }
+        if only is not None:
+            ways = {name: way for name, way in ways.items() if name.startswith("sort") == (only == "sort")}
         for way in ways.values():
             way()  # so that code is loaded and compiled
         seen: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.schema import Schema
@@ -34,11 +35,13 @@ SCHEMA = Schema(
 SETTINGS = {"spark.executor.memory": "512m"}
 
 
-def large_table(installation: Installation, name: str, megabytes: int, level: int) -> Table:
+def large_table(
+    installation: Installation, name: str, megabytes: int, level: int, more: Mapping[str, str] = MappingProxyType({})
+) -> Table:
     """Twelve partitions with files of 0.8 MB, with equality and position deletes; they are compressed at that level."""
     noise = random.Random(name)
     # A level that takes its time: there must be something left to be killed.
-    properties = {"write.parquet.compression-level": str(level)}
+    properties = {"write.parquet.compression-level": str(level), **more}
     table = writer.make_table(installation.catalog, name, SCHEMA, BY_PART, properties=properties)
     for commit in range(math.ceil(megabytes * MB / COMMIT_BYTES)):
         ids = range(commit * ROWS, (commit + 1) * ROWS)
@@ -71,10 +74,16 @@ def executor_that_writes(cluster: Cluster, table: Table, but: int = 0) -> Callab
 
 
 def lose_everything_once(
-    installation: Installation, address: str, cluster: Cluster, optimizer: Process, table: Table
+    installation: Installation,
+    address: str,
+    cluster: Cluster,
+    optimizer: Process,
+    table: Table,
+    asked: Sequence[str] = ("--type", "full"),
 ) -> Counter[str]:
-    """Optimize the table, killing an executor, a worker and the driver; another driver ends it. Counts what was done.
+    """Optimize the table as asked, killing an executor, a worker and the driver; another driver ends it.
 
+    Counts what was done, all of it in one commit.
     The optimizer is one on the cluster, which has two workers. Fails unless one commit came with equal rows, what
     was done at the driver's death was not done again, nothing else was repeated than what was lost, and no file stays.
     """
@@ -87,7 +96,7 @@ def lose_everything_once(
     wait_until(lambda: threads(installation) == [4], "a thread for each core")
     # The whole table in one process: by default threads bound what one reads, and each file counts 4 MB more.
     installation.ask("group", "update", "default", "--property", "max-input-file-size-per-thread=8GB")
-    planned = installation.ask("optimize", name_of(table), "--type", "full")["process_id"]
+    planned = installation.ask("optimize", name_of(table), *asked)["process_id"]
 
     executor = wait_until(executor_that_writes(cluster, table), "an executor writes")
     kill(executor)

@@ -24,6 +24,7 @@ from tests.prove.kinds import (
     schedules,
     simulation,
     spark_cluster,
+    spark_clustering,
     tags,
     undoing,
     upkeep,
@@ -65,6 +66,7 @@ KINDS: Mapping[str, Kind] = {
             clustering_beside,
             clustering_kills,
             spark_cluster,
+            spark_clustering,
             rest,
             pages,
         )

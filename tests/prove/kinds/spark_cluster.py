@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.acceptance.processes import address_of, install
@@ -24,6 +25,11 @@ REPLAYS = False  # what is lost depends on the moment
 
 
 def run(seed: int, totals: Counter[str]) -> None:
+    optimize_and_kill(f"db.large{seed}", ("--type", "full"), {}, totals)
+
+
+def optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str, str], totals: Counter[str]) -> None:
+    """Optimize a large table of that name on a cluster, parts of which are killed; count what was done."""
     # On a disk: it is several times the table's size.
     with tempfile.TemporaryDirectory(prefix="amoro-cluster-", ignore_cleanup_errors=True) as made:
         directory = Path(made)
@@ -31,9 +37,9 @@ def run(seed: int, totals: Counter[str]) -> None:
         installation = install(directory)
         try:
             address = address_of(installation.up())
-            table = large_table(installation, f"db.large{seed}", megabytes=1050, level=15)
+            table = large_table(installation, name, megabytes=1050, level=15, more=properties)
             optimizer = spark_optimizer(installation, address, cluster.master_url, settings=SETTINGS)
-            totals.update(lose_everything_once(installation, address, cluster, optimizer, table))
+            totals.update(lose_everything_once(installation, address, cluster, optimizer, table, asked))
         finally:
             installation.close()
             cluster.close()
