@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 
@@ -13,9 +13,10 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from amoro_core.errors import AttemptAbandoned
 from amoro_core.files.schema import arrow_schema
 from amoro_core.model.clustering import Layout, Strategy
-from amoro_optimizer.cluster.cuts import Cuts, make_cuts, parse_cuts
+from amoro_optimizer.cluster.cuts import MOST_RANKS, Cuts, make_cuts, parse_cuts
 from amoro_optimizer.cluster.order import Order, flat
 from amoro_optimizer.cluster.sample import Sample, places_of, row_hashes, sample_rows
 from amoro_optimizer.cluster.writing import RangeWriter
@@ -174,6 +175,24 @@ def test_a_range_is_written_alike_in_whatever_order_its_batches_come(
     )
 
 
+def test_a_range_that_goes_to_disk_is_left_at_the_next_batch_once_it_is_cancelled(tmp_path: Path) -> None:
+    batch = batch_of()
+    cuts, taken = cuts_of(batch, linear(1), 4), []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, ROWS, 1000):
+            taken.append(start)
+            yield cuts.tagged(batch.slice(start, 1000), places_of(0, np.arange(start, start + 1000)))
+
+    def cancelled() -> None:
+        raise AttemptAbandoned("it was cancelled")
+
+    writer = RangeWriter(cuts, Files(), share_bytes=1, spill=lambda: nullcontext(tmp_path), checkpoint=cancelled)
+    with pytest.raises(AttemptAbandoned):
+        writer.write(batches())
+    assert taken == [0]
+
+
 def test_a_row_that_is_larger_than_the_memory_is_written_all_the_same(tmp_path: Path) -> None:
     texts = ["b" * 9000, "a" * 9000, "c" * 9000]
     work = group(tmp_path, SCHEMA, linear(2), files_of(tmp_path, SCHEMA, table_of(SCHEMA, [[1, 2, 3], texts]), 1))
@@ -190,6 +209,13 @@ def test_ranks_begin_at_zero_and_are_of_all_of_a_few_values() -> None:
     (first, *_), (last, *_) = (sorted(tagged.column(2).to_pylist(), reverse=down) for down in (False, True))
     assert first == 0
     assert last == int("10" * 16, 2), "the highest rank has all bits of its column"
+
+
+def test_ranks_of_many_values_are_those_at_quantiles() -> None:
+    count = 2 * MOST_RANKS
+    batch = table_of(SCHEMA, [range(count), ["x"] * count]).to_batches()[0]
+    (ranks, _) = cuts_of(batch, curve(Strategy.ZORDER, 1, 2), 2).ranks
+    assert (np.asarray(ranks.parts[-1]) - (np.uint64(1) << np.uint64(63))).tolist() == list(range(2, count, 2))
 
 
 def test_the_schema_of_tagged_batches_has_the_table_first() -> None:
