@@ -87,7 +87,7 @@ def quick() -> list[ClusterCase]:
 
 
 def pair(chance: random.Random) -> ClusterCase:
-    """Two operations, by chance, the first at the earlier moment."""
+    """Two different operations, by chance, the first at the earlier moment: a column is renamed or added once."""
     version, partitioned, strategy = chance.choice(TABLES)
     moments = [one for one in Moment if partitioned or one is not Moment.BETWEEN_GROUPS]
     possible = [
@@ -95,7 +95,11 @@ def pair(chance: random.Random) -> ClusterCase:
     ]
     first = chance.choice([one for one in possible if one.name not in LAST])
     second = chance.choice(
-        [one for one in possible if one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY]
+        [
+            one
+            for one in possible
+            if one is not first and one.is_own + first.is_own < 2 and not {first.name, one.name} <= HISTORY
+        ]
     )
     at = sorted(chance.choices(range(len(moments)), k=2))
     return ClusterCase(((first, moments[at[0]]), (second, moments[at[1]])), version, partitioned, strategy)

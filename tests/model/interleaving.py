@@ -103,12 +103,12 @@ SAMPLE = tuple(case for case in MATRIX if _place(case) % 2 == 0)
 
 
 def pair(chance: random.Random) -> Case:
-    """Two operations, by chance, at one point or at two, the first at the earlier one."""
+    """Two different operations, by chance, at one point or at two, the first at the earlier one."""
     table, points = chance.choice(TABLES), list(Point)
     possible = [one for one in OPERATIONS if is_possible(one, table) and one.name not in ("nothing", *LAST)]
     first = chance.choice(possible)
     others = [one for one in OPERATIONS if is_possible(one, table) and one.name != "nothing"]
-    second = chance.choice([one for one in others if not {first.name, one.name} <= HISTORY])
+    second = chance.choice([one for one in others if one is not first and not {first.name, one.name} <= HISTORY])
     at = sorted(chance.choices(range(len(points)), k=2))
     return Case(table, (Happening(first, points[at[0]]), Happening(second, points[at[1]])))
 
