@@ -68,7 +68,7 @@ def by_tasks(table: IcebergTable, site: Site) -> Plan:
     return action.gathered(table, situation(site), case_of(executed(plan)), NO_OPTIONS)
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", range(0, 30, 10))
 def test_tasks_find_what_the_coordinator_finds_alone(
     tmp_path: Path, catalog: SqlCatalog, first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

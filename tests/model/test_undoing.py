@@ -12,7 +12,7 @@ from tests.model import whole_stories
 from tests.model.stories import Story
 from tests.services.world import World
 
-CHUNKS, STORIES, STEPS = 4, 26, 8
+CHUNKS, STORIES, STEPS = 2, 26, 8
 #: `make prove` goes on with other seeds.
 WHOLE_STORIES, WHOLE_STEPS = range(20), 15
 
