@@ -3,7 +3,7 @@
 Rounds with and without browsers take turns. Two optimizers of four threads are played, each task 0.2 s, so that what
 they are handed depends on the coordinator alone, which is a process of its own. Of the browsers five are Chromium and
 the others streams that fetch the content of their page at each hint, as its script does. Prints for each round how many
-tasks were handed out, the 99th percentile of their calls, and how much of a core the coordinator took.
+tasks were scheduled, the 99th percentile of their calls, and how much of a core the coordinator took.
 """
 
 from __future__ import annotations
@@ -364,7 +364,7 @@ def _median(rounds: list[Round]) -> Round:
 
 def _tell(name: str, alone: Round, beside: Round) -> None:
     print(
-        f"{name}: handed out {alone.handed:.1f} and {beside.handed:.1f} a second ({beside.handed / alone.handed:.1%}), "
+        f"{name}: scheduled {alone.handed:.1f} and {beside.handed:.1f} a second ({beside.handed / alone.handed:.1%}), "
         f"p99 of calls {alone.p99_ms:.0f} and {beside.p99_ms:.0f} ms, "
         f"cores {alone.cores:.3f} and {beside.cores:.3f} ({beside.cores - alone.cores:+.1%} of one)",
         flush=True,
