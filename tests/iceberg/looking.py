@@ -107,7 +107,7 @@ def _change(lake: Lake, chance: random.Random, number: int) -> None:
         case 6 if some:
             lake.remove_file(lambda one: one["id"] == some[0])
         case 7:
-            chance.choice((lake.partition_by_part, lake.partition_by_nothing))() if number % 4 == 0 else None
+            (lake.partition_by_nothing if lake.table.refresh().spec().fields else lake.partition_by_part)()
         case 8:
             lake.expire()
         case 9:
