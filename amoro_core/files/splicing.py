@@ -98,6 +98,8 @@ class SplicedOutput(ParquetOutput):
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
         self._groups: list[Struct] = []
         self._behind: list[_Behind] = []
+        self._filter_bytes = 0
+        self._tail = bytearray()  # of indexes, most of which are too small for a write of their own
         self._origins: list[CopiedFile | None] = []
         self._writers: set[bytes] = set()
         with translated(path):
@@ -157,7 +159,9 @@ class SplicedOutput(ParquetOutput):
     def _require_room(self, group: Struct) -> None:
         if len(self._groups) >= self._max_row_groups:
             raise NotCopied(f"its output has {len(self._groups)} row groups already")
-        if (len(self._behind) + len(group.columns)) * _CHUNK_BYTES > self._max_bytes:
+        filters = sum(chunk.meta_data.bloom_filter_length or 0 for chunk in group.columns)
+        chunks = (len(self._behind) + len(group.columns)) * _CHUNK_BYTES
+        if chunks + self._filter_bytes + filters > self._max_bytes:
             raise NotCopied("its output's footer would exceed the memory")
 
     def _write_pending(self) -> None:
@@ -194,6 +198,7 @@ class SplicedOutput(ParquetOutput):
                 chunks[id(part)] = _moved(part, shift)
         moved = [chunks[id(part)] for part in parts]
         self._behind += moved
+        self._filter_bytes += sum(len(one.filter or b"") for one in moved)
         self._groups.append(
             RowGroup(
                 columns=[one.chunk for one in moved],
@@ -225,14 +230,14 @@ class SplicedOutput(ParquetOutput):
         for one in self._behind:
             if one.filter is not None:
                 meta = one.chunk.meta_data
-                meta.bloom_filter_offset, meta.bloom_filter_length = self._written(one.filter)
+                meta.bloom_filter_offset, meta.bloom_filter_length = self._put(one.filter)
         for one in self._behind:
             if one.column_index is not None:
-                place = self._written(one.column_index)
+                place = self._put(one.column_index)
                 vars(one.chunk).update(column_index_offset=place[0], column_index_length=place[1])
         for one in self._behind:
             if one.offset_index is not None:
-                place = self._written(one.offset_index)
+                place = self._put(one.offset_index)
                 vars(one.chunk).update(offset_index_offset=place[0], offset_index_length=place[1])
         plain = self._plain.footer
         text = encoded(
@@ -246,13 +251,17 @@ class SplicedOutput(ParquetOutput):
             )
         )
         footer = text + len(text).to_bytes(4, "little") + MAGIC
-        self._stream.write(footer)
+        self._put(footer)
+        self._stream.write(self._tail)
         return footer
 
-    def _written(self, content: bytes) -> tuple[int, int]:
-        """Write it; where it begins, and its length."""
-        begin = self.written_bytes
-        self._stream.write(content)
+    def _put(self, content: bytes) -> tuple[int, int]:
+        """Write it with what follows; where it begins, and its length."""
+        begin = self.written_bytes + len(self._tail)
+        self._tail += content
+        if len(self._tail) >= _PIECE_BYTES:
+            self._stream.write(self._tail)
+            self._tail = bytearray()
         return begin, len(content)
 
 

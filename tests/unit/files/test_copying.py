@@ -17,6 +17,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, LongType, NestedField
 
+from amoro_core.files import splicing
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_pages import verify_pages
 from amoro_core.files.copy_source import NotCopied, extent, open_source, page_index
@@ -294,6 +295,25 @@ def test_a_footer_beyond_the_memory_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(NotCopied, match="footer would exceed the memory"):
         result.copy(source(path), 1, file)
     result.discard()
+
+
+def test_bloom_filters_count_as_the_footers_memory(tmp_path: Path) -> None:
+    (path,) = files(tmp_path, partial(by_arrow, bloom_filter_options={"id": {"ndv": 100_000, "fpp": 0.01}}), count=1)
+    length = source(path).footer.row_groups[0].columns[0].meta_data.bloom_filter_length
+    result = output(tmp_path, FLAT, memory_bytes=length + 8 * 4096)
+    file = CopiedFile(ColumnMetrics(), 2500)
+    result.copy(source(path), 0, file)
+    with pytest.raises(NotCopied, match="footer would exceed the memory"):
+        result.copy(source(path), 1, file)
+    result.discard()
+
+
+def test_indexes_of_many_row_groups_are_written_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splicing, "_PIECE_BYTES", 300)
+    written = copied(tmp_path, FLAT, files(tmp_path, partial(by_arrow, write_page_index=True)))
+    assert pq.read_table(written.path).equals(flat_rows(0, 7500))
+    condition = "id = 5001"
+    assert duckdb.sql(f"select count(*) from '{written.path}' where {condition}").fetchall() == [(1,)]
 
 
 def drop_orders(footer: Struct) -> None:

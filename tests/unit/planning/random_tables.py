@@ -4,6 +4,7 @@ import random
 from dataclasses import replace
 
 from amoro_core.model.config import OptimizingConfig, parse_config
+from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, ColumnMetrics, DataFile, DeleteFile, DeleteKind, Partition
 from tests.unit.planning.builders import by_bounds, data, equality_delete, own_delete, position_delete
 
@@ -28,7 +29,7 @@ def random_files(chance: random.Random) -> tuple[list[DataFile], list[DeleteFile
     for at in range(chance.choice([0, 1, 3, 8, 30])):
         spec_id, partition = chance.choice(places)
         file = data(
-            f"f{at:02}",
+            f"f{at:02}{SUFFIX if at % 3 else ''}",
             chance.choice(SIZES) * chance.choice([1000, 1024 * 1024]),
             records=chance.choice([0, 5, 1000]),
             sequence_number=chance.randint(0, 5),
