@@ -21,7 +21,7 @@ from amoro_core.iceberg import (
     staging,
 )
 from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, load_table, open_catalog
+from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, is_unchanged, load_table, open_catalog
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.disputed import disputed_deletes
 from amoro_core.iceberg.evidence import trace_of
@@ -84,6 +84,10 @@ class IcebergFormat:
     ) -> Mapping[tuple[str, ...], str] | None:
         """Where the metadata of those tables are; None for catalogs that are asked table by table."""
         return locations(catalog, names)
+
+    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+        """Whether a REST catalog says that the table is still as it was loaded, with that metadata."""
+        return is_unchanged(catalog, identifier, metadata_location)
 
     def load(self, catalog: CatalogConfig, identifier: TableIdentifier) -> "IcebergTable":
         """Raises TableNotFound only when the catalog said that the table does not exist."""

@@ -25,6 +25,7 @@ __all__ = [
     "Maintainable",
     "OpenTable",
     "Readable",
+    "Revalidating",
     "Rewritable",
     "Role",
     "TableFormat",
@@ -203,4 +204,15 @@ class Locating(Protocol):
 
         As `TableFacts.metadata_location` says it when they are loaded, and another one after each commit. Left out is
         what the catalog does not tell. None: this catalog can only be asked table by table. Raises CatalogUnavailable.
+        """
+
+
+@runtime_checkable
+class Revalidating(Protocol):
+    """A format that can ask a catalog whether one table has changed, without loading it."""
+
+    def is_unchanged(self, catalog: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+        """Whether the catalog says that the table is as it was when it was loaded with that metadata.
+
+        False when nobody can say so. Raises CatalogUnavailable.
         """

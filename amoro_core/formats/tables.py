@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from amoro_core.errors import CatalogMisconfigured, CatalogUnavailable, TableNotFound, TableRefused
-from amoro_core.formats.port import Locating, OpenTable, TableFormat
+from amoro_core.formats.port import Locating, OpenTable, Revalidating, TableFormat
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import ICEBERG, TABLE_FORMATS, TableIdentifier, TableRuntime
 
@@ -61,6 +61,10 @@ class Formats:
                 missing = missing or error
         raise foreign or missing or _misconfigured(catalog, "names no format")
 
+    def find(self, catalog: CatalogConfig, name: str) -> TableFormat | None:
+        """The catalog's format of that name; None if it has none. Raises CatalogMisconfigured."""
+        return next((format for format in self._of(catalog) if format.name == name), None)
+
     def _of(self, catalog: CatalogConfig) -> list[TableFormat]:
         """The catalog's formats, in its order. Raises CatalogMisconfigured for one that is not installed."""
         said = dict(catalog.properties).get(TABLE_FORMATS, ICEBERG)
@@ -104,6 +108,18 @@ class Tables:
         """
         with self._hearing(config.name):
             return self.formats.locations(config, names)
+
+    def is_unchanged(self, table: TableRuntime) -> bool:
+        """Whether the catalog says that a table is as it was last loaded; False when nobody can say so.
+
+        Raises CatalogNotFound, CatalogUnavailable.
+        """
+        config, location = self.catalog(table.identifier.catalog), table.metadata_location
+        format = self.formats.find(config, table.format)
+        if not location or not isinstance(format, Revalidating):
+            return False
+        with self._hearing(config.name):
+            return format.is_unchanged(config, table.identifier, location)
 
     @contextmanager
     def _hearing(self, catalog: str) -> Iterator[None]:

@@ -38,6 +38,7 @@ from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.configuration import configuration_file
 from amoro_core.iceberg.directories import DirectoryCatalog
 from amoro_core.iceberg.drivers import limit_driver
+from amoro_core.iceberg.etags import ETags, is_current
 from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, confined_to, install_guards, last_input
 from amoro_core.iceberg.metadata import read_locations, write_locations
@@ -80,6 +81,7 @@ _URIS = {
     "hive": "Such as uri=thrift://host:9083",
 }
 _CACHED_PER_THREAD = 32
+_etags = ETags()
 
 install_guards()
 
@@ -274,6 +276,8 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
     grant = granted(config, catalog)
     with confined_to(grant), catalog_errors(config, identifier):
         table = catalog.load_table(identifier.in_catalog)
+    if isinstance(catalog, GuardedRestCatalog):
+        _etags.keep(config, identifier, catalog.etag, table.metadata_location or "")
     table.io = ConfinedFileIO(
         table.io.inner if isinstance(table.io, ConfinedFileIO) else table.io,
         read_locations(table.metadata, grant),
@@ -281,6 +285,19 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
         way_out=grant.way_out,
     )
     return table
+
+
+def is_unchanged(config: CatalogConfig, identifier: TableIdentifier, metadata_location: str) -> bool:
+    """Whether a REST catalog says that the table is still as it was loaded, with that metadata.
+
+    False, too, when it can't say so, and for other catalogs. Raises CatalogUnavailable.
+    """
+    etag = _etags.find(config, identifier, metadata_location)
+    if not etag:
+        return False
+    catalog = open_catalog(config)
+    with catalog_errors(config):
+        return isinstance(catalog, GuardedRestCatalog) and is_current(catalog, identifier, etag)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table import locations as pyiceberg_locations
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+from requests import Response
 from tenacity import retry_if_exception_type
 
 from amoro_core.errors import TableRefused
@@ -131,8 +133,24 @@ _send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
 
 
 class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
-    """A REST catalog whose session does not keep a table's own token for the next table, and which resends a commit
-    only if the first sending is known to have had no effect."""
+    """A REST catalog whose session does not keep a table's own token for the next table, which resends a commit only if
+    the first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last."""
+
+    etag = ""
+
+    def load_table(self, identifier: str | Identifier) -> Table:
+        self.etag = ""
+        hooks = self._session.hooks["response"]
+        hooks.append(self._note)
+        try:
+            loaded: Table = super().load_table(identifier)
+            return loaded
+        finally:
+            hooks.remove(self._note)
+
+    def _note(self, answer: Response, *arguments: Any, **named: Any) -> None:
+        if answer.request.method == "GET":
+            self.etag = answer.headers.get("ETag", "") if answer.ok else ""
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

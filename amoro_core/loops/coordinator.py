@@ -119,7 +119,7 @@ class CoordinatorLoops:
         )
         # Each catalog has threads of its own: a slow one does not delay others.
         self._refreshing: LanedPool[int, str] = LanedPool(
-            "refresh", REFRESH_THREADS, self._refresh_one, limits.explore_queue, workers
+            "refresh", REFRESH_THREADS, self._look_one, limits.explore_queue, workers
         )
         self._planning: TurnPool[int] = TurnPool("plan", PLAN_THREADS, self._plan_one, workers)
         # One action of a table at a time: two that are planned at once would be in each other's way.
@@ -212,6 +212,12 @@ class CoordinatorLoops:
             self._refreshing.submit(table_id, catalog)
         self._plan_pending(self._services.tables.list_pending())
         self._maintain_due()
+
+    def _look_one(self, table_id: int) -> None:
+        if self._services.comparing.spares(table_id):
+            self._services.starting.look_after(table_id)
+        else:
+            self._refresh_one(table_id)
 
     def _refresh_one(self, table_id: int) -> None:
         runtime = self._services.tables.refresh(table_id)

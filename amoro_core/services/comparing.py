@@ -11,11 +11,14 @@ from math import inf
 from amoro_core.errors import CatalogUnavailable
 from amoro_core.events import get_logger
 from amoro_core.formats.tables import Tables
+from amoro_core.model.config import OptimizingConfig, effective_properties, parse_config
 from amoro_core.model.processes import CatalogConfig
-from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, rests_until
+from amoro_core.model.tables import OptimizingStatus, TableRuntime
+from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
 from amoro_core.store import locations, tables
 from amoro_core.store.database import Connection, Store
 from amoro_core.store.locations import DueTable, KnownLocation
+from amoro_core.transactions.listing import postpone_refresh
 
 log = get_logger("amoro.tables")
 
@@ -27,6 +30,7 @@ ASK_AGAIN_S = 300.0
 #: Where all tables of a catalog are refreshed anew, as after a start, there is so much time for each of them.
 HURRY_PAUSE = timedelta(milliseconds=10)
 _MS = timedelta(milliseconds=1)
+_RESTING = frozenset({OptimizingStatus.IDLE, OptimizingStatus.PENDING})
 #: Rows in a write, so that others do not wait for long.
 _AT_ONCE = 2000
 
@@ -89,6 +93,27 @@ class ComparingService:
             with self._lock:
                 self._next_s[catalog] = begun_s + pause_s
         return found
+
+    def spares(self, table_id: int) -> bool:
+        """Whether the refresh of a table is spared: nothing came due, and its catalog says that it has not changed.
+
+        It is refreshed in its usual time then. Raises TableNotFound, CatalogNotFound, CatalogUnavailable.
+        """
+        table, now = self._store.read(lambda db: tables.get(db, table_id)), self._clock()
+        if None in (table.refresh_at, table.refreshed_at, table.evaluated_at) or table.status not in _RESTING:
+            return False
+        moments = (table.next_due_at if table.enabled else None, table.retry_at)
+        refreshed_at = table.refreshed_at or now
+        if rests_until(table_id, refreshed_at, moments, now) is None or not self._tables.is_unchanged(table):
+            return False
+        self._store.write(
+            partial(postpone_refresh, table_id=table_id, moment=next_refresh(table, now, self._usual(table)))
+        )
+        return True
+
+    def _usual(self, table: TableRuntime) -> OptimizingConfig:
+        defaults = dict(self._tables.catalog(table.identifier.catalog).properties)
+        return parse_config(effective_properties(defaults, table.properties))
 
     def _compare(self, config: CatalogConfig) -> Compared | None:
         catalog, now = config.name, self._clock()
