@@ -234,7 +234,10 @@ class _Process:
         if word:
             writer.write(f"{word}\n")
             writer.flush()
-        return dict(json.loads(reader.readline()))
+        line = reader.readline()
+        if not line.startswith("{"):
+            raise SystemExit(f"the coordinator said {line!r}")
+        return dict(json.loads(line))
 
     def end(self) -> None:
         """Let the process end; wait for it."""
