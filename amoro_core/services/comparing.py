@@ -22,9 +22,10 @@ from amoro_core.transactions.listing import postpone_refresh
 
 log = get_logger("amoro.tables")
 
-#: A catalog is looked over so often; less often if that takes more than this share of the time.
+#: A catalog is looked over so often; less often if that takes more than this share of the time, or of a core.
 COMPARE_INTERVAL_S = 30.0
-MOST_SHARE = 0.05
+MOST_SHARE = 0.5
+MOST_OF_A_CORE = 0.1
 #: So rarely at most, and so rarely if it can only be asked table by table.
 ASK_AGAIN_S = 300.0
 #: Where all tables of a catalog are refreshed anew, as after a start, there is so much time for each of them.
@@ -80,12 +81,12 @@ class ComparingService:
 
         Raises CatalogNotFound, and CatalogUnavailable; if that goes on its tables are refreshed in their usual time.
         """
-        begun_s = self._monotonic()
+        begun_s, cpu_s = self._monotonic(), time.thread_time()
         pause_s = COMPARE_INTERVAL_S
         try:
             found = self._compare(self._tables.catalog(catalog))
             took_s = self._monotonic() - begun_s
-            pause_s = ASK_AGAIN_S if found is None else _pause_s(took_s)
+            pause_s = ASK_AGAIN_S if found is None else compare_interval_s(took_s, time.thread_time() - cpu_s)
         except CatalogUnavailable:
             self._fail(catalog, begun_s)
             raise
@@ -183,6 +184,6 @@ class ComparingService:
         self._store.write(hurry)
 
 
-def _pause_s(took_s: float) -> float:
-    """Seconds until a catalog is looked over again, after that took so many."""
-    return min(max(COMPARE_INTERVAL_S, took_s / MOST_SHARE), ASK_AGAIN_S)
+def compare_interval_s(took_s: float, cpu_s: float) -> float:
+    """Seconds between the beginnings of two looks at a catalog, which take so many each, of them `cpu_s` of a core."""
+    return min(max(COMPARE_INTERVAL_S, took_s / MOST_SHARE, cpu_s / MOST_OF_A_CORE), ASK_AGAIN_S)

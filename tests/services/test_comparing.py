@@ -15,7 +15,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, RESTING_LEAST, RESTING_MOST, rests_until
 from amoro_core.services.catalogs import CatalogChange
-from amoro_core.services.comparing import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared
+from amoro_core.services.comparing import ASK_AGAIN_S, COMPARE_INTERVAL_S, Compared, compare_interval_s
 from amoro_core.store import locations, tables
 from tests.engine import writer
 from tests.engine.builders import SCHEMA, row
@@ -161,12 +161,12 @@ def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain
     assert world.comparing.is_due("cat")
 
     def slow(format: IcebergFormat, catalog: CatalogConfig, names: Names) -> Mapping[tuple[str, ...], str]:
-        world.seconds += 5
+        world.seconds += 50
         return {}
 
     monkeypatch.setattr(IcebergFormat, "locations", slow)
     world.comparing.compare("cat")
-    world.seconds += 94
+    world.seconds += 49
     assert not world.comparing.is_due("cat")
     world.seconds += 1
     assert world.comparing.is_due("cat")
@@ -176,6 +176,16 @@ def test_a_catalog_is_looked_over_each_half_minute_and_rarely_if_that_is_in_vain
     assert not world.comparing.is_due("cat")
     world.seconds += 1
     assert world.comparing.is_due("cat")
+
+
+@pytest.mark.parametrize(
+    ("took_s", "cpu_s", "interval_s"),
+    [(1, 1, 30), (15, 3, 30), (16, 3, 32), (5, 4, 40), (200, 1, 300), (200, 100, 300)],
+)
+def test_looking_takes_at_most_half_of_the_time_and_a_tenth_of_a_core(
+    took_s: float, cpu_s: float, interval_s: float
+) -> None:
+    assert compare_interval_s(took_s, cpu_s) == interval_s
 
 
 def test_what_was_decided_meanwhile_is_not_postponed(world: World, two: tuple[str, str]) -> None:
