@@ -1,0 +1,249 @@
+"""CPU of rewriting by copying beside decoding, and what readers gain: `python -m tests.bench.copying` prints JSON.
+
+`[--files 400] [--large 1] [--pairs 5] [--against PATH]`. Small files of 1.3 MB with page indexes and checksums are read
+and written as bytes alone, copied, copied without being verified, and decoded; large files of ten row groups, one of
+which has deleted rows, are copied in part and decoded. Readers then read the small files as written, copied and
+encoded: everything, one column, one id. Each measurement is a process of its own, ratios are medians of interleaved
+rounds, and rows are counted. `--against` names another checkout, whose engine decodes the same files in turn with ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, FileFormat
+from tests.bench.data import TABLES, task
+from tests.bench.rewrite import run_engine
+
+OURS = Path(__file__).resolve().parents[2]
+TABLE = TABLES["mixed"]
+SMALL = ("cat", "copied", "copied unverified", "decoded")
+LARGE = ("copied in part", "decoded with deletes")
+READERS = ("duckdb all", "duckdb one column", "duckdb one id", "pyarrow all", "pyarrow one column")
+STAGES = ("written", "copied", "encoded")
+LARGE_ROWS = 1_600_000
+Figures = dict[str, float]
+
+
+def main() -> None:
+    """Measure one thing in this process, or everything in turn."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=400)
+    parser.add_argument("--large", type=int, default=1)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turn with this one")
+    parser.add_argument("--root", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.run:
+        print(json.dumps(measured(given.run, given.root)))
+        return
+    with tempfile.TemporaryDirectory(prefix="amoro-copying-") as made:
+        root = Path(made)
+        _write(root / "small", given.files, TABLE.file_rows, None)
+        _write(root / "large", given.large, LARGE_ROWS, LARGE_ROWS // 10)
+        print(json.dumps(_compared(root, given.pairs, given.against), indent=2))
+
+
+def _write(root: Path, files: int, rows: int, group: int | None) -> None:
+    (root / "data").mkdir(parents=True)
+    for number in range(files):
+        options: dict[str, Any] = {"row_group_size": group, "write_page_index": True, "write_page_checksum": True}
+        pq.write_table(
+            TABLE.rows(number * rows, rows, number),
+            root / "data" / f"in-{number:05}.parquet",
+            compression="zstd",
+            compression_level=3,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            **options,
+        )
+
+
+def _compared(root: Path, pairs: int, against: Path | None) -> dict[str, Any]:
+    names = [*SMALL, *LARGE]
+    every: dict[str, list[Figures]] = {name: [] for name in (*names, *(["before"] if against else []))}
+    for _ in range(pairs):
+        for name in every:
+            checkout = against if name == "before" and against else OURS
+            every[name].append(_process("decoded" if name == "before" else name, root, checkout))
+    stages = _read(root, pairs)
+    ratios = {
+        "copied / decoded": _ratio(every["copied"], every["decoded"]),
+        "copied / cat": _ratio(every["copied"], every["cat"]),
+        "copied unverified / decoded": _ratio(every["copied unverified"], every["decoded"]),
+        "copied unverified / cat": _ratio(every["copied unverified"], every["cat"]),
+        "copied in part / decoded with deletes": _ratio(every["copied in part"], every["decoded with deletes"]),
+    }
+    if against:
+        ratios["copied / before"] = _ratio(every["copied"], every["before"])
+    return {
+        "medians": {name: _medians(found) for name, found in every.items()},
+        "cpu ratios": ratios,
+        "readers' cpu": stages,
+        "pairs": pairs,
+        "files": len(list((root / "small" / "data").iterdir())),
+        "commits": {"now": _commit(OURS), **({"before": _commit(against)} if against else {})},
+        "load": os.getloadavg()[0],
+        "cpus": os.cpu_count(),
+        "python": platform.python_version(),
+        "pyarrow": pa.__version__,
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def _read(root: Path, pairs: int) -> dict[str, dict[str, float]]:
+    """The readers' CPU by what was done to the small files."""
+    for stage, name in (("copied", "copied"), ("encoded", "decoded")):
+        _process(name, root, OURS, keeps=root / stage)
+    found: dict[str, dict[str, list[float]]] = {stage: {name: [] for name in READERS} for stage in STAGES}
+    for _ in range(pairs):
+        for name in READERS:
+            for stage in STAGES:
+                found[stage][name].append(_process(f"{stage}: {name}", root, OURS)["cpu"])
+    return {
+        stage: {name: round(statistics.median(some), 3) for name, some in by_name.items()}
+        for stage, by_name in found.items()
+    }
+
+
+def _process(name: str, root: Path, checkout: Path, keeps: Path | None = None) -> Figures:
+    """The figures of one process with the modules of that checkout; what it writes is kept, or gone afterwards."""
+    part = root / ("large" if name in LARGE else "small")
+    out = part / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    with tempfile.TemporaryDirectory() as packages:
+        for package in ("amoro_core", "amoro_optimizer"):
+            (Path(packages) / package).symlink_to(checkout / package)
+        command = [sys.executable, str(Path(__file__).resolve()), "--run", name, "--root", str(root)]
+        env = {**os.environ, "PYTHONPATH": f"{packages}{os.pathsep}{OURS}"}
+        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True, text=True)
+    figures: Figures = json.loads(done.stdout.splitlines()[-1])
+    print(f"{name}: {figures}", file=sys.stderr, flush=True)
+    if ":" not in name and name != "cat":
+        written = sum(pq.read_metadata(path).num_rows for path in out.rglob("*.parquet"))
+        wanted = sum(file.record_count for file in _files(part)) - (LARGE_ROWS // 100 if name in LARGE else 0)
+        assert written == wanted, f"{name} has written {written:,} rows instead of {wanted:,}"
+    if keeps is not None:
+        shutil.move(out, keeps)
+    return figures
+
+
+def measured(name: str, root: Path) -> Figures:
+    """CPU and wall seconds, the memory before, and its peak."""
+    work = _prepared(name, root)
+    base = _peak_mb()
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    work()
+    wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"cpu": cpu, "wall": wall, "base_mb": base, "peak_mb": _peak_mb()}
+
+
+def _peak_mb() -> float:
+    """The most memory since this program began; what `getrusage` tells counts the one that started it, too."""
+    (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found) / 1024
+
+
+def _prepared(name: str, root: Path) -> Callable[[], None]:
+    if ": " in name:
+        stage, reader = name.split(": ")
+        return _reading(reader, root / "small" / "data" if stage == "written" else root / stage)
+    part = root / ("large" if name in LARGE else "small")
+    files = _files(part)
+    if name == "cat":
+        return lambda: _cat(files, part / "out" / "all")
+    deletes = (_deletes(part, files[0]),) if name in LARGE else ()
+    work = task(part, files, deletes)
+    if name.startswith("copied"):
+        from amoro_core.model.rewrite import CopyRule  # another checkout may not have it
+
+        work = replace(work, copy=CopyRule(0, 1024, name != "copied unverified"))
+    return lambda: run_engine(work)
+
+
+def _files(part: Path) -> list[DataFile]:
+    paths = sorted((part / "data").glob("in-*.parquet"))
+    rows = {path: pq.read_metadata(path).num_rows for path in paths}
+    return [DataFile(str(path), FileFormat.PARQUET, 0, (), rows[path], path.stat().st_size, 1) for path in paths]
+
+
+def _deletes(part: Path, file: DataFile) -> DeleteFile:
+    """Every tenth row of the first of ten row groups."""
+    path = part / "data" / "deletes.parquet"
+    kind = pa.schema(
+        [
+            pa.field("file_path", pa.string(), False, {b"PARQUET:field_id": b"2147483546"}),
+            pa.field("pos", pa.int64(), False, {b"PARQUET:field_id": b"2147483545"}),
+        ]
+    )
+    count = LARGE_ROWS // 100
+    table = pa.table([[file.path] * count, list(range(0, 10 * count, 10))], schema=kind)
+    pq.write_table(table, path, store_schema=False)
+    size = path.stat().st_size
+    return DeleteFile(str(path), DeleteKind.POSITION, FileFormat.PARQUET, 0, (), count, size, 2)
+
+
+def _cat(files: list[DataFile], path: Path) -> None:
+    with path.open("wb") as out:
+        for file in files:
+            out.write(Path(file.path).read_bytes())
+
+
+def _reading(reader: str, directory: Path) -> Callable[[], None]:
+    paths = sorted(map(str, directory.rglob("*.parquet")))
+    if reader.startswith("pyarrow"):
+        columns = ["count"] if reader.endswith("column") else None
+
+        def read() -> None:
+            for path in paths:
+                for batch in pq.ParquetFile(path).iter_batches(columns=columns, use_threads=False):
+                    del batch
+
+        return read
+    import duckdb
+
+    db = duckdb.connect()
+    db.execute("SET threads = 1")
+    every = ", ".join(f"max({field.name})" for field in TABLE.schema.fields if field.name not in ("created", "session"))
+    asked = {"duckdb all": every, "duckdb one column": "max(count)", "duckdb one id": "max(comment)"}[reader]
+    where = " where id = 1234567" if reader.endswith("id") else ""
+    query = f"select {asked} from read_parquet({paths!r}){where}"
+    return lambda: db.execute(query).fetchall() and None
+
+
+def _ratio(ours: list[Figures], theirs: list[Figures]) -> float:
+    return round(statistics.median(one["cpu"] / other["cpu"] for one, other in zip(ours, theirs, strict=True)), 3)
+
+
+def _medians(found: list[Figures]) -> Figures:
+    return {key: round(statistics.median(one[key] for one in found), 3) for key in found[0]}
+
+
+def _commit(path: Path) -> str:
+    command = ["git", "-C", str(path), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True).stdout.strip()
+
+
+if __name__ == "__main__":
+    main()
