@@ -15,8 +15,8 @@ from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from amoro_core.iceberg.entries import PartitionTypes
 from amoro_core.live.columns import ColumnPart, Place
-from amoro_core.live.files import LiveFiles, Memory
-from amoro_core.model.files import DeleteFile, DeleteKind
+from amoro_core.live.files import Homes, LiveFiles, Memory
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 
 #: Tables with fewer live files are read as fast as they are looked up here.
 LEAST_FILES = 2_000
@@ -41,6 +41,11 @@ def key_of(listed: ManifestFile, types: PartitionTypes) -> Key:
         listed.existing_files_count,
         *map(str, types),
     )
+
+
+def path_of(key: Key) -> str:
+    """The path of the key's manifest."""
+    return str(key[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,15 @@ class KnownTable:
     stamps: Mapping[Place, int] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     matched: Matched | None = None
+
+    @property
+    def homes(self) -> Homes:
+        """Which manifests hold which files."""
+        by_delete: dict[DeleteIdentity, tuple[str, ...]] = {}
+        for key, some in self.deletes.items():
+            for one in some:
+                by_delete[one.identity] = (*by_delete.get(one.identity, ()), path_of(key))
+        return Homes(tuple(map(path_of, self.data)), by_delete)
 
     def is_made_of(self, manifests: "KnownTable") -> bool:
         """Whether these are its manifests, as they were read then."""

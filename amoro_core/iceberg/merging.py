@@ -1,27 +1,40 @@
 """Which small manifests a commit merges, like Iceberg's own merging appends."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 from pyiceberg.manifest import ManifestFile
 
-from amoro_core.model.properties import boolean, declared, parse_into, whole
+from amoro_core.model.properties import boolean, declared, duration, parse_into, whole
 
 T = TypeVar("T")
+Bin = tuple[ManifestFile, ...]
+_UNCOUNTED = 2**31
 
 ENABLED_KEY = "commit.manifest-merge.enabled"
 MIN_COUNT_KEY = "commit.manifest.min-count-to-merge"
 TARGET_SIZE_KEY = "commit.manifest.target-size-bytes"
+BUDGET_KEY = "self-optimizing.commit.manifest-merge-budget"
+
+#: To read an entry and write it again: 20,000 entries with metrics of ten columns took 6.2 s of CPU.
+ENTRY_COST = timedelta(microseconds=300)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """The table's properties of merging; the defaults are Iceberg's."""
+    """The table's properties of merging; the defaults are Iceberg's, but for the budget, which it does not have."""
 
     enabled: bool = declared(ENABLED_KEY, "true", boolean)
     min_count: int = declared(MIN_COUNT_KEY, "100", whole(0))
     target_bytes: int = declared(TARGET_SIZE_KEY, "8388608", whole(1))
+    budget: timedelta = declared(BUDGET_KEY, "1s", duration)
+
+    @property
+    def most_entries(self) -> int:
+        """The number of entries that one commit merges at most."""
+        return self.budget // ENTRY_COST
 
 
 def merge_settings(properties: Mapping[str, str]) -> MergeSettings:
@@ -48,6 +61,26 @@ def in_bins(manifests: Sequence[ManifestFile], settings: MergeSettings) -> Itera
                 yield from ((one,) for one in some)
             else:
                 yield some
+
+
+def within_budget(bins: Iterable[Bin], settings: MergeSettings) -> Iterator[Bin]:
+    """The bins; those whose entries do not fit into the budget with those before them fall apart.
+
+    Manifests of which the list does not say the number of entries count as many as there may be.
+    """
+    room = settings.most_entries
+    for some in bins:
+        entries = sum(map(_entries, some)) if len(some) > 1 else 0
+        if entries > room:
+            yield from ((one,) for one in some)
+            continue
+        room -= entries
+        yield some
+
+
+def _entries(manifest: ManifestFile) -> int:
+    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    return _UNCOUNTED if None in counts else sum(one or 0 for one in counts)
 
 
 def packed(items: Sequence[T], size: Callable[[T], int], target: int) -> list[tuple[T, ...]]:

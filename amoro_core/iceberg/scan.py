@@ -99,7 +99,9 @@ def _matched(manifests: KnownTable) -> Matched:
     for part in manifests.data.values():
         gathering.take(part.columns)
     deletes = [file for some in manifests.deletes.values() for file in some]
-    return match(gathering.columns(), deletes, manifests.unpartitioned)
+    files, dangling = match(gathering.columns(), deletes, manifests.unpartitioned)
+    files.homes = manifests.homes
+    return files, dangling
 
 
 class _Source:

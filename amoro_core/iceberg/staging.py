@@ -15,9 +15,11 @@ from amoro_core.iceberg.drafts import FORMAT_VERSIONS, MAIN, Draft, totals
 from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
 from amoro_core.iceberg.manifest_writing import added_entry, counted, deleted_entry, existing_entry, new_header
 from amoro_core.iceberg.manifests import Manifest, ManifestHeader, read_list, read_manifest
-from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings
+from amoro_core.iceberg.merging import MergeSettings, in_bins, merge_settings, within_budget
+from amoro_core.live.files import LiveFiles
 from amoro_core.model.commits import CommitContent, Head, StagedCommit
 from amoro_core.model.files import DataFile, DeleteFile, DeleteIdentity
+from amoro_core.model.paths import normalise
 
 
 def stage(
@@ -71,7 +73,8 @@ def _stage(
     metrics = UpdateMetrics()
     added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
     added += _added(draft, ManifestContent.DELETES, content.added_deletes, metrics)
-    carried = _carried(draft, parent, content, metrics)
+    _require_new(content, head)
+    carried = _carried(draft, parent, content, metrics, head)
     manifests = _merged(draft, [*added, *carried], settings)
     counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
     every = {"snapshot.producer": "OPTIMIZE", **summary, **counts, **totals(parent, counts)}
@@ -104,22 +107,27 @@ def _home_of(manifest: ManifestFile) -> Home:
     return manifest.content == ManifestContent.DATA, manifest.partition_spec_id
 
 
-def _carried(draft: Draft, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics) -> list[ManifestFile]:
-    """The parent's manifests without the removed files: reused if unchanged, else rewritten."""
+def _carried(
+    draft: Draft, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics, head: Head
+) -> list[ManifestFile]:
+    """The parent's manifests without the removed files: reused if unchanged, else rewritten.
+
+    Those that hold removed files according to the head are read, each entry compared with what was validated.
+    """
     io = draft.table.io
     removals = {_part(file): file for file in _both(content.removed_data, content.removed_deletes)}
     if len(removals) != len(content.removed_data) + len(content.removed_deletes):
         raise ValueError("a file is to be removed twice")
-    new = {file.path for file in _both(content.added_data, content.added_deletes)}
     homes = {_home(file) for file in removals.values()}
+    holding = LiveFiles.of(head.scan.files).manifests_of((file.path for file in content.removed_data), removals)
     found: Counter[DeleteIdentity] = Counter()
     done: list[ManifestFile] = []
     for file in read_list(io, parent.manifest_list):
         if not (file.has_added_files() or file.has_existing_files()):
             continue
-        if not is_counted(file) or _home_of(file) in homes:
+        may_hold = _home_of(file) in homes and (holding is None or file.manifest_path in holding)
+        if not is_counted(file) or may_hold:
             manifest = draft.read(io, file)
-            _require_new(manifest, new)
             gone = _removed(draft, manifest, removals)
             found.update(identity_of(entry.data_file) for entry in gone)
             for entry in gone:
@@ -142,10 +150,14 @@ def is_counted(file: ManifestFile) -> bool:
     return None not in (*counts, *rows)
 
 
-def _require_new(manifest: Manifest, new: set[str]) -> None:
-    for entry in manifest.live:
-        if entry.data_file.file_path in new:
-            raise CommitConflict(f"{entry.data_file.file_path} is in the table already")
+def _require_new(content: CommitContent, head: Head) -> None:
+    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice."""
+    live = LiveFiles.of(head.scan.files)
+    new = {normalise(file.path): file.path for file in _both(content.added_data, content.added_deletes)}
+    there = [live.columns.paths[at].as_py() for at in live.ids_of(new).tolist()]
+    there += [one.path for one in (*live.applied, *head.scan.dangling)]
+    if found := sorted(new.keys() & set(map(normalise, there))):
+        raise CommitConflict(f"{new[found[0]]} is in the table already")
 
 
 def _removed(
@@ -183,17 +195,19 @@ def _merged(draft: Draft, manifests: Iterable[ManifestFile], settings: MergeSett
     """The manifests with small ones merged, data first; manifests of different specs are never merged."""
     every = list(manifests)
     done: list[ManifestFile] = []
-    for content in (ManifestContent.DATA, ManifestContent.DELETES):
-        for some in in_bins([one for one in every if one.content == content], settings):
-            header = new_header(draft.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None
-            if header is None or not is_writable(header):
-                done += some
-                continue
-            # Entries carried over keep their numbers, so that min_sequence_number stays right.
-            done.append(draft.manifest(content, header, [entry for one in some for entry in draft.entries(one)]))
-            for one in some:
-                if one.manifest_path in draft.own:
-                    draft.drop(one.manifest_path)
+    by_content = ([one for one in every if one.content == content] for content in ManifestContent)
+    bins = [some for manifests in by_content for some in in_bins(manifests, settings)]
+    for some in within_budget(bins, settings):
+        header = new_header(draft.table.metadata, some[0].partition_spec_id) if len(some) > 1 else None
+        if header is None or not is_writable(header):
+            done += some
+            continue
+        # Entries carried over keep their numbers, so that min_sequence_number stays right.
+        entries = [entry for one in some for entry in draft.entries(one)]
+        done.append(draft.manifest(some[0].content, header, entries))
+        for one in some:
+            if one.manifest_path in draft.own:
+                draft.drop(one.manifest_path)
     return done
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from amoro_core.live.columns import DataColumns, Ids, Mask, Numbers, columns_of
-from amoro_core.model.files import DeleteFile, DeleteKind, ScannedFile
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 from amoro_core.model.paths import normalise
 
 _NONE, _ABOVE_ALL = -1, 2**63 - 1
@@ -86,6 +86,14 @@ class Memory:
         self.found: Mapping[Any, Any] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """The manifests of files, by path: of each part of the columns, and of delete files."""
+
+    parts: tuple[str, ...]
+    deletes: Mapping[DeleteIdentity, tuple[str, ...]]
+
+
 class LiveFiles(Sequence[ScannedFile]):
     """All live data files. As a sequence: rows sorted by sequence number and path, made anew on each access.
 
@@ -108,6 +116,7 @@ class LiveFiles(Sequence[ScannedFile]):
         self._by_rows = by_rows
         #: For each place a number that it has as long as its files and what applies to them are the same, if known.
         self.stamps: Sequence[int] = ()
+        self.homes: Homes | None = None  # None: they are not known
         self.memory = Memory()  # shared by all scans of the table that give the same stamps
         self._shared: dict[tuple[int, ...], tuple[DeleteFile, ...]] = {}
 
@@ -160,6 +169,16 @@ class LiveFiles(Sequence[ScannedFile]):
     def ids_of(self, paths: Iterable[str]) -> Ids:
         """The indexes of the files with one of the paths, however spelled, in the order of the files."""
         return np.sort(self.columns.names.find(list(dict.fromkeys(map(normalise, paths))))[0])
+
+    def manifests_of(self, paths: Iterable[str], deletes: Iterable[DeleteIdentity]) -> frozenset[str] | None:
+        """The manifests that hold data files with one of the paths, or one of the deletes; None: it is not known."""
+        if self.homes is None:
+            return None
+        parts = self.columns.names.parts_of(self.ids_of(paths))
+        known = self.homes.deletes
+        return frozenset(
+            (*(self.homes.parts[at] for at in parts), *(one for key in deletes for one in known.get(key, ())))
+        )
 
     def newer_equality_deletes(self, ids: Ids, above: Numbers) -> Iterator[DeleteFile]:
         """The equality deletes that apply to any of the files and are above the corresponding number."""

@@ -64,6 +64,11 @@ class Names:
         both = np.array(found, np.int64).reshape(-1, 2)
         return both[:, 0], both[:, 1]
 
+    def parts_of(self, ids: Ids) -> list[int]:
+        """The indexes of the parts that have the paths at these indexes, each once."""
+        found: list[int] = np.unique(np.searchsorted(self._starts, ids, "right") - 1).tolist()
+        return found
+
     def repeated(self) -> str | None:
         """A name that occurs more than once; None without one."""
         numbers, order = self._sorted

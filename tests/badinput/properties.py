@@ -39,6 +39,7 @@ _WRITERS = (
     "commit.manifest.target-size-bytes",
     "commit.manifest.min-count-to-merge",
     "commit.manifest-merge.enabled",
+    "self-optimizing.commit.manifest-merge-budget",
     "schema.name-mapping.default",
     "encryption.key-id",
     "py-io-impl",

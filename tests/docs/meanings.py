@@ -210,6 +210,8 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "whether a commit merges small manifests",
     "commit.manifest.min-count-to-merge": "number of small manifests from which they are merged",
     "commit.manifest.target-size-bytes": "target size of merged manifests",
+    "self-optimizing.commit.manifest-merge-budget": "how long merging manifests may take in a commit, at 0.3 ms an entry; what takes longer is left "
+    "to `rewrite-manifests`; `0s`: none are merged",
 }
 
 STATES = {

@@ -1,4 +1,5 @@
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,16 @@ from amoro_core.iceberg.features import refuse_table
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.manifests import Manifest, read_list, read_manifest
 from amoro_core.iceberg.merging import (
+    BUDGET_KEY,
     ENABLED_KEY,
+    ENTRY_COST,
     MIN_COUNT_KEY,
     TARGET_SIZE_KEY,
     MergeSettings,
     in_bins,
     merge_settings,
     packed,
+    within_budget,
 )
 from amoro_core.iceberg.staging import stage
 from amoro_core.validating import validate
@@ -121,6 +125,43 @@ def test_nothing_is_merged_where_the_table_says_so() -> None:
     assert bins([listed(name, 1) for name in "abc"], MergeSettings(enabled=False, min_count=2)) == ["a", "b", "c"]
 
 
+def test_what_does_not_fit_into_the_budget_with_those_before_it_falls_apart() -> None:
+    a, b, c, d, e, f = (counted(name, *counts) for name, counts in zip("abcdef", COUNTED, strict=True))
+    several = [(a, b), (c, d, e), (f,), (d, e)]
+
+    def kept(most: int) -> list[str]:
+        found = within_budget(several, MergeSettings(budget=most * ENTRY_COST))
+        return ["".join(one.manifest_path for one in some) for some in found]
+
+    assert kept(30) == ["ab", "cde", "f", "de"]
+    assert kept(25) == ["ab", "cde", "f", "de"]
+    assert kept(24) == ["ab", "cde", "f", "d", "e"]
+    assert kept(18) == ["ab", "c", "d", "e", "f", "de"]
+    assert kept(0) == ["a", "b", "c", "d", "e", "f", "d", "e"]
+
+
+COUNTED = ((1, 2, 3), (4, 0, 0), (1, 1, 1), (2, 0, 0), (4, 0, 0), (99, 99, 99))
+
+
+def counted(path: str, added: int, existing: int, deleted: int) -> ManifestFile:
+    counts = {"added_files_count": added, "existing_files_count": existing, "deleted_files_count": deleted}
+    return ManifestFile.from_args(manifest_path=path, manifest_length=1, partition_spec_id=0, content=DATA, **counts)
+
+
+def test_manifests_without_counts_are_beyond_any_budget() -> None:
+    some = (listed("a", 1), listed("b", 1))
+    assert list(within_budget([some], MergeSettings(budget=timedelta(days=1)))) == [some[:1], some[1:]]
+
+
+def test_a_commit_without_a_budget_merges_nothing_and_carries_all(catalog: SqlCatalog) -> None:
+    table = filled(catalog, {**ALWAYS, BUDGET_KEY: "0s"})
+    before, plan = live_rows(table), rewritten(table)
+    assert optimized(table, plan).content is not None
+    (_, *others) = read_list(table.io, loaded(table).current_snapshot().manifest_list)  # type: ignore[union-attr]
+    assert len(others) == 4
+    assert_same_rows(before, live_rows(table))
+
+
 # What the table says
 
 
@@ -129,6 +170,7 @@ def test_settings_are_icebergs_unless_the_table_says_otherwise() -> None:
     assert merge_settings({TARGET_SIZE_KEY: "1"}).target_bytes == 1
     given = {ENABLED_KEY: "False", MIN_COUNT_KEY: "5", TARGET_SIZE_KEY: "+1024"}
     assert merge_settings(given) == MergeSettings(False, 5, 1024)
+    assert merge_settings({BUDGET_KEY: "250ms"}).budget == timedelta(milliseconds=250)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +183,8 @@ def test_settings_are_icebergs_unless_the_table_says_otherwise() -> None:
         (MIN_COUNT_KEY, "1_0"),
         (TARGET_SIZE_KEY, "0"),
         (TARGET_SIZE_KEY, "8 MB"),
+        (BUDGET_KEY, "1"),
+        (BUDGET_KEY, "-1s"),
     ],
 )
 def test_a_malformed_property_refuses_the_table_by_key_and_value(catalog: SqlCatalog, key: str, value: str) -> None:
