@@ -37,7 +37,7 @@ test: $(VENV)/.spark-test $(OLDER_SPARK)/.installed $(JARS)/.fetched $(PROMETHEU
 
 # The large figures, for as long as BUDGET says: it goes on where it ended, and adds up on docs/proof.md.
 BUDGET ?= 60m
-prove: $(VENV)/.test
+prove: $(VENV)/.spark-test $(JARS)/.fetched $(CHROMIUM)/.installed
 	$(BIN)/python -m tests.prove --budget $(BUDGET)
 
 # Mutation testing of matching, validation, commit, of what decides about deletes, and of clustering: a seeded sample of

@@ -1,7 +1,7 @@
 """Messages of the admin service as plain data for programs.
 
-Keys are the field names of the proto. Times end in `_at` instead of `_ms` and are ISO 8601 in UTC; times of what never
-happened, and ids of what does not exist, are null; other numbers are exact.
+Keys are the field names of the proto. Moments end in `_at` instead of `_ms` and are ISO 8601 in UTC; those of what
+never happened, and ids of what does not exist, are null; other numbers are exact.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _EMPTY_IS_NULL = {"process_id", "optimizer_id", "type", "snapshot_id", "base_snapshot_id", "parent_snapshot_id", "next"}
-_DURATIONS = {"duration_ms"}
+_DURATIONS = {"cpu_ms", "duration_ms"}
 _SCORE = "health_score"  # −1: not known
 
 

@@ -8,9 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.acceptance.processes import address_of, install
-from tests.spark_backend.cluster import start_cluster
-from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once
-from tests.spark_backend.spark import spark_optimizer
 
 NAME = "spark-cluster"
 WHAT = (
@@ -30,6 +27,11 @@ def run(seed: int, totals: Counter[str]) -> None:
 
 def optimize_and_kill(name: str, asked: Sequence[str], properties: Mapping[str, str], totals: Counter[str]) -> None:
     """Optimize a large table of that name on a cluster, parts of which are killed; count what was done."""
+    # Only this kind needs PySpark.
+    from tests.spark_backend.cluster import start_cluster
+    from tests.spark_backend.losses import SETTINGS, large_table, lose_everything_once
+    from tests.spark_backend.spark import spark_optimizer
+
     # On a disk: it is several times the table's size.
     with tempfile.TemporaryDirectory(prefix="amoro-cluster-", ignore_cleanup_errors=True) as made:
         directory = Path(made)
