@@ -71,6 +71,7 @@ def make_archive(path: Path, *, include: tuple[str, ...] = (), with_interpreter:
             tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive,
         ):
             _add_launcher(archive, with_interpreter)
+            _add_metadata(archive, found[_ROOT])
             for source, name in sorted(_contents(found, with_interpreter), key=lambda pair: pair[1]):
                 _add(archive, source, name)
         parts.replace(path)
@@ -182,6 +183,13 @@ def _add_launcher(archive: tarfile.TarFile, with_interpreter: bool) -> None:
     text = (_LAUNCHER + (_WITH_INTERPRETER if with_interpreter else _WITHOUT_INTERPRETER)).encode()
     for name in ("bin/python", "bin/python3"):
         _add_entry(archive, name, BytesIO(text), len(text), 0o755)
+
+
+def _add_metadata(archive: tarfile.TarFile, distribution: importlib.metadata.Distribution) -> None:
+    """By which our code finds its own version."""
+    text = (distribution.read_text("METADATA") or "").encode()
+    name = f"packages/{_ROOT}-{distribution.version}.dist-info/METADATA"
+    _add_entry(archive, name, BytesIO(text), len(text), 0o644)
 
 
 def _add_entry(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int, mode: int) -> None:

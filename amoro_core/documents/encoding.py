@@ -13,7 +13,10 @@ from amoro_core.documents.quantities import iso_time
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-_EMPTY_IS_NULL = {"process_id", "optimizer_id", "type", "snapshot_id", "base_snapshot_id", "parent_snapshot_id", "next"}
+_EMPTY_IS_NULL = {
+    *("process_id", "optimizer_id", "plan_id", "snapshot_id", "base_snapshot_id", "parent_snapshot_id"),
+    *("type", "next"),
+}
 _DURATIONS = {"cpu_ms", "duration_ms"}
 _SCORE = "health_score"  # −1: not known
 

@@ -116,6 +116,7 @@ def test_a_receipt_as_json_is_exact(cli: Cli, admin: FakeAdmin) -> None:
         "input_bytes": 0,
         "input_bytes_done": 0,
         "busy_optimizers": 0,
+        "table_id": 0,
     }
 
 

@@ -1,9 +1,9 @@
 """Maintenance on a real HDFS: orphans are listed, moved to the table's trash, brought back, and deleted from there.
 
-Skipped unless AMORO_HDFS names one (`hdfs://127.0.0.1:19000`): pyarrow reaches HDFS by Hadoop's native client, which no
-package of Python brings along. It needs `libhdfs.so` in ARROW_LIBHDFS_DIR, JAVA_HOME, and in CLASSPATH Hadoop's client
-jars. Those of Maven (`hadoop-client-minicluster`, `-api`, `-runtime`; `junit` and Spark's jars of slf4j beside) have
-the cluster, too: `java org.apache.hadoop.test.MiniDFSClusterManager -nnport 19000 -datanodes 1 -format`.
+Left out by `conftest` unless AMORO_HDFS names one (`hdfs://127.0.0.1:19000`): pyarrow reaches HDFS by Hadoop's native
+client, which no package of Python brings along. It needs `libhdfs.so` in ARROW_LIBHDFS_DIR, JAVA_HOME, and in CLASSPATH
+Hadoop's client jars. Those of Maven (`hadoop-client-minicluster`, `-api`, `-runtime`; `junit` and Spark's jars of slf4j
+beside) have the cluster, too: `java org.apache.hadoop.test.MiniDFSClusterManager -nnport 19000 -datanodes 1 -format`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from tests.engine.builders import SCHEMA, row
 from tests.services.world import World
 
 HDFS = os.environ.get("AMORO_HDFS", "").rstrip("/")
-pytestmark = pytest.mark.skipif(not HDFS, reason="AMORO_HDFS names no file system")
 PROPERTIES = {"maintenance.clean-orphan-files.trash-keep": "0", "table-trash.enabled": "true"}
 
 
