@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Snapshot
 from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, TableNotFound
 from amoro_core.formats.iceberg import IcebergTable
 from amoro_core.model.plans import PartitionKey
-from amoro_core.model.processes import CommitAttempt, CommitOutcome, ProcessStatus, Receipt
+from amoro_core.model.processes import CommitAttempt, CommitOutcome, Figure, ProcessStatus, Receipt
 from amoro_core.model.tables import LastOptimized, OptimizingStatus, OptimizingType
 from amoro_core.services.committing import MAX_ATTEMPTS
 from amoro_core.store import commits, partitions
@@ -97,6 +97,7 @@ def test_a_commit_is_written_down_with_its_receipt_its_times_and_its_name(world:
         snapshot_id=head.snapshot_id,
         base_snapshot_id=base.snapshot_id,
         duration_ms=2500,
+        more=(Figure("files_copied", 10, "files"), Figure("files_encoded", 0, "files")),
     )
     runtime = world.table()
     assert (runtime.status, runtime.status_reason, runtime.snapshot_id, runtime.last_optimized_at) == (
