@@ -80,8 +80,9 @@ class Seat:
         self.page.on("request", self._asked)
 
     def _failed(self, request: Request) -> None:
-        # A page that is left ends its stream.
-        if "/events/stream" not in request.url:
+        # A page that is left ends its stream, and what it was fetching.
+        is_left = request.resource_type == "fetch" and request.failure == "net::ERR_ABORTED"
+        if "/events/stream" not in request.url and not is_left:
             self.wrong.append(f"failed: {request.url} {request.failure}")
 
     def _asked(self, request: Request) -> None:
