@@ -1,4 +1,4 @@
-# Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` also wants a JDK and
+# Needs: Python 3.11 or newer and make. Everything else is put into .venv and build/; `make test` and `make prove` want a JDK and
 # Maven, Prometheus's promtool and Chromium, which it installs with apt where it runs as root.
 
 PYTHON ?= python3

@@ -41,7 +41,7 @@ from amoro_core.services.catalog_looks import CatalogLookService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.comparing import ComparingService
+from amoro_core.services.comparing_catalogs import ComparingService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService, Joining, Registrations
 from amoro_core.services.discovery import DiscoveryService

@@ -14,7 +14,6 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from amoro_core.dashboard.throttle import TooManyTries
 from amoro_core.errors import AmoroError, UnknownToken
 from amoro_core.model.accounts import LONGEST_SESSION
 from amoro_core.model.audit import Audited
@@ -31,6 +30,14 @@ T = TypeVar("T")
 AT_ONCE, WAITING = 2, 8
 _MINUTE = timedelta(minutes=1)
 _MOST_RIGHT = 100
+
+
+class TooManyTries(Exception):
+    """It was tried too often; nothing was looked at."""
+
+    def __init__(self, retry_after_s: int) -> None:
+        super().__init__(f"Too many tries to log in: wait for {retry_after_s} s, then try again.")
+        self.retry_after_s = retry_after_s
 
 
 class Doors:

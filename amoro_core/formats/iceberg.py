@@ -28,7 +28,6 @@ from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table, refuse_unreadable
 from amoro_core.iceberg.heads import read_head
 from amoro_core.iceberg.known_manifests import KnownTables
-from amoro_core.iceberg.locations import locations
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.metadata import (
     context,
@@ -40,6 +39,7 @@ from amoro_core.iceberg.metadata import (
     table_facts,
     table_schema,
 )
+from amoro_core.iceberg.metadata_locations import locations
 from amoro_core.iceberg.scan import NOTHING_KNOWN, Known, scan
 from amoro_core.model.commits import CommitContent, Evidence, FileFacts, Head, StagedCommit, Trace
 from amoro_core.model.config import effective_properties, welcomes_parquet

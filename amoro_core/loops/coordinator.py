@@ -21,7 +21,7 @@ from amoro_core.services.blockers import BlockerService
 from amoro_core.services.catalogs import CatalogService
 from amoro_core.services.clearing import ClearingService
 from amoro_core.services.committing import CommittingService
-from amoro_core.services.comparing import ComparingService
+from amoro_core.services.comparing_catalogs import ComparingService
 from amoro_core.services.conditions import ConditionService
 from amoro_core.services.containers import ContainerService
 from amoro_core.services.discovery import DiscoveryService

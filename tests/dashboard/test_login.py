@@ -14,8 +14,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from amoro_core.dashboard.doors import Doors
-from amoro_core.dashboard.throttle import TooManyTries
+from amoro_core.dashboard.doors import Doors, TooManyTries
 from amoro_core.model.audit import AuditFilter, AuditOutcome
 from amoro_core.model.paging import Window
 from amoro_core.model.principals import Way

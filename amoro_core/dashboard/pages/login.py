@@ -6,11 +6,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from amoro_core.dashboard.doors import TooManyTries
 from amoro_core.dashboard.offered import offered
 from amoro_core.dashboard.pages import urls
 from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.visits import Shown
-from amoro_core.dashboard.throttle import TooManyTries
 from amoro_core.model import metrics
 
 _LONGEST_FORM = 16 * 1024  # bytes

@@ -4,12 +4,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from amoro_core.dashboard.doors import TooManyTries
 from amoro_core.dashboard.offered import offered
 from amoro_core.dashboard.pages import urls
 from amoro_core.dashboard.pages.site import Site
 from amoro_core.dashboard.pages.visits import Shown
 from amoro_core.dashboard.people import ATTEMPT_LASTS_S, CALLBACK, PeopleDoor
-from amoro_core.dashboard.throttle import TooManyTries
 from amoro_core.errors import AmoroError
 from amoro_core.events import get_logger
 from amoro_core.model import metrics

@@ -15,9 +15,9 @@ from amoro_core.model.config import OptimizingConfig, effective_properties, pars
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import OptimizingStatus, TableRuntime
 from amoro_core.scheduling.refreshing import REFRESH_INTERVAL, REFRESH_INTERVAL_MAX, next_refresh, rests_until
-from amoro_core.store import locations, tables
+from amoro_core.store import metadata_locations, tables
 from amoro_core.store.database import Connection, Store
-from amoro_core.store.locations import DueTable, KnownLocation
+from amoro_core.store.metadata_locations import DueTable, KnownLocation
 from amoro_core.transactions.listing import postpone_refresh
 
 log = get_logger("amoro.tables")
@@ -123,7 +123,7 @@ class ComparingService:
             since = now + REFRESH_INTERVAL  # refreshes that are under way may go by what it was before
             self._hurry(catalog)
             self._since[catalog] = (config, since)
-        known = self._store.read(lambda db: locations.list_known(db, catalog))
+        known = self._store.read(lambda db: metadata_locations.list_known(db, catalog))
         said = self._tables.locations(config, {table.name for table in known})
         self._failed_s.pop(catalog, None)
         if said is None:
@@ -132,8 +132,8 @@ class ComparingService:
         changed = 0
         for start in range(0, len(moved), _AT_ONCE):
             some = moved[start : start + _AT_ONCE]
-            changed += self._store.write(partial(locations.refresh_by, table_ids=some, now=now))
-        due = self._store.read(lambda db: locations.list_due(db, catalog, now + REFRESH_INTERVAL_MAX, since))
+            changed += self._store.write(partial(metadata_locations.refresh_by, table_ids=some, now=now))
+        due = self._store.read(lambda db: metadata_locations.list_due(db, catalog, now + REFRESH_INTERVAL_MAX, since))
         resting = self._rest([table for table in due if same.get(table.table_id) == table.metadata_location], now)
         if changed:
             log.info("catalog.compared", catalog=catalog, changed=changed, resting=resting)
@@ -165,7 +165,7 @@ class ComparingService:
             and until > table.refresh_at
         ]
         for start in range(0, len(moments), _AT_ONCE):
-            self._store.write(partial(locations.postpone, moments=moments[start : start + _AT_ONCE]))
+            self._store.write(partial(metadata_locations.postpone, moments=moments[start : start + _AT_ONCE]))
         return len(moments)
 
     def _fail(self, catalog: str, now_s: float) -> None:
@@ -179,7 +179,7 @@ class ComparingService:
 
         def hurry(db: Connection) -> int:
             within = max(REFRESH_INTERVAL_MAX, tables.count(db) * HURRY_PAUSE)
-            return locations.spread(db, catalog, self._clock(), within // _MS)
+            return metadata_locations.spread(db, catalog, self._clock(), within // _MS)
 
         self._store.write(hurry)
 
