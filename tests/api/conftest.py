@@ -1,4 +1,3 @@
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +6,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
 from amoro_core.app import Coordinator
-from amoro_core.events import ROOT
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.settings import Settings
 from tests.engine import writer
@@ -20,13 +18,6 @@ def _clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
-    ours = logging.getLogger(ROOT)  # a command of another test in this process may have set it up
-    monkeypatch.setattr(ours, "handlers", [logging.NullHandler()])
-    monkeypatch.setattr(ours, "propagate", True)
-    monkeypatch.setattr(ours, "level", logging.NOTSET)
-    others = logging.getLogger()
-    kept = [handler for handler in others.handlers if type(handler) is not logging.StreamHandler]
-    monkeypatch.setattr(others, "handlers", kept)  # the stderr of that test is closed by now
 
 
 @pytest.fixture
