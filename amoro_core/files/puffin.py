@@ -25,6 +25,7 @@ class Blob:
     sequence_number: int  # of the snapshot
     payload: bytes = field(repr=False)
     properties: Mapping[str, str] = field(default_factory=dict)
+    is_compressed: bool = True  # deletion vectors must not be
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +34,19 @@ class PuffinFile:
 
     content: bytes = field(repr=False)
     footer_bytes: int  # from its first magic to the end of the file
+    offsets: tuple[int, ...]  # of the blobs
 
 
 def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
-    """The file with these blobs, in this order, compressed with zstd."""
-    parts, described, offset = [_MAGIC], [], len(_MAGIC)
+    """The file with these blobs, in this order, compressed with zstd where they may be."""
+    parts: list[bytes] = [_MAGIC]
+    described: list[dict[str, object]] = []
+    offsets: list[int] = []
+    offset = len(_MAGIC)
     for blob in blobs:
-        stored = pa.compress(blob.payload, codec="zstd", asbytes=True)
+        stored = pa.compress(blob.payload, codec="zstd", asbytes=True) if blob.is_compressed else blob.payload
         parts.append(stored)
+        offsets.append(offset)
         described.append(
             {
                 "type": blob.type,
@@ -49,11 +55,11 @@ def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
                 "sequence-number": blob.sequence_number,
                 "offset": offset,
                 "length": len(stored),
-                "compression-codec": "zstd",
+                **({"compression-codec": "zstd"} if blob.is_compressed else {}),
                 "properties": dict(blob.properties),
             }
         )
         offset += len(stored)
     payload = json.dumps({"blobs": described, "properties": {"created-by": created_by}}).encode()
     footer = _MAGIC + payload + struct.pack("<i", len(payload)) + _NO_FLAGS + _MAGIC
-    return PuffinFile(b"".join((*parts, footer)), len(footer))
+    return PuffinFile(b"".join((*parts, footer)), len(footer), tuple(offsets))

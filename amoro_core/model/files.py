@@ -30,6 +30,7 @@ class FileFormat(StrEnum):
     PARQUET = "parquet"
     AVRO = "avro"
     ORC = "orc"
+    PUFFIN = "puffin"  # deletion vectors alone
 
 
 class DeleteKind(StrEnum):
@@ -68,6 +69,7 @@ class DataFile:
     metrics: ColumnMetrics = field(default=NO_METRICS, hash=False)
     sort_order_id: int | None = None
     split_offsets: tuple[int, ...] = ()
+    first_row_id: int | None = None  # of its first row; format 3 gives one to each file with its first commit there
 
 
 class DeleteIdentity(NamedTuple):
@@ -107,6 +109,11 @@ class DeleteFile:
     def numbered(self) -> tuple[DeleteIdentity, int]:
         """The identity with the data sequence number, which decides what the delete applies to."""
         return self.identity, self.sequence_number
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a deletion vector: a part of a Puffin file, of format 3."""
+        return self.file_format is FileFormat.PUFFIN
 
     @property
     def named_file(self) -> str | None:

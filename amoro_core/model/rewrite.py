@@ -63,6 +63,29 @@ class RewriteInput:
     output_count: int  # outputs expected, of even size
     marks_converted: bool = False  # a converted file gets its position delete even without positions, as a mark
     copy: CopyRule | None = None  # None: nothing is copied
+    tells_left_out: bool = False  # the result tells which rows of each rewritten file it left out
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutRows:
+    """The rows of one rewritten file that the outputs do not hold, as a deletion vector in the file of the map."""
+
+    input: int  # index into the rewritten files
+    content_offset: int
+    content_size_bytes: int
+    record_count: int  # at least one
+
+
+@dataclass(frozen=True, slots=True)
+class PositionMap:
+    """Where each row of the rewritten files went.
+
+    The outputs are the rows of the rewritten files in their order without these, cut at the outputs' record counts.
+    """
+
+    path: str  # of a Puffin file; empty where every row is in an output
+    size_bytes: int
+    left_out: tuple[LeftOutRows, ...]  # in the order of the inputs; inputs that lost no row are missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +103,4 @@ class RewriteOutput:
     peak_memory_bytes: int
     files_copied: int = 0  # rewritten files of which no row was decoded
     encoded_because: str = ""  # the commonest reason why the others were, where copying is allowed
+    position_map: PositionMap | None = None  # None: not known

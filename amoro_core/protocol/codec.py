@@ -4,7 +4,15 @@ from collections.abc import Iterable
 
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteKind, FileFormat, Partition
 from amoro_core.model.processes import Attempt, TaskId
-from amoro_core.model.rewrite import CopyRule, InputFile, RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.rewrite import (
+    CopyRule,
+    InputFile,
+    LeftOutRows,
+    PositionMap,
+    RewriteInput,
+    RewriteOutput,
+    TableContext,
+)
 from amoro_core.model.work import DELETE, LIST, REWRITE, SKETCH, Work, WorkResult
 from amoro_core.protocol import optimizing_pb2 as opb
 from amoro_core.protocol import rewrite_pb2 as pb
@@ -80,6 +88,7 @@ def encode_input(work: RewriteInput) -> pb.RewriteInput:
         output_count=work.output_count,
         marks_converted=work.marks_converted,
         copy=None if work.copy is None else _encode_rule(work.copy),
+        tells_left_out=work.tells_left_out,
     )
 
 
@@ -95,6 +104,7 @@ def decode_input(message: pb.RewriteInput) -> RewriteInput:
         output_count=message.output_count,
         marks_converted=message.marks_converted,
         copy=_decode_rule(message.copy) if message.HasField("copy") else None,
+        tells_left_out=message.tells_left_out,
     )
 
 
@@ -112,6 +122,7 @@ def encode_output(output: RewriteOutput) -> pb.RewriteOutput:
         peak_memory_bytes=output.peak_memory_bytes,
         files_copied=output.files_copied,
         encoded_because=output.encoded_because,
+        position_map=None if output.position_map is None else _encode_map(output.position_map),
     )
 
 
@@ -129,6 +140,7 @@ def decode_output(message: pb.RewriteOutput) -> RewriteOutput:
         peak_memory_bytes=message.peak_memory_bytes,
         files_copied=message.files_copied,
         encoded_because=message.encoded_because,
+        position_map=_decode_map(message.position_map) if message.HasField("position_map") else None,
     )
 
 
@@ -145,6 +157,7 @@ def encode_data_file(file: DataFile) -> pb.DataFile:
         metrics=_encode_metrics(file.metrics),
         sort_order_id=file.sort_order_id,
         split_offsets=file.split_offsets,
+        first_row_id=file.first_row_id,
     )
 
 
@@ -161,6 +174,7 @@ def decode_data_file(message: pb.DataFile) -> DataFile:
         metrics=_decode_metrics(message.metrics),
         sort_order_id=message.sort_order_id if message.HasField("sort_order_id") else None,
         split_offsets=tuple(message.split_offsets),
+        first_row_id=message.first_row_id if message.HasField("first_row_id") else None,
     )
 
 
@@ -204,6 +218,30 @@ def decode_delete_file(message: pb.DeleteFile) -> DeleteFile:
         content_offset=message.content_offset if message.HasField("content_offset") else None,
         content_size_bytes=message.content_size_bytes if message.HasField("content_size_bytes") else None,
     )
+
+
+def _encode_map(found: PositionMap) -> pb.PositionMap:
+    return pb.PositionMap(
+        path=found.path,
+        size_bytes=found.size_bytes,
+        left_out=[
+            pb.LeftOutRows(
+                input=rows.input,
+                content_offset=rows.content_offset,
+                content_size_bytes=rows.content_size_bytes,
+                record_count=rows.record_count,
+            )
+            for rows in found.left_out
+        ],
+    )
+
+
+def _decode_map(message: pb.PositionMap) -> PositionMap:
+    left_out = tuple(
+        LeftOutRows(rows.input, rows.content_offset, rows.content_size_bytes, rows.record_count)
+        for rows in message.left_out
+    )
+    return PositionMap(message.path, message.size_bytes, left_out)
 
 
 def _encode_rule(rule: CopyRule) -> pb.CopyRule:

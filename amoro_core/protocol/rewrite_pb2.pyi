@@ -237,6 +237,7 @@ class DataFile(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     SORT_ORDER_ID_FIELD_NUMBER: _builtins.int
     SPLIT_OFFSETS_FIELD_NUMBER: _builtins.int
+    FIRST_ROW_ID_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     file_format: _builtins.str
     """parquet, avro or orc"""
@@ -246,6 +247,8 @@ class DataFile(_message.Message):
     sequence_number: _builtins.int
     """the data sequence number"""
     sort_order_id: _builtins.int
+    first_row_id: _builtins.int
+    """of its first row, in format 3"""
     @_builtins.property
     def partition(self) -> _containers.RepeatedCompositeFieldContainer[Global___PartitionValue]: ...
     @_builtins.property
@@ -265,13 +268,19 @@ class DataFile(_message.Message):
         metrics: Global___ColumnMetrics | None = ...,
         sort_order_id: _builtins.int | None = ...,
         split_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        first_row_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_sort_order_id", b"_sort_order_id", "metrics", b"metrics", "sort_order_id", b"sort_order_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_row_id", b"_first_row_id", "_sort_order_id", b"_sort_order_id", "first_row_id", b"first_row_id", "metrics", b"metrics", "sort_order_id", b"sort_order_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_sort_order_id", b"_sort_order_id", "file_format", b"file_format", "metrics", b"metrics", "partition", b"partition", "path", b"path", "record_count", b"record_count", "sequence_number", b"sequence_number", "size_bytes", b"size_bytes", "sort_order_id", b"sort_order_id", "spec_id", b"spec_id", "split_offsets", b"split_offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_row_id", b"_first_row_id", "_sort_order_id", b"_sort_order_id", "file_format", b"file_format", "first_row_id", b"first_row_id", "metrics", b"metrics", "partition", b"partition", "path", b"path", "record_count", b"record_count", "sequence_number", b"sequence_number", "size_bytes", b"size_bytes", "sort_order_id", b"sort_order_id", "spec_id", b"spec_id", "split_offsets", b"split_offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_row_id: _TypeAlias = _typing.Literal["first_row_id"]  # noqa: Y015
+    _WhichOneofArgType__first_row_id: _TypeAlias = _typing.Literal["_first_row_id", b"_first_row_id"]  # noqa: Y015
     _WhichOneofReturnType__sort_order_id: _TypeAlias = _typing.Literal["sort_order_id"]  # noqa: Y015
     _WhichOneofArgType__sort_order_id: _TypeAlias = _typing.Literal["_sort_order_id", b"_sort_order_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_row_id) -> _WhichOneofReturnType__first_row_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__sort_order_id) -> _WhichOneofReturnType__sort_order_id | None: ...
 
 Global___DataFile: _TypeAlias = DataFile  # noqa: Y015
@@ -516,6 +525,7 @@ class RewriteInput(_message.Message):
     OUTPUT_COUNT_FIELD_NUMBER: _builtins.int
     MARKS_CONVERTED_FIELD_NUMBER: _builtins.int
     COPY_FIELD_NUMBER: _builtins.int
+    TELLS_LEFT_OUT_FIELD_NUMBER: _builtins.int
     sequence_number: _builtins.int
     """S: the data sequence number of the outputs"""
     target_size_bytes: _builtins.int
@@ -523,6 +533,8 @@ class RewriteInput(_message.Message):
     """outputs expected; they are sized evenly"""
     marks_converted: _builtins.bool
     """a converted file gets its position delete even without positions, as a mark"""
+    tells_left_out: _builtins.bool
+    """the result tells which rows of each rewritten file it left out"""
     @_builtins.property
     def table(self) -> Global___TableContext: ...
     @_builtins.property
@@ -553,14 +565,80 @@ class RewriteInput(_message.Message):
         output_count: _builtins.int = ...,
         marks_converted: _builtins.bool = ...,
         copy: Global___CopyRule | None = ...,
+        tells_left_out: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["copy", b"copy", "table", b"table"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["converted", b"converted", "copy", b"copy", "deletes", b"deletes", "marks_converted", b"marks_converted", "output_count", b"output_count", "rewritten", b"rewritten", "sequence_number", b"sequence_number", "table", b"table", "target_size_bytes", b"target_size_bytes", "tells_left_out", b"tells_left_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RewriteInput: _TypeAlias = RewriteInput  # noqa: Y015
+
+@_typing.final
+class LeftOutRows(_message.Message):
+    """The rows of one rewritten file that the outputs do not hold, as a deletion vector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUT_FIELD_NUMBER: _builtins.int
+    CONTENT_OFFSET_FIELD_NUMBER: _builtins.int
+    CONTENT_SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    input: _builtins.int
+    """index into RewriteInput.rewritten"""
+    content_offset: _builtins.int
+    content_size_bytes: _builtins.int
+    record_count: _builtins.int
+    """at least one"""
+    def __init__(
+        self,
+        *,
+        input: _builtins.int = ...,
+        content_offset: _builtins.int = ...,
+        content_size_bytes: _builtins.int = ...,
+        record_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content_offset", b"content_offset", "content_size_bytes", b"content_size_bytes", "input", b"input", "record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeftOutRows: _TypeAlias = LeftOutRows  # noqa: Y015
+
+@_typing.final
+class PositionMap(_message.Message):
+    """Which rows of the rewritten files the outputs do not hold. The outputs are the rows of the rewritten files in their order
+    without these, cut at the outputs' record counts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """of the Puffin file; empty where every row is in an output"""
+    size_bytes: _builtins.int
+    @_builtins.property
+    def left_out(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeftOutRows]:
+        """in the order of the inputs; inputs that lost no row are missing"""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        size_bytes: _builtins.int = ...,
+        left_out: _abc.Iterable[Global___LeftOutRows] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "path", b"path", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PositionMap: _TypeAlias = PositionMap  # noqa: Y015
 
 @_typing.final
 class RewriteOutput(_message.Message):
@@ -577,6 +655,7 @@ class RewriteOutput(_message.Message):
     PEAK_MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     FILES_COPIED_FIELD_NUMBER: _builtins.int
     ENCODED_BECAUSE_FIELD_NUMBER: _builtins.int
+    POSITION_MAP_FIELD_NUMBER: _builtins.int
     rows_read: _builtins.int
     """rows of the rewritten files, before deletes"""
     rows_deleted: _builtins.int
@@ -595,6 +674,10 @@ class RewriteOutput(_message.Message):
     def data_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataFile]: ...
     @_builtins.property
     def delete_files(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteFile]: ...
+    @_builtins.property
+    def position_map(self) -> Global___PositionMap:
+        """absent: not known"""
+
     def __init__(
         self,
         *,
@@ -609,10 +692,11 @@ class RewriteOutput(_message.Message):
         peak_memory_bytes: _builtins.int = ...,
         files_copied: _builtins.int = ...,
         encoded_because: _builtins.str = ...,
+        position_map: Global___PositionMap | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position_map", b"position_map"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "encoded_because", b"encoded_because", "files_copied", b"files_copied", "peak_memory_bytes", b"peak_memory_bytes", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_read", b"bytes_read", "data_files", b"data_files", "delete_files", b"delete_files", "duration_ms", b"duration_ms", "encoded_because", b"encoded_because", "files_copied", b"files_copied", "peak_memory_bytes", b"peak_memory_bytes", "position_map", b"position_map", "positions_written", b"positions_written", "rows_deleted", b"rows_deleted", "rows_read", b"rows_read", "rows_written", b"rows_written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
