@@ -19,7 +19,7 @@ _MAGIC = b"\xd1\xd3\x39\x64"
 _LENGTH = struct.Struct(">I")
 
 
-class Positions:
+class PositionSet:
     """A set of row positions of one file, each from 0 to below its number of rows; never changed in place."""
 
     __slots__ = ("_bitmap",)
@@ -28,12 +28,12 @@ class Positions:
         self._bitmap = bitmap
 
     @classmethod
-    def of(cls, positions: Iterable[int] | NDArray[np.integer]) -> "Positions":
+    def of(cls, positions: Iterable[int] | NDArray[np.integer]) -> "PositionSet":
         """The set of these, in any order, repeated or not."""
         return cls(BitMap64(positions))
 
     @classmethod
-    def first(cls, count: int) -> "Positions":
+    def first(cls, count: int) -> "PositionSet":
         """All positions below `count`."""
         bitmap = BitMap64()
         bitmap.add_range(0, count)
@@ -47,22 +47,22 @@ class Positions:
         return len(self._bitmap)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Positions) and self._bitmap == other._bitmap
+        return isinstance(other, PositionSet) and self._bitmap == other._bitmap
 
     def __hash__(self) -> int:
         return hash((len(self), self.last))
 
-    def __or__(self, other: "Positions") -> "Positions":
-        return Positions(self._bitmap | other._bitmap)
+    def __or__(self, other: "PositionSet") -> "PositionSet":
+        return PositionSet(self._bitmap | other._bitmap)
 
-    def __sub__(self, other: "Positions") -> "Positions":
-        return Positions(self._bitmap - other._bitmap)
+    def __sub__(self, other: "PositionSet") -> "PositionSet":
+        return PositionSet(self._bitmap - other._bitmap)
 
-    def __le__(self, other: "Positions") -> bool:
+    def __le__(self, other: "PositionSet") -> bool:
         return bool(self._bitmap.issubset(other._bitmap))
 
     def __repr__(self) -> str:
-        return f"Positions({len(self)}, last {self.last})"
+        return f"PositionSet({len(self)}, last {self.last})"
 
     @property
     def last(self) -> int:
@@ -77,10 +77,10 @@ class Positions:
         return _LENGTH.pack(len(body)) + body + _LENGTH.pack(crc32(body))
 
 
-NONE = Positions.of(())
+NO_POSITIONS = PositionSet.of(())
 
 
-def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Positions:
+def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> PositionSet:
     """The positions in a deletion vector's blob.
 
     `record_count`: how many its manifest entry tells. `rows`: of the data file that it names. `where`: the path and the
@@ -95,7 +95,7 @@ def positions_in(blob: bytes, record_count: int, rows: int, where: str) -> Posit
     if _LENGTH.unpack(blob[-_LENGTH.size :])[0] != crc32(body):
         raise UnreadableFile(f"the deletion vector at {where} has another checksum than its content")
     try:
-        found = Positions(BitMap64.deserialize(body[len(_MAGIC) :]))
+        found = PositionSet(BitMap64.deserialize(body[len(_MAGIC) :]))
     except Exception as error:  # the library's own kinds
         raise UnreadableFile(f"the deletion vector at {where} can't be read: {error}") from error
     if len(found) != record_count:
@@ -115,7 +115,7 @@ class Part:
     size_bytes: int
 
 
-def vectors_file(vectors: Sequence[tuple[str, Positions]], created_by: str) -> tuple[bytes, tuple[Part, ...]]:
+def vectors_file(vectors: Sequence[tuple[str, PositionSet]], created_by: str) -> tuple[bytes, tuple[Part, ...]]:
     """A Puffin file with a deletion vector for each data file, in this order: its bytes, and the place of each."""
     blobs = [
         Blob(

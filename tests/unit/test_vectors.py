@@ -13,14 +13,14 @@ from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file as
 from pyiceberg.table.puffin import PuffinFile
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.vectors import NONE, Positions, positions_in, vectors_file
+from amoro_core.files.vectors import NO_POSITIONS, PositionSet, positions_in, vectors_file
 
 sets = st.sets(st.integers(0, 2**33) | st.integers(0, 300), max_size=200)
 
 
 @given(found=sets)
 def test_positions_are_read_as_they_were_packed(found: set[int]) -> None:
-    positions = Positions.of(found)
+    positions = PositionSet.of(found)
     assert positions_in(positions.packed(), len(found), 2**33 + 1, "f at 4") == positions
     assert positions.array().tolist() == sorted(found)
     assert (len(positions), positions.last) == (len(found), max(found, default=-1))
@@ -28,21 +28,21 @@ def test_positions_are_read_as_they_were_packed(found: set[int]) -> None:
 
 @given(left=sets, right=sets)
 def test_positions_are_sets(left: set[int], right: set[int]) -> None:
-    one, other = Positions.of(left), Positions.of(np.array(sorted(right), dtype=np.uint64))
-    assert one | other == Positions.of(left | right)
-    assert one - other == Positions.of(left - right)
+    one, other = PositionSet.of(left), PositionSet.of(np.array(sorted(right), dtype=np.uint64))
+    assert one | other == PositionSet.of(left | right)
+    assert one - other == PositionSet.of(left - right)
     assert (one <= other) == (left <= right)
-    assert hash(one - NONE) == hash(one)
+    assert hash(one - NO_POSITIONS) == hash(one)
 
 
 def test_the_first_positions_are_a_run_of_few_bytes() -> None:
-    assert Positions.first(4_000_000) == Positions.of(np.arange(4_000_000))
-    assert len(Positions.first(4_000_000).packed()) < 1000
-    assert Positions.first(0) == NONE
+    assert PositionSet.first(4_000_000) == PositionSet.of(np.arange(4_000_000))
+    assert len(PositionSet.first(4_000_000).packed()) < 1000
+    assert PositionSet.first(0) == NO_POSITIONS
 
 
 def test_a_file_of_vectors_is_read_by_pyiceberg_and_by_range() -> None:
-    vectors = (("s3://b/one.parquet", Positions.of([1, 5, 2**20])), ("s3://b/two.parquet", Positions.first(70_000)))
+    vectors = (("s3://b/one.parquet", PositionSet.of([1, 5, 2**20])), ("s3://b/two.parquet", PositionSet.first(70_000)))
     content, parts = vectors_file(vectors, "test")
     read = PuffinFile(content)
     assert [(found.referenced_data_file, found.to_vector().to_pylist()) for found in theirs(read)] == [
@@ -60,7 +60,7 @@ def _resealed(body: bytes) -> bytes:
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
 
-GOOD = Positions.of([3, 7, 2**17])
+GOOD = PositionSet.of([3, 7, 2**17])
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ GOOD = Positions.of([3, 7, 2**17])
         (lambda blob: blob[:-1] + bytes([blob[-1] ^ 1]), "another checksum"),
         (lambda blob: _resealed(blob[4:20]), "can't be read"),
         (lambda blob: _resealed(blob[4:8]), "can't be read"),
-        (lambda blob: Positions.of([3, 7]).packed(), "has 2 positions, its manifest entry tells of 3"),
+        (lambda blob: PositionSet.of([3, 7]).packed(), "has 2 positions, its manifest entry tells of 3"),
     ],
 )
 def test_a_broken_vector_is_told_with_its_place(broken: Callable[[bytes], bytes], why: str) -> None:
