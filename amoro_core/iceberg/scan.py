@@ -32,7 +32,7 @@ from amoro_core.iceberg.known_manifests import (
 )
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import Gathering
-from amoro_core.live.matching import match
+from amoro_core.live.matching import match, refuse_several_vectors
 from amoro_core.live.spelling import Paths
 from amoro_core.model.files import DeleteFile, TableScan
 from amoro_core.model.paths import is_local
@@ -99,6 +99,7 @@ def _matched(manifests: KnownTable) -> Matched:
     for part in manifests.data.values():
         gathering.take(part.columns)
     deletes = [file for some in manifests.deletes.values() for file in some]
+    refuse_several_vectors(deletes)
     files, dangling = match(gathering.columns(), deletes, manifests.unpartitioned)
     files.homes = manifests.homes
     return files, dangling

@@ -126,7 +126,7 @@ class LiveFiles(Sequence[ScannedFile]):
         if isinstance(files, cls):
             return files
         deletes = dict.fromkeys(delete for file in files for delete in file.deletes)
-        ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
+        ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))
         ids = {delete: at for at, delete in enumerate(ordered)}
         found = [(at, ids[delete]) for at, file in enumerate(files) for delete in file.deletes]
         pairs = paired(np.array(found, np.int64).reshape(-1, 2))
@@ -228,6 +228,14 @@ class LiveFiles(Sequence[ScannedFile]):
         is_alone = [one.kind is DeleteKind.POSITION and one.named_file is not None for one in self.deletes]
         found[self.pairs.files[~np.array(is_alone, np.bool_)[self.pairs.deletes]]] = True
         found[self.pairs.files[1:][np.diff(self.pairs.files) == 0]] = True
+        return found
+
+    @cached_property
+    def has_vector(self) -> Mask:
+        """The files that a deletion vector applies to: no position delete file does."""
+        is_vector = np.array([one.is_vector for one in self.deletes], np.bool_)
+        found = np.zeros(len(self.columns), np.bool_)
+        found[self.pairs.files[is_vector[self.pairs.deletes]]] = True
         return found
 
     @cached_property

@@ -23,12 +23,12 @@ def match(
 ) -> tuple[LiveFiles, tuple[DeleteFile, ...]]:
     """Every data file with the deletes that apply to it, and the deletes that apply to none.
 
-    All are sorted by sequence number and path. `unpartitioned_specs` have no fields, or void transforms only.
-    Raises TableRefused("position-delete-partition").
+    All are sorted by sequence number and path, vectors by their offset, too. `unpartitioned_specs` have no fields, or
+    void transforms only. Raises TableRefused("position-delete-partition").
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
-    ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, one.path)))
-    pairs = paired(_named(columns, ordered), *_unnamed(columns, ordered))
+    ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))
+    pairs = paired(_without_replaced(ordered, _named(columns, ordered), *_unnamed(columns, ordered)))
     files = LiveFiles(columns, ordered, _equality(columns, ordered, unpartitioned_specs), pairs)
     applied = set(map(id, files.applied))
     return files, tuple(delete for delete in ordered if id(delete) not in applied)
@@ -69,6 +69,16 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
+def _without_replaced(deletes: Sequence[DeleteFile], *found: Ids) -> Ids:
+    """The pairs without position delete files of data files that a vector applies to: it holds their positions."""
+    pairs = np.concatenate((np.empty((0, 2), np.int64), *found))
+    is_vector = np.array([one.is_vector for one in deletes], np.bool_)
+    if not is_vector.any():
+        return pairs
+    of_vector = is_vector[pairs[:, 1]]
+    return pairs[of_vector | ~np.isin(pairs[:, 0], pairs[of_vector, 0])]
+
+
 def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs: Iterable[_Pair]) -> None:
     """Refuse deletes about which readers disagree: some go by the path they name, some by the partition."""
     elsewhere = [
@@ -84,6 +94,28 @@ def _refuse_elsewhere(columns: DataColumns, deletes: Sequence[DeleteFile], pairs
         reason="position-delete-partition",
         hint="Rewrite the data file with the engine that wrote the delete, so that the delete goes.",
     )
+
+
+def refuse_several_vectors(deletes: Iterable[DeleteFile]) -> None:
+    """Raise TableRefused("deletion-vector") for two vectors that name one data file, whether it is there or not.
+
+    Java's readers fail for such a snapshot.
+    """
+    seen: dict[str, DeleteFile] = {}
+    for delete in sorted((one for one in deletes if one.is_vector), key=lambda one: one.numbered):
+        if (named := delete.named_file) is None:
+            continue
+        if (other := seen.setdefault(normalise(named), delete)) is not delete:
+            raise TableRefused(
+                f"two deletion vectors name {named}: {_place_of(other)} and {_place_of(delete)}",
+                reason="deletion-vector",
+                hint="Rewrite the data file with the engine that wrote them, or roll the table back to a snapshot that"
+                " has one.",
+            )
+
+
+def _place_of(vector: DeleteFile) -> str:
+    return f"{vector.path} at {vector.identity.offset}"
 
 
 def _unnamed(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Iterator[Ids]:

@@ -85,8 +85,11 @@ def marked(tasks: Sequence[TaskPlan], files: Sequence[ScannedFile]) -> tuple[Tas
 
 
 def _least_needed(files: LiveFiles, ids: Ids) -> Mapping[Place, int]:
-    """By place, the lowest number of a position delete of several files that any of the files may need."""
-    columns = files.columns
+    """By place, the lowest number of a position delete of several files that any of the files may need.
+
+    Those with a deletion vector need none.
+    """
+    columns, ids = files.columns, ids[~files.has_vector[ids]]
     needed = np.maximum(columns.numbers[ids], files.carried_through[ids] + 1)
     places, which = np.unique(columns.place[ids], return_inverse=True)
     least = np.full(len(places), needed.max(initial=0), np.int64)

@@ -44,8 +44,8 @@ def match(
 ) -> tuple[tuple[ScannedFile, ...], tuple[DeleteFile, ...]]:
     """Every data file with the deletes that apply to it, and the deletes that apply to none.
 
-    All are sorted by sequence number and path. `unpartitioned_specs` have no fields, or void transforms only.
-    Raises TableRefused("position-delete-partition").
+    All are sorted by sequence number and path, vectors by their offset, too. `unpartitioned_specs` have no fields, or
+    void transforms only. Raises TableRefused("position-delete-partition").
     """
     index = _index(deletes, unpartitioned_specs)
     files = tuple(ScannedFile(file, _applicable(file, index)) for file in sorted(data, key=_order))
@@ -53,8 +53,8 @@ def match(
     return files, tuple(delete for delete in sorted(deletes, key=_order) if id(delete) not in used)
 
 
-def _order(file: DataFile | DeleteFile) -> tuple[int, str]:
-    return file.sequence_number, file.path
+def _order(file: DataFile | DeleteFile) -> tuple[int, str, int]:
+    return file.sequence_number, file.path, 0 if isinstance(file, DataFile) else file.identity.offset
 
 
 def _index(deletes: Iterable[DeleteFile], unpartitioned_specs: frozenset[int]) -> _Index:
@@ -91,14 +91,14 @@ def _place(file: DataFile | DeleteFile) -> _Place:
 def _applicable(file: DataFile, index: _Index) -> tuple[DeleteFile, ...]:
     place, number = _place(file), file.sequence_number
     found = [*index.everywhere.newer_than(number), *index.equality.get(place, _NONE).newer_than(number)]
-    found += [
-        delete
-        for delete in index.position.get(place, _NONE).not_older_than(number)
-        if _within(file.path, delete.path_bounds)
-    ]
-    for delete in index.single.get(normalise(file.path), _NONE).not_older_than(number):
+    own = index.single.get(normalise(file.path), _NONE).not_older_than(number)
+    for delete in own:
         _refuse_elsewhere(file, delete)
-        found.append(delete)
+    if vectors := [delete for delete in own if delete.is_vector]:
+        # A vector holds all positions of its file: position delete files don't apply beside it.
+        return tuple(sorted((*found, *vectors), key=_order))
+    shared = index.position.get(place, _NONE).not_older_than(number)
+    found += [*own, *(delete for delete in shared if _within(file.path, delete.path_bounds))]
     return tuple(sorted(found, key=_order))
 
 

@@ -20,7 +20,8 @@ Numbered = tuple[DeleteIdentity, int]
 class _Outside:
     """The live data files that the commit leaves unchanged.
 
-    A file does not need deletes that were folded into its own position delete.
+    A file does not need deletes that were folded into its own position delete, nor position delete files beside a
+    deletion vector.
     """
 
     files: LiveFiles
@@ -29,24 +30,28 @@ class _Outside:
     above_by_place: Mapping[tuple[DeleteKind, Place], int]  # other deletes above these
     deletes: Set[Numbered]  # those that apply to the files according to the matcher
     referenced: Set[str]  # the normalised paths that candidates reference
-    ordered: list[str] = field(default_factory=list)  # all normalised paths, sorted, filled on first use
+    without_vector: Ids  # the files that position delete files may still apply to
+    ordered: list[str] = field(default_factory=list)  # their normalised paths, sorted, filled on first use
 
     def needs(self, delete: DeleteFile) -> bool:
         if delete.numbered in self.deletes:
             return True
         if (named := delete.named_file) is not None:
-            return self.has(normalise(named), is_referenced=delete.referenced_data_file is not None)
+            return self.has(normalise(named), delete)
         above = self.above_by_place.get((delete.kind, (delete.spec_id, delete.partition)))
         if delete.kind is DeleteKind.EQUALITY and not delete.partition:
             above = self.above
         return above is not None and delete.sequence_number > above
 
-    def has(self, named: str, *, is_referenced: bool) -> bool:
-        """Whether the path is among the files or, if it comes from bounds, a path that begins with it."""
-        if is_referenced:
-            return named in self.referenced
-        if len(self.ordered) < len(self.ids):
-            paths = self.files.columns.paths.take(pa.array(self.ids)).to_pylist()
+    def has(self, named: str, delete: DeleteFile) -> bool:
+        """Whether the path is among the files or, if it comes from bounds, a path that begins with it.
+
+        Only among those without a vector: one that applies is among `deletes`.
+        """
+        if delete.referenced_data_file is not None:
+            return named in self.referenced and bool(np.isin(self.files.ids_of([named]), self.without_vector).any())
+        if len(self.ordered) < len(self.without_vector):
+            paths = self.files.columns.paths.take(pa.array(self.without_vector)).to_pylist()
             self.ordered[:] = sorted(map(normalise, paths))
         at = bisect_left(self.ordered, named)
         return at < len(self.ordered) and _goes_on(self.ordered[at], named)
@@ -60,8 +65,9 @@ def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _O
     numbers, carried_through = files.columns.numbers[ids], files.carried_through[ids]
     above = np.maximum(numbers, carried_through)
     by_place = {(DeleteKind.EQUALITY, place): least for place, least in _least(files, ids, above)}
-    of_positions = np.maximum(numbers - 1, carried_through)
-    by_place |= {(DeleteKind.POSITION, place): least for place, least in _least(files, ids, of_positions)}
+    is_free = ~files.has_vector[ids]
+    of_positions = np.maximum(numbers - 1, carried_through)[is_free]
+    by_place |= {(DeleteKind.POSITION, place): least for place, least in _least(files, ids[is_free], of_positions)}
     named = {normalise(one.referenced_data_file) for one in candidates if one.referenced_data_file is not None}
     referenced = (files.columns.paths[at].as_py() for at in np.intersect1d(files.ids_of(named), ids).tolist())
     return _Outside(
@@ -71,6 +77,7 @@ def _outside(files: LiveFiles, ids: Ids, candidates: Iterable[DeleteFile]) -> _O
         by_place,
         frozenset(delete.numbered for delete in _needed(files, ids)),
         frozenset(map(normalise, referenced)),
+        ids[is_free],
     )
 
 
@@ -98,8 +105,9 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
 
     Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing or
     wrong; except that a position delete with equal bounds names exactly that file, as for readers and the matcher. A
-    file marked by one of our conversions needs no delete that was folded into it. A delete above the plan's sequence
-    number stays; one that is gone already is left out. Sorted by path; empty without groups.
+    file marked by one of our conversions needs no delete that was folded into it, one with a deletion vector, or with
+    a new one, no position delete file. A delete above the plan's sequence number stays; one that is gone already is
+    left out. Sorted by path; empty without groups.
     """
     groups = tuple(kept)
     if not groups:
@@ -110,7 +118,9 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         for group in groups
         for given in group.work.converted
     }
-    files, converted = LiveFiles.of(scan.files), _Converted(folded)
+    vectors = (file for group in groups for file in group.output.delete_files if file.is_vector)
+    converted = _Converted(folded, frozenset(normalise(one.referenced_data_file or "") for one in vectors))
+    files = LiveFiles.of(scan.files)
     stays = np.ones(len(files), np.bool_)
     for at in files.ids_of((*rewritten, *folded)).tolist():
         data = files.columns.row(at)
@@ -122,7 +132,8 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
     }
-    going |= {mark.numbered: mark for scanned in outside.converted() for mark in _idle_marks(scanned, going)}
+    idle = (mark for scanned in outside.converted() for mark in _idle_marks(scanned, files.deletes, going))
+    going |= {mark.numbered: mark for mark in idle}
     return tuple(going[key] for key in sorted(going))
 
 
@@ -160,11 +171,29 @@ def _is_carried(delete: DeleteFile, carried_through: int) -> bool:
     return delete.named_file is None and delete.sequence_number <= carried_through
 
 
-def _idle_marks(scanned: ScannedFile, going: Mapping[Numbered, DeleteFile]) -> Iterator[DeleteFile]:
-    """The file's own empty position deletes, once all deletes that they stand for are removed."""
-    if any(_is_carried(delete, scanned.carried_through) and delete.numbered not in going for delete in scanned.deletes):
+def _idle_marks(
+    scanned: ScannedFile, deletes: Iterable[DeleteFile], going: Mapping[Numbered, DeleteFile]
+) -> Iterator[DeleteFile]:
+    """The file's own empty position deletes, once all deletes that they stand for are removed.
+
+    An empty vector stands for all of the position delete files among `deletes` that would apply without it, too.
+    """
+    marks = [delete for delete in scanned.deletes if delete.is_converted and not delete.record_count]
+    if not marks:
         return
-    yield from (delete for delete in scanned.deletes if delete.is_converted and not delete.record_count)
+    hidden: Iterable[DeleteFile] = ()
+    if any(mark.is_vector for mark in marks):
+        hidden = (delete for delete in deletes if _is_hidden(delete, scanned.data))
+    carried = (delete for delete in scanned.deletes if _is_carried(delete, scanned.carried_through))
+    if all(delete.numbered in going for delete in (*carried, *hidden)):
+        yield from marks
+
+
+def _is_hidden(delete: DeleteFile, data: DataFile) -> bool:
+    """Whether the position delete file may apply to a data file that has a vector."""
+    is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
+    in_place = (delete.spec_id, delete.partition) == _place(data)
+    return is_file and in_place and _applies(delete, data.sequence_number) and _may_name(delete, data)
 
 
 def _candidates(
@@ -188,6 +217,7 @@ class _Converted:
     """The converted files, which stay and still need each delete that was not folded into their new ones."""
 
     folded: Mapping[str, set[Numbered]]
+    with_vector: Set[str]  # the normalised paths of those with a new vector, which holds all their positions
     by_place: dict[Place, list[DataFile]] = field(default_factory=dict)
 
     def add(self, data: DataFile) -> None:
@@ -200,8 +230,12 @@ class _Converted:
             _applies(delete, data.sequence_number) and delete.numbered not in self.folded[data.path]
             for place in places
             for data in self.by_place.get(place, ())
-            if _may_name(delete, data)
+            if _may_name(delete, data) and not self._is_held(delete, data)
         )
+
+    def _is_held(self, delete: DeleteFile, data: DataFile) -> bool:
+        is_file = delete.kind is DeleteKind.POSITION and not delete.is_vector
+        return is_file and normalise(data.path) in self.with_vector
 
 
 def _may_name(delete: DeleteFile, data: DataFile) -> bool:

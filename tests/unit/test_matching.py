@@ -73,6 +73,18 @@ def position(
     return replace(plain, metrics=metrics, referenced_data_file=referenced)
 
 
+def vector(
+    sequence: int,
+    referenced: str = "/t/d.parquet",
+    spec: int = PARTITIONED,
+    partition: Partition = A,
+    path: str = "/t/v.puffin",
+    offset: int = 4,
+) -> DeleteFile:
+    plain = position(sequence, None, spec, partition, path, referenced)
+    return replace(plain, file_format=FileFormat.PUFFIN, content_offset=offset, content_size_bytes=40)
+
+
 def applies(delete: DeleteFile, file: DataFile) -> bool:
     """Whether match says so; what does not apply must dangle."""
     files, dangling = match([file], [delete], ALL_UNPARTITIONED)
@@ -192,6 +204,67 @@ def test_a_position_delete_older_than_the_file_it_names_is_no_reason_to_refuse()
     assert not applies(position(4, (b"/t/d.parquet", b"/t/d.parquet"), OTHER_SPEC, B), data())
 
 
+@pytest.mark.parametrize(("sequence", "expected"), [(4, False), (5, True), (6, True)])
+def test_a_vector_applies_to_the_file_it_names_if_that_is_not_newer(sequence: int, expected: bool) -> None:
+    assert applies(vector(sequence), data(sequence=5)) is expected
+    assert not applies(vector(9, "/t/other.parquet"), data(sequence=5))
+
+
+@pytest.mark.parametrize(
+    "delete",
+    [
+        position(6),
+        position(9, (b"/t/a", b"/t/z")),
+        position(6, (b"/t/d.parquet", b"/t/d.parquet")),
+        position(7, referenced="/t/d.parquet"),
+    ],
+)
+def test_position_delete_files_do_not_apply_beside_a_vector(delete: DeleteFile) -> None:
+    file, own = data(), vector(5)
+    assert match([file], [delete, own], ALL_UNPARTITIONED) == ((ScannedFile(file, (own,)),), (delete,))
+
+
+def test_position_delete_files_beside_a_vector_still_apply_to_other_files() -> None:
+    file, other, own, shared = data(), data("/t/e.parquet"), vector(6), position(6)
+    expected = ScannedFile(file, (own,)), ScannedFile(other, (shared,))
+    assert match([file, other], [shared, own], ALL_UNPARTITIONED) == (expected, ())
+
+
+def test_position_delete_files_apply_beside_a_vector_that_does_not() -> None:
+    file, older, shared = data(sequence=5), vector(4), position(6)
+    assert match([file], [shared, older], ALL_UNPARTITIONED) == ((ScannedFile(file, (shared,)),), (older,))
+
+
+def test_equality_deletes_apply_beside_a_vector() -> None:
+    file, own, other = data(), vector(5), equality(6)
+    assert match([file], [other, own], ALL_UNPARTITIONED) == ((ScannedFile(file, (own, other)),), ())
+
+
+@pytest.mark.parametrize("names", ["/t/d.parquet", "/t/gone.parquet"])
+def test_two_vectors_that_name_one_data_file_are_refused_and_both_are_named(names: str) -> None:
+    spelled = f"file:{names}"
+    deletes = [
+        vector(6, names, offset=4),
+        vector(7, spelled, path="/t/w.puffin", offset=90),
+        vector(6, "/t/e", offset=60),
+    ]
+    with pytest.raises(TableRefused) as refused:
+        in_columns.refuse_several_vectors(deletes)
+    assert refused.value.reason == "deletion-vector"
+    assert refused.value.message == f"two deletion vectors name {spelled}: /t/v.puffin at 4 and /t/w.puffin at 90"
+    in_columns.refuse_several_vectors([deletes[0], deletes[2], position(6, referenced=names)])
+
+
+def test_vectors_in_one_file_come_by_their_offset() -> None:
+    files = [data("/t/a"), data("/t/b")]
+    first, second = vector(6, "/t/a", offset=4), vector(6, "/t/b", offset=60)
+    assert match(files, [second, first], ALL_UNPARTITIONED) == (
+        (ScannedFile(files[0], (first,)), ScannedFile(files[1], (second,))),
+        (),
+    )
+    assert match([], [second, first], ALL_UNPARTITIONED) == ((), (first, second))
+
+
 def test_files_and_deletes_come_by_sequence_number_and_path() -> None:
     old, first, second = data("/t/c", 1), data("/t/a", 2), data("/t/b", 2)
     deletes = [
@@ -231,7 +304,7 @@ def delete_files(draw: st.DrawFn) -> list[DeleteFile]:
     done = []
     for at in range(draw(st.integers(0, 8))):
         number, (spec, partition) = draw(NUMBERS), draw(SPECS)
-        kind = draw(st.sampled_from(["equality", "free", "bounded", "referenced"]))
+        kind = draw(st.sampled_from(["equality", "free", "bounded", "referenced", "vector"]))
         path = f"/t/delete-{draw(st.integers(0, 9))}-{at}"
         if kind == "equality":
             done.append(equality(number, spec, partition, path))
@@ -240,6 +313,8 @@ def delete_files(draw: st.DrawFn) -> list[DeleteFile]:
         elif kind == "bounded":
             low, high = sorted(one.encode() for one in (draw(PATHS), draw(PATHS)))
             done.append(position(number, (low, high), spec, partition, path))
+        elif kind == "vector":
+            done.append(vector(number, draw(PATHS), spec, partition, path))
         else:
             done.append(position(number, None, spec, partition, path, draw(PATHS)))
     return done
@@ -250,6 +325,8 @@ def naive(files: list[DataFile], deletes: list[DeleteFile]) -> tuple[tuple[Scann
     done, used = [], set()
     for file in sorted(files, key=lambda one: (one.sequence_number, one.path)):
         found = [one for one in deletes if naively_applies(one, file)]
+        if any(one.is_vector for one in found):
+            found = [one for one in found if one.is_vector or one.kind is DeleteKind.EQUALITY]
         used |= {one.path for one in found}
         done.append(ScannedFile(file, tuple(sorted(found, key=lambda one: (one.sequence_number, one.path)))))
     rest = sorted((one for one in deletes if one.path not in used), key=lambda one: (one.sequence_number, one.path))
