@@ -1,7 +1,7 @@
 """Encoding of columns: which get a dictionary, which a bloom filter."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,29 +10,37 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.types import BooleanType
 
 from amoro_core.files.options import WriterOptions
+from amoro_core.files.schema import FIELD_ID
+from amoro_core.model.lineage import ROW_ID_FIELD_ID
 
 #: Rows sampled to count distinct values.
 _SAMPLE_ROWS = 1 << 14
 _BLOCK_BITS = 8  # bits set by each value in a split block bloom filter
 
 
-def dictionary_columns(rows: pa.Table, most_bytes: int) -> list[str] | bool:
+def dictionary_columns(rows: pa.Table, most_bytes: int, encoded: Collection[str] = ()) -> list[str] | bool:
     """The paths of leaf columns worth a dictionary of at most `most_bytes`; True for all, False for none.
 
     Where nearly all values of a sample are distinct the dictionary would overflow: building it is wasted work, and
-    pages get no smaller. Nested columns are not sampled.
+    pages get no smaller. Nested columns are not sampled. `encoded` names columns that have an encoding of their own.
     """
-    if rows.num_rows < _SAMPLE_ROWS:
-        return True
-    sample = rows.slice(0, _SAMPLE_ROWS)
-    unfit = {
-        name
-        for name, column in zip(sample.column_names, sample.columns, strict=True)
-        if _overflows(column, rows.num_rows, most_bytes)
-    }
+    unfit = set(encoded)
+    if rows.num_rows >= _SAMPLE_ROWS:
+        sample = rows.slice(0, _SAMPLE_ROWS)
+        unfit |= {
+            name
+            for name, column in zip(sample.column_names, sample.columns, strict=True)
+            if name not in unfit and _overflows(column, rows.num_rows, most_bytes)
+        }
     if not unfit:
         return True
     return [path for column in rows.schema for path in _leaf_paths(column) if path.split(".")[0] not in unfit]
+
+
+def column_encodings(columns: pa.Schema) -> dict[str, str]:
+    """Encodings of columns by name: ids of rows, which mostly follow each other, are stored as differences."""
+    row_id = str(ROW_ID_FIELD_ID).encode()
+    return {one.name: "DELTA_BINARY_PACKED" for one in columns if (one.metadata or {}).get(FIELD_ID) == row_id}
 
 
 def _overflows(column: pa.ChunkedArray, rows: int, most_bytes: int) -> bool:

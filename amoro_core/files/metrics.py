@@ -12,6 +12,7 @@ from amoro_core.files.bounds import column_bounds
 from amoro_core.files.options import INFERRED_MODE, WriterOptions
 from amoro_core.files.projection import leaf_ids
 from amoro_core.model.files import ColumnMetrics
+from amoro_core.model.lineage import LINEAGE_IDS
 
 
 def column_metrics(
@@ -19,7 +20,8 @@ def column_metrics(
 ) -> tuple[ColumnMetrics, tuple[int, ...]]:
     """The metrics of a written file, according to the table's metrics modes, and its split offsets.
 
-    Columns in lists and maps have only a size: readers disagree about their other counts.
+    Columns in lists and maps have only a size: readers disagree about their other counts. Lineage has none at all: it
+    is no column of the table.
     """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     sizes: dict[int, int] = {}
@@ -29,6 +31,8 @@ def column_metrics(
     for place, (field_id, is_repeated) in enumerate(leaf_ids(metadata.schema.to_arrow_schema()) if groups else ()):
         if field_id is None:
             raise ValueError(f"the written column {metadata.schema.column(place).path} has no field id")
+        if field_id in LINEAGE_IDS:
+            continue
         chunks = [group.column(place) for group in groups]
         sizes[field_id] = sum(chunk.total_compressed_size for chunk in chunks)
         mode = metrics_mode(str(schema.find_column_name(field_id)), place, options)

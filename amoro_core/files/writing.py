@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import AmoroError
-from amoro_core.files.encoding import bloom_filter_options, dictionary_columns
+from amoro_core.files.encoding import bloom_filter_options, column_encodings, dictionary_columns
 from amoro_core.files.io import FileAccess, translated
 from amoro_core.files.metrics import column_metrics, nan_counts
 from amoro_core.files.options import WriterOptions
@@ -117,7 +117,9 @@ class ParquetOutput:
 
     def _open_writer(self, first: pa.Table, sink: Any) -> pq.ParquetWriter:
         options = self._options
-        more = {}
+        more: dict[str, Any] = {}
+        if encodings := column_encodings(self._arrow):
+            more["column_encoding"] = encodings
         if filters := bloom_filter_options(self._schema, options, first.num_rows):
             more["bloom_filter_options"] = filters
         with translated(self.path):
@@ -128,7 +130,7 @@ class ParquetOutput:
                 compression_level=options.level,
                 data_page_size=max(options.page_bytes, _LEAST_PAGE_BYTES),
                 max_rows_per_page=options.page_rows,
-                use_dictionary=dictionary_columns(first, options.dictionary_bytes),
+                use_dictionary=dictionary_columns(first, options.dictionary_bytes, encodings),
                 dictionary_pagesize_limit=options.dictionary_bytes,
                 store_schema=False,
                 store_decimal_as_integer=True,

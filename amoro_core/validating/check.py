@@ -14,6 +14,7 @@ from amoro_core.model.commits import FileFacts, Group, PlanRecord
 from amoro_core.model.files import DELETE_PATH_FIELD_ID, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
+from amoro_core.validating.lineage import lineage_problems
 
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
@@ -194,6 +195,10 @@ def _nulls_do_not_grow(task: _Task) -> Iterator[str]:
             yield f"field {field_id} had {before} nulls and has {after}, with {task.group.output.rows_deleted} deleted"
 
 
+def _rows_keep_their_lineage(task: _Task) -> Iterator[str]:
+    return lineage_problems(task.group, task.rescanned, task.facts)
+
+
 def _plain_columns(schema_json: str) -> list[int]:
     """Field ids of the top-level columns of primitive type."""
     fields = json.loads(schema_json)["fields"]
@@ -247,6 +252,7 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("column-counts", _column_counts_are_as_reported),
     ("columns", _columns_are_complete),
     ("nulls", _nulls_do_not_grow),
+    ("lineage", _rows_keep_their_lineage),
     ("position-deletes", _position_deletes_belong_to_converted_files),
     ("positions", _positions_balance),
 )

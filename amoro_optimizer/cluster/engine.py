@@ -152,7 +152,7 @@ class _Group:
         held, rest = self._collected(share_bytes)
         sample = self._sample_of(held) if rest is None else self._sample_of_keys()
         self.cuts = make_cuts(self._order, sample.table(), self._work.rewrite.output_count)
-        schema = self.cuts.tagged_schema(arrow_schema(self._order.schema))
+        schema = self.cuts.tagged_schema(arrow_schema(self._run.schema))
         writer = RangeWriter(
             self.cuts,
             self._outputs,

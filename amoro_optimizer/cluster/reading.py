@@ -37,7 +37,7 @@ def placed_batches(
             for first, batch in source.batches(projection.columns, groups):
                 rows += batch.num_rows
                 gone = deleted[first : first + batch.num_rows]
-                yield number, np.flatnonzero(~gone) + first, live_rows_of(batch, gone, projection, source.path)
+                yield number, np.flatnonzero(~gone) + first, live_rows_of(batch, first, gone, projection, file.data)
                 run.checkpoint()
             if rows != expected:
                 raise UnreadableFile(f"{source.path} ends after {rows} of {expected} rows")

@@ -17,12 +17,13 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, Unreada
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.lineage import has_lineage, with_lineage, written_schema
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions, require_parquet, writer_options
 from amoro_core.files.partitions import Constants, identity_constants
 from amoro_core.files.projection import Projection, bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
-from amoro_core.model.files import DeleteKind
+from amoro_core.model.files import DataFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
 from amoro_optimizer.rewrite.copying import Account, copy_source
@@ -152,7 +153,7 @@ class Run:
 
     def bound(self, source: RowSource, schema: Schema | None = None) -> Projection:
         """The projection of the file's rows onto the outputs' schema, or another one."""
-        return bind(schema or self._schema, source.schema, self._mapping, self._constants, source.path)
+        return bind(schema or self.schema, source.schema, self._mapping, self._constants, source.path)
 
     @cached_property
     def _rows_in_all(self) -> int:
@@ -162,6 +163,11 @@ class Run:
     def _ahead(self) -> ReadAhead:
         files = [file.data for file in (*self.work.rewritten, *self.work.converted)]
         return ReadAhead(self.access, files, self.checkpoint, self.memory_bytes)
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The schema of the outputs: the table's, with the rows' lineage where its format has that."""
+        return written_schema(self._schema, self.work.table.format_version)
 
     @cached_property
     def _schema(self) -> Schema:
@@ -331,17 +337,23 @@ class _Decoder:
         rows = 0
         for first, batch in source.batches(projection.columns, None if row_group is None else [row_group]):
             rows = first + batch.num_rows
-            outputs.write(live_rows_of(batch, mask[first:rows], projection, path))
+            outputs.write(live_rows_of(batch, first, mask[first:rows], projection, self._file.data))
             self._run.advance(batch.num_rows)
         if row_group is None and rows != self._file.data.record_count:
             raise UnreadableFile(f"{path} ends after {rows} of {self._file.data.record_count} rows")
 
 
-def live_rows_of(batch: pa.RecordBatch, deleted: Mask, projection: Projection, path: str) -> pa.RecordBatch:
-    """The rows of a file's batch that are not deleted, as the projection wants them."""
-    with reading_parquet(path):
+def live_rows_of(
+    batch: pa.RecordBatch, first: int, deleted: Mask, projection: Projection, file: DataFile
+) -> pa.RecordBatch:
+    """The rows of a file's batch that are not deleted, as the projection wants them; `first` is the first's position.
+
+    Their lineage is told where the projection wants it.
+    """
+    with reading_parquet(file.path):
         kept = batch.filter(pa.array(~deleted)) if deleted.any() else batch
-        return projection.apply(kept)
+        rows = projection.apply(kept)
+    return with_lineage(rows, np.flatnonzero(~deleted) + first, file) if has_lineage(projection.schema) else rows
 
 
 def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:

@@ -7,11 +7,11 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
-from amoro_core.files.io import FileAccess, reading_parquet
+from amoro_core.files.io import FileAccess
 from amoro_core.files.schema import parse_schema
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
-from amoro_optimizer.rewrite.engine import Run, cancelled_first
+from amoro_optimizer.rewrite.engine import Run, cancelled_first, live_rows_of
 from amoro_optimizer.rewrite.marks import Marks
 from amoro_optimizer.rewrite.memory import budget
 from amoro_optimizer.rewrite.spilling import default_spill_root
@@ -24,17 +24,20 @@ def live_batches(
     memory_limit_bytes: int,
     is_cancelled: Callable[[], bool],
     columns: frozenset[int] | None = None,
+    lineage: bool = False,
     spill_root: str | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The live rows of the work's rewritten files, file by file; `columns` are ids of top-level columns, None: all.
 
-    Delete keys beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it
-    reads.
+    With `lineage` the two columns of `amoro_core.files.lineage` follow, if the table's format has them. Delete keys
+    beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
     """
     attempt = Attempt(TaskId("reading", 1), 1)
     memory_bytes = budget(memory_limit_bytes)
     run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
-    schema = None if columns is None else _only(parse_schema(work.table.schema_json), columns)
+    schema = run.schema if lineage else parse_schema(work.table.schema_json)
+    if columns is not None:
+        schema = _only(schema, columns)
     with cancelled_first(run), ExitStack() as spills:
         marks = Marks(
             work,
@@ -52,9 +55,7 @@ def live_batches(
                 rows = 0
                 for first, batch in source.batches(projection.columns):
                     rows = first + batch.num_rows
-                    with reading_parquet(source.path):
-                        live = projection.apply(batch.filter(pa.array(~deleted[first:rows])))
-                    yield live
+                    yield live_rows_of(batch, first, deleted[first:rows], projection, file.data)
                     run.checkpoint()
                 if rows != file.data.record_count:
                     raise UnreadableFile(f"{source.path} ends after {rows} of {file.data.record_count} rows")

@@ -14,6 +14,7 @@ from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.deletes import Positions, write_position_deletes
 from amoro_core.files.io import FileAccess
+from amoro_core.files.lineage import written_schema
 from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
@@ -72,13 +73,14 @@ class Outputs:
         #: What is labelled has an order and layout of its own.
         self.copy_rule = work.copy if labels is None else None
         self._schema = parse_schema(work.table.schema_json)
+        self._written = written_schema(self._schema, work.table.format_version)
         self._rows_left = live_rows
         self._room: int | None = None  # rows that still fit into the open file
         self._even_rows = 0  # that it has when it is full
         self._open: ParquetOutput | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add live rows, in the columns of the table's schema."""
+        """Add live rows, in the columns of the table's schema and with their lineage where its format has that."""
         while batch.num_rows:
             output = self._open if self._open is not None else self._begin()
             taken = batch.num_rows if self._room is None else min(self._room, batch.num_rows)
@@ -150,7 +152,7 @@ class Outputs:
             self._open = SplicedOutput(
                 self._access,
                 path,
-                self._schema,
+                self._written,
                 self._options,
                 memory_bytes=self._memory_bytes,
                 checkpoint=self._checkpoint,
@@ -161,7 +163,7 @@ class Outputs:
         self._open = ParquetOutput(
             self._access,
             path,
-            self._schema,
+            self._written,
             self._options,
             memory_bytes=self._memory_bytes,
             checkpoint=self._checkpoint,

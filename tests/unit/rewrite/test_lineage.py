@@ -1,0 +1,197 @@
+"""The lineage of rewritten rows: each keeps its id and the number of its last update, whatever file it is in."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from amoro_core.model.files import DataFile, DeleteFile
+from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, LINEAGE_IDS, ROW_ID_FIELD_ID
+from amoro_core.model.rewrite import RewriteInput, RewriteOutput, TableContext
+
+from .builders import col, context, data_file, equality_deletes, position_deletes, run, task
+from .test_other_formats import avro_file, orc_col, orc_file
+
+SCHEMA = Schema(NestedField(1, "n", LongType()), NestedField(2, "s", StringType()))
+COLUMNS = [col("n", pa.int64(), 1), col("s", pa.string(), 2)]
+ROW_ID = col("_row_id", pa.int64(), ROW_ID_FIELD_ID)
+UPDATED = col("_last_updated_sequence_number", pa.int64(), LAST_UPDATED_FIELD_ID)
+#: Id, last update and value of a row.
+Row = tuple[int | None, int | None, int]
+
+
+def table(root: Path, schema: Schema = SCHEMA, **more: Any) -> TableContext:
+    return replace(context(root, schema, **more), format_version=3)
+
+
+def file(
+    root: Path,
+    numbers: list[int],
+    first_row_id: int | None,
+    sequence_number: int = 3,
+    stored: dict[str, list[int | None]] | None = None,
+    **options: Any,
+) -> DataFile:
+    """A file of these numbers, which stores the given lineage."""
+    rows: dict[str, Any] = {"n": numbers, "s": [str(n) for n in numbers], **(stored or {})}
+    columns = [*COLUMNS, *(one for one in (ROW_ID, UPDATED) if one.name in rows)]
+    made = data_file(root, columns, rows, **options)
+    return replace(made, first_row_id=first_row_id, sequence_number=sequence_number)
+
+
+def by_id(path: str) -> dict[int, list[Any]]:
+    """The columns of a file by field id."""
+    read = pq.read_table(path)
+    ids = [int(field.metadata[b"PARQUET:field_id"]) for field in pq.ParquetFile(path).schema_arrow]
+    return {field_id: column.to_pylist() for field_id, column in zip(ids, read.columns, strict=True)}
+
+
+def rows_of(output: RewriteOutput) -> list[Row]:
+    """The rows of the outputs in their order; each file stores lineage in its last two columns."""
+    found: list[Row] = []
+    for made in output.data_files:
+        columns = by_id(made.path)
+        assert list(columns)[-2:] == list(LINEAGE_IDS)
+        found += zip(columns[ROW_ID_FIELD_ID], columns[LAST_UPDATED_FIELD_ID], columns[1], strict=True)
+    return found
+
+
+def test_rows_without_stored_lineage_get_that_of_their_file_by_their_position(tmp_path: Path) -> None:
+    one, other = file(tmp_path, [5, 6, 7], 100, 3), file(tmp_path, [8], 40, 4)
+    output = run(task(table(tmp_path), [one, other]))
+    assert rows_of(output) == [(100, 3, 5), (101, 3, 6), (102, 3, 7), (40, 4, 8)]
+
+
+def test_stored_lineage_goes_before_that_of_the_file_row_by_row(tmp_path: Path) -> None:
+    stored = {"_row_id": [7, None, 9], "_last_updated_sequence_number": [None, 2, 1]}
+    output = run(task(table(tmp_path), [file(tmp_path, [1, 2, 3], 100, 5, stored)]))
+    assert rows_of(output) == [(7, 5, 1), (101, 2, 2), (9, 1, 3)]
+
+
+@pytest.mark.parametrize("column", ["_row_id", "_last_updated_sequence_number"])
+def test_a_file_may_store_one_of_the_two(tmp_path: Path, column: str) -> None:
+    output = run(task(table(tmp_path), [file(tmp_path, [1, 2], 100, 5, {column: [3, None]})]))
+    assert rows_of(output) == ([(3, 5, 1), (101, 5, 2)] if column == "_row_id" else [(100, 3, 1), (101, 5, 2)])
+
+
+def test_positions_count_deleted_rows_and_earlier_row_groups(tmp_path: Path) -> None:
+    one = file(tmp_path, list(range(10)), 1000, row_group_size=3)
+    deletes = [
+        position_deletes(tmp_path, [(one.path, 0), (one.path, 4), (one.path, 9)]),
+        equality_deletes(tmp_path, [1], COLUMNS[:1], {"n": [7]}),
+    ]
+    output = run(task(table(tmp_path), [one], deletes))
+    assert rows_of(output) == [(1000 + n, 3, n) for n in (1, 2, 3, 5, 6, 8)]
+
+
+def test_rows_of_a_file_without_a_first_row_id_get_theirs_with_the_commit(tmp_path: Path) -> None:
+    stored = {"_row_id": [None, 5]}
+    files = [file(tmp_path, [1, 2], None, 2), file(tmp_path, [3, 4], None, 2, stored)]
+    assert rows_of(run(task(table(tmp_path), files))) == [(None, 2, 1), (None, 2, 2), (None, 2, 3), (5, 2, 4)]
+
+
+def test_outputs_of_earlier_formats_hold_the_tables_columns_alone(tmp_path: Path) -> None:
+    for version in (1, 2):
+        output = run(task(replace(table(tmp_path), format_version=version), [file(tmp_path, [1], 100)]))
+        assert [list(by_id(made.path)) for made in output.data_files] == [[1, 2]]
+
+
+def test_lineage_is_no_column_of_the_manifest(tmp_path: Path) -> None:
+    properties = {"write.metadata.metrics.default": "full"}
+    (made,) = run(task(table(tmp_path, properties=properties), [file(tmp_path, [1, 2], 100)])).data_files
+    told = made.metrics
+    kinds = (told.column_sizes, told.value_counts, told.null_value_counts, told.lower_bounds, told.upper_bounds)
+    assert [set(one) for one in kinds] == [{1, 2}] * 5
+    assert made.first_row_id is None
+
+
+def test_ids_are_stored_as_differences(tmp_path: Path) -> None:
+    count = 30_000
+    (made,) = run(task(table(tmp_path), [file(tmp_path, list(range(count)), 100)])).data_files
+    group = pq.ParquetFile(made.path).metadata.row_group(0)
+    chunks = {group.column(place).path_in_schema: group.column(place) for place in range(group.num_columns)}
+    assert set(chunks["_row_id"].encodings) == {"DELTA_BINARY_PACKED", "RLE"}
+    assert chunks["_row_id"].total_compressed_size < count / 20
+    assert chunks["_last_updated_sequence_number"].total_compressed_size < 500
+    assert "RLE_DICTIONARY" in chunks["_last_updated_sequence_number"].encodings
+
+
+def test_a_column_of_the_table_with_the_same_name_is_another_one(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "_row_id", StringType()))
+    rows = {"n": [1, 2], "_row_id": ["a", None]}
+    own = data_file(tmp_path, [COLUMNS[0], col("_row_id", pa.string(), 2)], rows)
+    output = run(task(table(tmp_path, schema), [replace(own, first_row_id=10, sequence_number=3)]))
+    (made,) = output.data_files
+    assert by_id(made.path) == {1: [1, 2], 2: ["a", None], ROW_ID_FIELD_ID: [10, 11], LAST_UPDATED_FIELD_ID: [3, 3]}
+    again = run(task(table(tmp_path, schema), [replace(made, first_row_id=90, sequence_number=8)]))
+    assert by_id(again.data_files[0].path) == by_id(made.path)
+
+
+def test_avro_and_orc_files_have_lineage_stored_or_by_position(tmp_path: Path) -> None:
+    rows = [{"n": n, "_row_id": None if n % 2 else n * 7} for n in range(4)]
+    ids = {"n": 1, "_row_id": ROW_ID_FIELD_ID}
+    avro = avro_file(tmp_path, _avro_schema(ids), rows)
+    orc = orc_file(
+        tmp_path,
+        pa.Table.from_pylist(rows, pa.schema([orc_col(name, pa.int64(), number) for name, number in ids.items()])),
+    )
+    files = [replace(one, first_row_id=first, sequence_number=3) for one, first in ((avro, 50), (orc, 90))]
+    deletes = [position_deletes(tmp_path, [(one.path, 1)]) for one in files]
+    output = run(task(table(tmp_path), files, deletes))
+    assert rows_of(output) == [(0, 3, 0), (14, 3, 2), (53, 3, 3), (0, 3, 0), (14, 3, 2), (93, 3, 3)]
+
+
+def _avro_schema(ids: dict[str, int]) -> dict[str, Any]:
+    fields = [
+        {"name": name, "type": ["null", "long"], "default": None, "field-id": number} for name, number in ids.items()
+    ]
+    return {"type": "record", "name": "table", "fields": fields}
+
+
+class TestRandomFiles:
+    """Files with some stored lineage and some deletes, against a loop over their rows."""
+
+    @pytest.mark.parametrize("seed", range(15))
+    def test_each_row_keeps_its_lineage(self, tmp_path: Path, seed: int) -> None:
+        chance = random.Random(seed)
+        files, deletes, expected = [], [], []
+        for number in range(chance.randint(1, 4)):
+            one, rows = _random_file(tmp_path, chance, number)
+            gone = {position for position in range(len(rows)) if chance.random() < chance.choice([0, 0.2])}
+            if gone:
+                deletes.append(position_deletes(tmp_path, [(one.path, position) for position in sorted(gone)]))
+            files.append(one)
+            expected += [row for position, row in enumerate(rows) if position not in gone]
+        assert rows_of(run(_work(tmp_path, chance, files, deletes))) == expected
+
+
+def _work(root: Path, chance: random.Random, files: list[DataFile], deletes: list[DeleteFile]) -> RewriteInput:
+    return task(table(root), files, deletes, output_count=chance.randint(1, 3))
+
+
+def _random_file(root: Path, chance: random.Random, number: int) -> tuple[DataFile, list[Row]]:
+    """A file, and its rows as the specification has them."""
+    count = chance.randint(1, 200)
+    first = None if chance.random() < 0.2 else chance.randrange(2**40)
+    sequence = chance.randint(1, 7)
+    values = [number * 1000 + place for place in range(count)]
+    stored: dict[str, list[int | None]] = {}
+    for name, high in ((ROW_ID.name, 2**50), (UPDATED.name, 7)):
+        share = chance.choice([None, 0.0, 0.5, 1.0])
+        if share is not None:
+            stored[name] = [chance.randrange(high) if chance.random() < share else None for _ in range(count)]
+    nothing: list[int | None] = [None] * count
+    rows: list[Row] = []
+    for place, (row_id, updated, value) in enumerate(
+        zip(stored.get(ROW_ID.name, nothing), stored.get(UPDATED.name, nothing), values, strict=True)
+    ):
+        if row_id is None and first is not None:
+            row_id = first + place
+        rows.append((row_id, sequence if updated is None else updated, value))
+    return file(root, values, first, sequence, stored, row_group_size=chance.randint(3, 300)), rows
