@@ -40,6 +40,11 @@ def has_lineage(schema: Schema) -> bool:
     return tuple(field.field_id for field in schema.fields[-len(LINEAGE_IDS) :]) == LINEAGE_IDS
 
 
+def lineage_of(schema: Schema) -> Schema:
+    """The two columns of a schema that has them."""
+    return Schema(*schema.fields[-len(LINEAGE_IDS) :])
+
+
 def with_lineage(batch: pa.RecordBatch, positions: Positions, file: DataFile) -> pa.RecordBatch:
     """The file's rows, whose last columns are lineage as it is stored or null, with the lineage that they have.
 

@@ -1,6 +1,6 @@
 """Parquet outputs made of row groups of other files, copied byte for byte, and of rows encoded anew between them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
@@ -25,6 +25,8 @@ from amoro_core.files.copy_source import (
 )
 from amoro_core.files.encoding import bloom_filter_options
 from amoro_core.files.io import FileAccess, reading_parquet, translated
+from amoro_core.files.lineage import has_lineage
+from amoro_core.files.lineage_chunks import Columns, GroupLineage, encoded_lineage
 from amoro_core.files.metrics import column_metrics
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.parquet_format import (
@@ -95,6 +97,8 @@ class SplicedOutput(ParquetOutput):
         self._max_row_groups = min(max_row_groups, MOST_ROW_GROUPS)
         self._verifies = verifies
         self._plain = _source_of(self._encoded(pa.Table.from_batches([], self._arrow)))
+        self._with_lineage = has_lineage(schema)
+        self._columns = Columns.of(self._plain, with_lineage=self._with_lineage)
         self._filtered = {path.encode() for path in bloom_filter_options(schema, options, 1)}
         self._groups: list[Struct] = []
         self._behind: list[_Behind] = []
@@ -108,20 +112,28 @@ class SplicedOutput(ParquetOutput):
     @property
     def agreement(self) -> Agreement:
         """The agreement of files that can be copied."""
-        return self._plain.agreement
+        return self._columns.agreement
 
-    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
+    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage | None = None) -> None:
         """Copy one row group of the file behind what was written; one without rows is left out.
 
-        Raises NotCopied with the reason, before anything of it was added, and StorageFull.
+        Its rows get their lineage where the schema has that. Raises NotCopied with the reason, before anything of it
+        was added, and StorageFull.
         """
         group = source.footer.row_groups[number]
         if group.num_rows == 0:
             return
         self._require_room(group)
-        if source.agreement != self.agreement:
-            raise NotCopied(_difference(source.agreement, self.agreement))
-        parts = _parts(source, group)
+        columns = Columns.of(source, with_lineage=self._with_lineage)
+        if columns.agreement != self.agreement:
+            raise NotCopied(_difference(columns.agreement, self.agreement))
+        leaves = columns.own
+        made = None
+        if self._with_lineage and columns.tell_every_row(group, self._columns):
+            leaves = (*leaves, *columns.lineage)
+        elif self._with_lineage:
+            made = self._made_lineage(columns, lineage)
+        parts = _parts(source, group, leaves)
         for part in parts:
             if part.filter is None and b".".join(part.leaf.path) in self._filtered:
                 raise NotCopied("it lacks a bloom filter that the table wants")
@@ -134,7 +146,7 @@ class SplicedOutput(ParquetOutput):
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):
-            self._splice(source, group, parts)
+            self._splice(group, [(source, parts), *([] if made is None else [(made, _all_parts(made))])])
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -172,7 +184,7 @@ class SplicedOutput(ParquetOutput):
         source = _source_of(self._encoded(table))
         with translated(self.path):
             for group in source.footer.row_groups:
-                self._splice(source, group, _parts(source, group))
+                self._splice(group, [(source, _parts(source, group, range(len(source.leaves))))])
                 self._origins.append(None)
         self._writers.add(source.created_by)
 
@@ -184,29 +196,38 @@ class SplicedOutput(ParquetOutput):
         writer.close()
         return bytes(sink.getvalue().to_pybytes())
 
-    def _splice(self, source: CopySource, group: Struct, parts: Sequence[_Part]) -> None:
+    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> CopySource:
+        if lineage is None:
+            raise ValueError(f"the rows copied to {self.path} have no lineage")
+        kind = pa.schema(list(self._arrow)[len(self._arrow) - len(self._columns.lineage) :])
+        return _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
+
+    def _splice(self, group: Struct, pieces: Sequence[tuple[CopySource, Sequence[_Part]]]) -> None:
+        """Write a row group like `group`, with the parts of several files one after the other."""
         begin, chunks = self.written_bytes, {}
-        for run in _runs(parts, whole=source.content is not None):
-            first, last = (extent(part.chunk.meta_data) for part in (run[0], run[-1]))
-            length = last[0] + last[1] - first[0]
-            shift = self.written_bytes - first[0]
-            if source.content is not None:
-                self._write_all(memoryview(source.content)[first[0] : first[0] + length])
-            else:
-                self._write_all(memoryview(self._chunk(source, run[0], first[0], length)))
-            for part in run:
-                chunks[id(part)] = _moved(part, shift)
-        moved = [chunks[id(part)] for part in parts]
+        for source, parts in pieces:
+            for run in _runs(parts, whole=source.content is not None):
+                first, last = (extent(part.chunk.meta_data) for part in (run[0], run[-1]))
+                length = last[0] + last[1] - first[0]
+                shift = self.written_bytes - first[0]
+                if source.content is not None:
+                    self._write_all(memoryview(source.content)[first[0] : first[0] + length])
+                else:
+                    self._write_all(memoryview(self._chunk(source, run[0], first[0], length)))
+                for part in run:
+                    chunks[id(part)] = _moved(part, shift)
+        moved = [chunks[id(part)] for _, parts in pieces for part in parts]
         self._behind += moved
         self._filter_bytes += sum(len(one.filter or b"") for one in moved)
+        metas = [one.chunk.meta_data for one in moved]
         self._groups.append(
             RowGroup(
                 columns=[one.chunk for one in moved],
-                total_byte_size=group.total_byte_size,
+                total_byte_size=sum(meta.total_uncompressed_size for meta in metas),
                 num_rows=group.num_rows,
                 sorting_columns=group.sorting_columns,
                 file_offset=begin,
-                total_compressed_size=sum(one.chunk.meta_data.total_compressed_size for one in moved),
+                total_compressed_size=sum(meta.total_compressed_size for meta in metas),
                 ordinal=len(self._groups),
             )
         )
@@ -270,12 +291,18 @@ def _source_of(content: bytes) -> CopySource:
     return open_source(lambda at, length: bytes(view[at : at + length]), len(content), content)
 
 
-def _parts(source: CopySource, group: Struct) -> list[_Part]:
-    """The row group's column chunks with their indexes. Raises NotCopied."""
+def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[_Part]:
+    """The row group's column chunks of these leaves with their indexes. Raises NotCopied."""
+    chosen = [(source.leaves[number], group.columns[number]) for number in leaves]
     return [
         _Part(leaf, chunk, page_index(source, leaf, chunk, group.num_rows), bloom_filter(source, chunk.meta_data))
-        for leaf, chunk in zip(source.leaves, group.columns, strict=True)
+        for leaf, chunk in chosen
     ]
+
+
+def _all_parts(source: CopySource) -> list[_Part]:
+    """The column chunks of a file of one row group."""
+    return _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
 
 
 def _pages_of(part: _Part) -> Struct | None:

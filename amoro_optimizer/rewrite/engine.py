@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
 
 import numpy as np
@@ -17,7 +17,8 @@ from amoro_core.errors import AmoroError, AttemptAbandoned, CheckFailed, Unreada
 from amoro_core.files.bound_merging import CopiedFile
 from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.io import FileAccess, reading_parquet
-from amoro_core.files.lineage import has_lineage, with_lineage, written_schema
+from amoro_core.files.lineage import has_lineage, lineage_of, with_lineage, written_schema
+from amoro_core.files.lineage_chunks import GroupLineage
 from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions, require_parquet, writer_options
 from amoro_core.files.partitions import Constants, identity_constants
@@ -300,7 +301,7 @@ def _write_groups(
         try:
             if deleted.any():
                 raise NotCopied("rows of its row groups are deleted")
-            outputs.copy(copies, number, copied)
+            outputs.copy(copies, number, copied, decoder.lineage(number, end - rows, rows))
             run.advance(rows)
         except NotCopied as reason:
             reasons.append(str(reason))
@@ -330,6 +331,16 @@ class _Decoder:
     @cached_property
     def _projection(self) -> Projection:
         return self._run.bound(self.source)
+
+    def lineage(self, row_group: int, first: int, rows: int) -> GroupLineage:
+        """Where the lineage of a row group's rows comes from; the file is opened only if it stores some."""
+        return GroupLineage(self._file.data, first, rows, partial(self._stored_lineage, row_group))
+
+    def _stored_lineage(self, row_group: int) -> pa.Table:
+        projection = self._run.bound(self.source, lineage_of(self._run.schema))
+        batches = self.source.batches(projection.columns, [row_group])
+        with reading_parquet(self._file.data.path):
+            return pa.Table.from_batches([projection.apply(batch) for _, batch in batches], projection.arrow)
 
     def write(self, outputs: Outputs, mask: Mask, row_group: int | None = None) -> None:
         """Write the live rows of one row group, or of the whole file. Raises UnreadableFile."""

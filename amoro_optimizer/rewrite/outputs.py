@@ -15,6 +15,7 @@ from amoro_core.files.copy_source import CopySource, NotCopied
 from amoro_core.files.deletes import Positions, write_position_deletes
 from amoro_core.files.io import FileAccess
 from amoro_core.files.lineage import written_schema
+from amoro_core.files.lineage_chunks import GroupLineage
 from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
@@ -88,8 +89,11 @@ class Outputs:
             batch = batch.slice(taken)
             self._take(output, taken)
 
-    def copy(self, source: CopySource, number: int, file: CopiedFile) -> None:
-        """Add a row group as it is. Raises NotCopied with the reason; where outputs are to be even, also for that."""
+    def copy(self, source: CopySource, number: int, file: CopiedFile, lineage: GroupLineage) -> None:
+        """Add a row group as it is, and its rows' lineage where the table's format has that.
+
+        Raises NotCopied with the reason; where outputs are to be even, also for that.
+        """
         rows = source.rows[number]
         if self._room is not None and self._open is not None and rows > self._room:
             slack = int(self._even_rows * _UNEVENNESS)
@@ -102,7 +106,7 @@ class Outputs:
             raise NotCopied("nothing is to be copied")
         if self._room is not None and rows > self._room + int(self._even_rows * _UNEVENNESS):
             raise NotCopied("its rows belong to two outputs")
-        output.copy(source, number, file)
+        output.copy(source, number, file, lineage)
         self._take(output, rows)
 
     def _take(self, output: ParquetOutput, rows: int) -> None:

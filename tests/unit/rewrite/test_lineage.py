@@ -1,6 +1,7 @@
 """The lineage of rewritten rows: each keeps its id and the number of its last update, whatever file it is in."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
+from amoro_core.errors import TableRefused
+from amoro_core.files import lineage_chunks
 from amoro_core.model.files import DataFile, DeleteFile
 from amoro_core.model.lineage import LAST_UPDATED_FIELD_ID, LINEAGE_IDS, ROW_ID_FIELD_ID
-from amoro_core.model.rewrite import RewriteInput, RewriteOutput, TableContext
+from amoro_core.model.rewrite import CopyRule, RewriteOutput, TableContext
 
 from .builders import col, context, data_file, equality_deletes, position_deletes, run, task
 from .test_other_formats import avro_file, orc_col, orc_file
@@ -154,6 +157,103 @@ def _avro_schema(ids: dict[str, int]) -> dict[str, Any]:
     return {"type": "record", "name": "table", "fields": fields}
 
 
+COPYING = CopyRule(0, 1024)
+WHOLE = {"_row_id": [7, 8, 9, 10], "_last_updated_sequence_number": [2, 2, 1, 1]}
+
+
+def copying(root: Path, files: list[DataFile], deletes: Sequence[DeleteFile] = (), **more: Any) -> RewriteOutput:
+    return run(replace(task(table(root), files, deletes), copy=COPYING), **more)
+
+
+def groups_of(output: RewriteOutput) -> list[int]:
+    """The rows of each row group."""
+    metadata = [pq.ParquetFile(made.path).metadata for made in output.data_files]
+    return [one.row_group(number).num_rows for one in metadata for number in range(one.num_row_groups)]
+
+
+def test_copied_rows_get_the_lineage_of_their_file_by_their_position(tmp_path: Path) -> None:
+    one, other = (file(tmp_path, list(range(at, at + 10)), 100 * at, 3, row_group_size=4) for at in (10, 30))
+    deletes = [position_deletes(tmp_path, [(one.path, 5)])]
+    output = copying(tmp_path, [one, other], deletes)
+    expected = [(1000 + place, 3, 10 + place) for place in range(10) if place != 5]
+    assert rows_of(output) == expected + [(3000 + place, 3, 30 + place) for place in range(10)]
+    # The second row group was decoded, all others were copied.
+    assert (groups_of(output), output.files_copied) == ([4, 3, 2, 4, 4, 2], 1)
+
+
+def test_lineage_stored_for_every_row_is_copied_byte_for_byte(tmp_path: Path) -> None:
+    one = file(tmp_path, [1, 2, 3, 4], 100, 5, WHOLE, row_group_size=2, compression="gzip")
+    output = copying(tmp_path, [one])
+    assert rows_of(output) == [(7, 2, 1), (8, 2, 2), (9, 1, 3), (10, 1, 4)]
+    assert (groups_of(output), output.files_copied) == ([2, 2], 1)
+    chunks = [
+        [pq.ParquetFile(path).metadata.row_group(number).column(place).compression for place in range(4)]
+        for path in (output.data_files[0].path,)
+        for number in range(2)
+    ]
+    assert chunks == [["GZIP"] * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({**WHOLE, "_row_id": [7, 8, 9, None]}, [(7, 2), (8, 2), (9, 1), (103, 1)]),
+        ({**WHOLE, "_last_updated_sequence_number": [None, 2, 1, None]}, [(7, 5), (8, 2), (9, 1), (10, 5)]),
+        ({"_row_id": [7, 8, 9, 10]}, [(7, 5), (8, 5), (9, 5), (10, 5)]),
+        ({"_last_updated_sequence_number": [2, 2, 1, None]}, [(100, 2), (101, 2), (102, 1), (103, 5)]),
+    ],
+    ids=["id", "update", "ids alone", "updates alone"],
+)
+def test_what_a_copied_row_lacks_of_its_lineage_is_made(
+    tmp_path: Path, stored: dict[str, list[int | None]], expected: list[tuple[int, int]]
+) -> None:
+    output = copying(tmp_path, [file(tmp_path, [1, 2, 3, 4], 100, 5, stored, row_group_size=2)])
+    assert rows_of(output) == [(*lineage, n) for n, lineage in enumerate(expected, 1)]
+    assert (groups_of(output), output.files_copied) == ([2, 2], 1)
+
+
+def test_without_counted_nulls_stored_lineage_is_not_believed_to_be_whole(tmp_path: Path) -> None:
+    stored = {"_row_id": [7, None], "_last_updated_sequence_number": [None, 1]}
+    output = copying(tmp_path, [file(tmp_path, [1, 2], 100, 5, stored, write_statistics=False)])
+    assert (rows_of(output), output.files_copied) == ([(7, 5, 1), (101, 1, 2)], 1)
+
+
+def test_a_copied_file_without_a_first_row_id_has_rows_without_ids(tmp_path: Path) -> None:
+    output = copying(tmp_path, [file(tmp_path, [1, 2], None, 5)])
+    assert (rows_of(output), output.files_copied) == ([(None, 5, 1), (None, 5, 2)], 1)
+
+
+def test_copied_outputs_tell_the_tables_columns_alone(tmp_path: Path) -> None:
+    (made,) = copying(tmp_path, [file(tmp_path, [1, 2], 100)]).data_files
+    assert (set(made.metrics.column_sizes), set(made.metrics.value_counts)) == ({1, 2}, {1, 2})
+
+
+@pytest.mark.parametrize("order", ["before", "between"])
+def test_lineage_before_columns_of_the_table_is_decoded(tmp_path: Path, order: str) -> None:
+    columns = [ROW_ID, *COLUMNS] if order == "before" else [COLUMNS[0], ROW_ID, COLUMNS[1]]
+    rows = {"n": [1, 2], "s": ["a", "b"], "_row_id": [5, 6]}
+    one = data_file(tmp_path, columns, {column.name: rows[column.name] for column in columns})
+    output = copying(tmp_path, [replace(one, first_row_id=90, sequence_number=3)])
+    assert (rows_of(output), output.files_copied) == ([(5, 3, 1), (6, 3, 2)], 0)
+    assert output.encoded_because == "the lineage that it stores is not behind its columns"
+
+
+def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage_chunks, "_ROW_BYTES", 1 << 40)
+    output = copying(tmp_path, [file(tmp_path, [1, 2], 100)])
+    assert (rows_of(output), output.files_copied) == ([(100, 3, 1), (101, 3, 2)], 0)
+    assert output.encoded_because == "the lineage of its rows exceeds the memory"
+
+
+def test_a_file_with_two_columns_of_row_ids_is_refused(tmp_path: Path) -> None:
+    columns = [*COLUMNS, ROW_ID, ROW_ID.with_name("again")]
+    one = data_file(tmp_path, columns, {"n": [1], "s": ["a"], "_row_id": [5], "again": [6]})
+    with pytest.raises(TableRefused, match=f"two columns with the field id {ROW_ID_FIELD_ID}"):
+        copying(tmp_path, [replace(one, first_row_id=90)])
+
+
 class TestRandomFiles:
     """Files with some stored lineage and some deletes, against a loop over their rows."""
 
@@ -168,11 +268,10 @@ class TestRandomFiles:
                 deletes.append(position_deletes(tmp_path, [(one.path, position) for position in sorted(gone)]))
             files.append(one)
             expected += [row for position, row in enumerate(rows) if position not in gone]
-        assert rows_of(run(_work(tmp_path, chance, files, deletes))) == expected
-
-
-def _work(root: Path, chance: random.Random, files: list[DataFile], deletes: list[DeleteFile]) -> RewriteInput:
-    return task(table(root), files, deletes, output_count=chance.randint(1, 3))
+        work = task(table(tmp_path), files, deletes, output_count=chance.randint(1, 3))
+        assert rows_of(run(work)) == expected
+        # Copied row groups are kept where they come, so that outputs differ in their cuts alone.
+        assert rows_of(run(replace(work, copy=COPYING))) == expected
 
 
 def _random_file(root: Path, chance: random.Random, number: int) -> tuple[DataFile, list[Row]]:
