@@ -55,6 +55,12 @@ class FileAccess:
         with translated(path), self._io.new_input(place).open() as stream:
             return bytes(stream.read())
 
+    def read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
+        """A part of the file, in one request; fewer bytes where the file ends. Raises DataFileMissing."""
+        with self.open_input(path) as stream, translated(path):
+            stream.seek(offset)
+            return bytes(stream.read(size_bytes))
+
     def open_input(self, path: str) -> Any:
         """The file, open and seekable; the caller closes it. Raises DataFileMissing."""
         place = self._io.require(path, "read")

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from amoro_core.errors import UnreadableFile
+
 _MAGIC = b"PFA1"
 _NO_FLAGS = bytes(4)
+#: The footer's end: the size of its JSON, flags, magic number.
+_TAIL_BYTES = 12
 #: The blob type of a sketch of a column's number of distinct values.
 THETA = "apache-datasketches-theta-v1"
 #: The property of such a blob with that number, as an integer.
@@ -63,3 +67,38 @@ def puffin_of(blobs: Sequence[Blob], created_by: str) -> PuffinFile:
     payload = json.dumps({"blobs": described, "properties": {"created-by": created_by}}).encode()
     footer = _MAGIC + payload + struct.pack("<i", len(payload)) + _NO_FLAGS + _MAGIC
     return PuffinFile(b"".join((*parts, footer)), len(footer), tuple(offsets))
+
+
+def blobs_in(content: bytes, where: str) -> dict[int, Blob]:
+    """The blobs of a Puffin file by their offsets, payloads as they are stored; `where` is its path, for messages.
+
+    Raises UnreadableFile for bytes that are no Puffin file, and for a footer that is compressed or damaged.
+    """
+    try:
+        return _blobs_in(content)
+    except (ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise UnreadableFile(f"{where} can't be read as a Puffin file: {error!r}") from error
+
+
+def _blobs_in(content: bytes) -> dict[int, Blob]:
+    size, flags, magic = struct.unpack("<i4s4s", content[-_TAIL_BYTES:])
+    start = len(content) - _TAIL_BYTES - size
+    if not (content[:4] == content[start - 4 : start] == magic == _MAGIC) or size < 0 or start < 2 * len(_MAGIC):
+        raise ValueError("a magic number is missing")
+    if flags != _NO_FLAGS:
+        raise ValueError(f"its flags are {flags.hex()}")
+    found = {}
+    for told in json.loads(content[start:-_TAIL_BYTES])["blobs"]:
+        offset, length = int(told["offset"]), int(told["length"])
+        if not len(_MAGIC) <= offset <= offset + length <= start - len(_MAGIC):
+            raise ValueError(f"a blob of {length} bytes at {offset} lies outside")
+        found[offset] = Blob(
+            type=told["type"],
+            fields=tuple(told["fields"]),
+            snapshot_id=told["snapshot-id"],
+            sequence_number=told["sequence-number"],
+            payload=content[offset : offset + length],
+            properties=told.get("properties", {}),
+            is_compressed="compression-codec" in told,
+        )
+    return found

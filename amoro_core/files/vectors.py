@@ -12,11 +12,14 @@ from pyroaring import BitMap64
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.puffin import Blob, puffin_of
 
-_TYPE = "deletion-vector-v1"
+#: The blob type of a deletion vector.
+VECTOR = "deletion-vector-v1"
 #: The reserved field id of row positions, as Iceberg's Java writer names it in the footer.
 _ROW_POSITION_FIELD_ID = 2147483645
 _MAGIC = b"\xd1\xd3\x39\x64"
 _LENGTH = struct.Struct(">I")
+#: Positions that are taken out at once.
+_AT_ONCE = 1 << 22
 
 
 class PositionSet:
@@ -42,6 +45,21 @@ class PositionSet:
     def array(self) -> NDArray[np.int64]:
         """The positions in ascending order; shape (len,)."""
         return np.frombuffer(self._bitmap.to_array(), dtype=np.uint64).astype(np.int64)
+
+    def mask(self, rows: int) -> NDArray[np.bool_]:
+        """Whether each row of a file with that many rows is in the set; shape (rows,).
+
+        Positions are taken out piece by piece: one takes eight bytes.
+        """
+        found = np.zeros(rows, np.bool_)
+        if len(self) <= _AT_ONCE:
+            found[self.array()] = True
+            return found
+        for start in range(0, rows, _AT_ONCE):
+            piece = BitMap64()
+            piece.add_range(start, start + _AT_ONCE)
+            found[PositionSet(self._bitmap & piece).array()] = True
+        return found
 
     def __len__(self) -> int:
         return len(self._bitmap)
@@ -119,7 +137,7 @@ def vectors_file(vectors: Sequence[tuple[str, PositionSet]], created_by: str) ->
     """A Puffin file with a deletion vector for each data file, in this order: its bytes, and the place of each."""
     blobs = [
         Blob(
-            type=_TYPE,
+            type=VECTOR,
             fields=(_ROW_POSITION_FIELD_ID,),
             snapshot_id=-1,  # inherited, like the sequence number
             sequence_number=-1,

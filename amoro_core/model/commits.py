@@ -159,10 +159,24 @@ class Trace(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class VectorFacts:
+    """What was found in a Puffin file about a deletion vector."""
+
+    data_file: str  # the path that it names
+    size_bytes: int
+    record_count: int
+    last_position: int  # −1 of an empty one
+
+
+@dataclass(frozen=True, slots=True)
 class FileFacts:
-    """Facts from the footer of a Parquet file; counts are of leaf columns by field id."""
+    """Facts from the footer of a Parquet file; counts are of leaf columns by field id.
+
+    Of a Puffin file: the size, the positions in all of its vectors, and these by offset.
+    """
 
     size_bytes: int
     record_count: int
     value_counts: Mapping[int, int]
     null_value_counts: Mapping[int, int]
+    vectors: Mapping[int, VectorFacts] = field(default_factory=dict)

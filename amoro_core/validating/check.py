@@ -16,6 +16,7 @@ from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
 from amoro_core.validating.lineage import lineage_problems
 
+_FORMAT_WITH_VECTORS = 3
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
 
@@ -130,10 +131,17 @@ def _outputs_carry_the_plans_sequence_number(task: _Task) -> Iterator[str]:
         yield f"the task has sequence number {task.group.work.sequence_number}, not {task.record.sequence_number}"
 
 
-def _outputs_are_parquet(task: _Task) -> Iterator[str]:
-    for file in task.outputs:
+def _outputs_have_the_tables_formats(task: _Task) -> Iterator[str]:
+    """Parquet files, but for deletes by position: vectors from format 3 on, where writers may add no other."""
+    by_position = FileFormat.PARQUET
+    if task.group.work.table.format_version >= _FORMAT_WITH_VECTORS:
+        by_position = FileFormat.PUFFIN
+    for file in task.group.output.data_files:
         if file.file_format is not FileFormat.PARQUET:
             yield f"{file.path} is {file.file_format}"
+    for delete in task.group.output.delete_files:
+        if delete.file_format is not by_position:
+            yield f"{delete.path} is {delete.file_format}"
 
 
 def _outputs_lie_where_they_should(task: _Task) -> Iterator[str]:
@@ -152,6 +160,9 @@ def _files_are_as_reported(task: _Task) -> Iterator[str]:
         facts = task.facts.get(file.path)
         if facts is None:
             yield f"{file.path} was not checked"
+        elif isinstance(file, DeleteFile) and file.is_vector:
+            if file.size_bytes != facts.size_bytes:
+                yield f"{file.path} has {facts.size_bytes} bytes, reported were {file.size_bytes}"
         elif (facts.size_bytes, facts.record_count) != (file.size_bytes, file.record_count):
             yield (
                 f"{file.path} has {facts.size_bytes} bytes and {facts.record_count} rows, "
@@ -231,6 +242,34 @@ def _admits(delete: DeleteFile, path: str) -> bool:
     return lower <= path.encode() and (upper is None or path.encode() <= upper)
 
 
+def _vectors_are_as_reported(task: _Task) -> Iterator[str]:
+    """Each vector is in its file where its entry will say, of the data file that it names; the file holds no other."""
+    rows = {given.data.path: given.data.record_count for given in task.group.work.converted}
+    vectors = [file for file in task.group.output.delete_files if file.is_vector]
+    for file in vectors:
+        told = file.referenced_data_file or "", file.content_size_bytes, file.record_count
+        found = task.facts[file.path].vectors.get(file.identity.offset)
+        if found is None or (found.data_file, found.size_bytes, found.record_count) != told:
+            yield f"{file.path} has at {file.identity.offset} not the vector that was reported: {found}"
+        elif found.last_position >= rows[found.data_file]:
+            yield f"{file.path} deletes row {found.last_position} of {rows[found.data_file]} of {found.data_file}"
+    if len({file.path for file in vectors}) > 1:
+        yield "its vectors lie in several files"
+    for path in {file.path for file in vectors}:
+        if others := task.facts[path].vectors.keys() - {file.identity.offset for file in vectors}:
+            yield f"{path} has vectors that were not reported, at {sorted(others)}"
+
+
+def _vectors_lose_no_positions(task: _Task) -> Iterator[str]:
+    """A converted file's new vector replaces the one it had, and must hold all of its positions."""
+    written = {file.referenced_data_file: file.record_count for file in task.group.output.delete_files}
+    for given in task.group.work.converted:
+        planned = [task.group.work.deletes[index] for index in given.deletes]
+        most = max((delete.record_count for delete in planned if delete.is_vector), default=0)
+        if written.get(given.data.path, 0) < most:
+            yield f"{given.data.path} had {most} positions and has {written.get(given.data.path, 0)}"
+
+
 def _positions_balance(task: _Task) -> Iterator[str]:
     counted = sum(file.record_count for file in task.group.output.delete_files)
     if counted != task.group.output.positions_written:
@@ -246,7 +285,7 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("rows-deleted", _deleted_rows_have_deletes),
     ("partition", _outputs_stay_in_the_partition),
     ("sequence-number", _outputs_carry_the_plans_sequence_number),
-    ("format", _outputs_are_parquet),
+    ("format", _outputs_have_the_tables_formats),
     ("location", _outputs_lie_where_they_should),
     ("files", _files_are_as_reported),
     ("column-counts", _column_counts_are_as_reported),
@@ -254,6 +293,8 @@ _TASK_RULES: tuple[tuple[str, Callable[[_Task], Iterator[str]]], ...] = (
     ("nulls", _nulls_do_not_grow),
     ("lineage", _rows_keep_their_lineage),
     ("position-deletes", _position_deletes_belong_to_converted_files),
+    ("vectors", _vectors_are_as_reported),
+    ("vectors-grow", _vectors_lose_no_positions),
     ("positions", _positions_balance),
 )
 
@@ -262,7 +303,9 @@ def _paths_are_used_once(record: PlanRecord) -> Iterator[str]:
     """Over all tasks: an input rewritten twice, or an output listed twice, would duplicate its rows."""
     inputs = [given.data.path for group in record.groups for given in (*group.work.rewritten, *group.work.converted)]
     outputs = [file.path for group in record.groups for file in group.output.data_files]
-    outputs += [file.path for group in record.groups for file in group.output.delete_files]
+    for group in record.groups:  # the vectors of one task share a file
+        outputs += list(dict.fromkeys(file.path for file in group.output.delete_files if file.is_vector))
+        outputs += [file.path for file in group.output.delete_files if not file.is_vector]
     deletes = {normalise(delete.path) for group in record.groups for delete in group.work.deletes}
     for path in _repeated(normalise(path) for path in (*inputs, *outputs)):
         yield f"{path} is used more than once"

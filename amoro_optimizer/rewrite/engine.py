@@ -101,6 +101,7 @@ def rewrite(
             )
             outputs.finish_file()
             positions = sum(_convert_file(run, marks, outputs, file) for file in work.converted)
+            outputs.finish_deletes()
             rows_read = sum(file.data.record_count for file in work.rewritten)
             rows_written = sum(file.record_count for file in outputs.data_files)
             if rows_read - rows_deleted != rows_written:
@@ -368,7 +369,7 @@ def live_rows_of(
 
 
 def _convert_file(run: Run, marks: Marks, outputs: Outputs, file: InputFile) -> int:
-    """Write one position delete file for all deletes of a file that stays, and return the number of positions.
+    """Write one position delete file or vector for all deletes of a file that stays; returns the number of positions.
 
     Without positions it is written only if the task requires a mark.
     """

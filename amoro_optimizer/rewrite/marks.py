@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
 
+from amoro_core.errors import CheckFailed
 from amoro_core.files.deletes import (
     Bits,
     KeyTable,
@@ -27,7 +28,9 @@ from amoro_core.files.opening import RowSource
 from amoro_core.files.partitions import identity_constants
 from amoro_core.files.projection import bind
 from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec, with_dropped
-from amoro_core.model.files import DeleteKind
+from amoro_core.files.vector_reading import place_of, read_vectors
+from amoro_core.files.vectors import PositionSet
+from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile, RewriteInput
 from amoro_optimizer.rewrite.cache import DECODED_DELETES
@@ -88,7 +91,7 @@ class Marks:
     @property
     def bytes_read(self) -> int:
         """The size of the delete files read so far, without those that were cached."""
-        return sum(self._work.deletes[index].size_bytes for index in self._read)
+        return sum(self._work.deletes[index].identity.size for index in self._read)
 
     def of(self, file: InputFile, source: RowSource) -> Mask:
         """For each row of the file, whether it is deleted.
@@ -119,7 +122,9 @@ class Marks:
             delete = self._work.deletes[index]
             if delete.kind is not DeleteKind.POSITION:
                 continue
-            if delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
+            if delete.is_vector:
+                mask |= self._vector(delete, place).mask(rows)
+            elif delete.record_count * _POSITION_BYTES > self._cache_bytes // _CACHED_SHARE:
                 packed = self._position_bits_in(index).get(place)
                 if packed is not None:
                     mask |= _unpacked(packed, rows)
@@ -128,6 +133,23 @@ class Marks:
                 if positions is not None:
                     mask[positions[positions < rows]] = True
         return mask
+
+    def _vector(self, delete: DeleteFile, place: str) -> PositionSet:
+        """The positions in a vector of the data file at that normalised path."""
+        if normalise(delete.referenced_data_file or "") != place:
+            raise CheckFailed(f"the deletion vector at {place_of(delete)} names another file than {place}")
+        return self._vectors[delete.identity]
+
+    @cached_property
+    def _vectors(self) -> Mapping[DeleteIdentity, PositionSet]:
+        """All vectors of the task, which take at most a bit for each row of its files."""
+        files = (*self._work.rewritten, *self._work.converted)
+        used = sorted({index for file in files for index in file.deletes if self._work.deletes[index].is_vector})
+        for index in used:
+            self._access.require_readable(self._work.deletes[index].path)
+        self._read.update(used)
+        vectors = [self._work.deletes[index] for index in used]
+        return read_vectors(self._access, vectors, self._rows, self._checkpoint)
 
     def _index_of(self, number: int) -> KeyIndex | None:
         """The index of a chain; None when it has no keys, or so many that all marks were made at once."""

@@ -21,12 +21,16 @@ from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
 from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
 from amoro_core.files.splicing import SplicedOutput
+from amoro_core.files.vector_writing import write_vectors
+from amoro_core.files.vectors import PositionSet
 from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.copied_files import SUFFIX
 from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 
+#: From this format version on deletes by position are deletion vectors.
+_FORMAT_WITH_VECTORS = 3
 #: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
 _UNEVENNESS = 0.05
 #: The factor by which a file may exceed the target before the next is begun, if row widths vary much.
@@ -79,6 +83,7 @@ class Outputs:
         self._room: int | None = None  # rows that still fit into the open file
         self._even_rows = 0  # that it has when it is full
         self._open: ParquetOutput | None = None
+        self._vectors: list[tuple[DataFile, PositionSet]] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add live rows, in the columns of the table's schema and with their lineage where its format has that."""
@@ -127,7 +132,10 @@ class Outputs:
         failpoint("task.after_file")
 
     def write_deletes(self, data: DataFile, positions: Positions) -> None:
-        """Write the position delete file of a converted data file."""
+        """Write the position delete file of a converted data file; in format 3 `finish_deletes` writes its vector."""
+        if self._work.table.format_version >= _FORMAT_WITH_VECTORS:
+            self._vectors.append((data, PositionSet.of(positions)))
+            return
         path = self._new_path(data.partition, "-deletes")
         written = write_position_deletes(
             self._access, path, data, positions, self._work.sequence_number, self._options, self._checkpoint
@@ -135,12 +143,23 @@ class Outputs:
         self.delete_files.append(written)
         failpoint("task.after_file")
 
+    def finish_deletes(self) -> None:
+        """Write the one file of all vectors, if there are any."""
+        if not self._vectors:
+            return
+        vectors, self._vectors = self._vectors, []
+        path = self._new_path(vectors[0][0].partition, "-deletes", "puffin")
+        number = self._work.sequence_number
+        self.delete_files += write_vectors(self._access, path, vectors, number, self._checkpoint)
+        failpoint("task.after_file")
+
     def abandon(self) -> None:
         """Delete everything written, as far as possible."""
         if self._open is not None:
             self._open.discard()
             self._open = None
-        for path in [file.path for file in self.data_files] + [file.path for file in self.delete_files]:
+        paths = [file.path for file in self.data_files] + [file.path for file in self.delete_files]
+        for path in dict.fromkeys(paths):
             with suppress(AmoroError):
                 self._access.delete(path)
 
@@ -175,10 +194,10 @@ class Outputs:
         )
         return self._open
 
-    def _new_path(self, partition: Partition, suffix: str) -> str:
+    def _new_path(self, partition: Partition, suffix: str, extension: str = "parquet") -> str:
         table = self._work.table
         schema: Schema = with_dropped(self._schema, table.dropped_fields_json)
-        name = f"{self._attempt.task_id}-{self._attempt.number}-{uuid.uuid4()}{suffix}.parquet"
+        name = f"{self._attempt.task_id}-{self._attempt.number}-{uuid.uuid4()}{suffix}.{extension}"
         directory = partition_path(parse_spec(table.spec_json), partition, schema)
         return new_location(table.location, table.data_location, directory, name, table.properties)
 

@@ -55,6 +55,9 @@ class WatchedAccess(FileAccess):
     def read_bytes(self, path: str) -> bytes:
         return waited(begun(lambda: self._access.read_bytes(path)), self._checkpoint)
 
+    def read_range(self, path: str, offset: int, size_bytes: int) -> bytes:
+        return waited(begun(lambda: self._access.read_range(path, offset, size_bytes)), self._checkpoint)
+
     def open_input(self, path: str) -> Any:
         stream = waited(begun(lambda: self._access.open_input(path)), self._checkpoint)
         return pa.PythonFile(_Stream(stream, self._checkpoint), mode="r")
