@@ -15,13 +15,14 @@ from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, Block
 from pyiceberg.avro.resolver import resolve_reader
 from pyiceberg.io import InputFile
 from pyiceberg.manifest import (
-    DEFAULT_READ_VERSION,
     MANIFEST_LIST_FILE_SCHEMAS,
     ManifestContent,
     ManifestFile,
     PartitionFieldSummary,
 )
 from pyiceberg.typedef import StructProtocol
+
+from amoro_core.iceberg.avro import RECORD_VERSION
 
 D = TypeVar("D", bound=StructProtocol)
 
@@ -205,10 +206,10 @@ class BoundedAvroFile(AvroFile[D]):
 
 
 def read_manifest_files(source: InputFile) -> list[ManifestFile]:
-    """The manifests that a manifest list names, as pyiceberg reads them. Raises ValueError and what codecs raise."""
+    """The manifests that a manifest list names, each with its first row id. Raises ValueError and what codecs raise."""
     with BoundedAvroFile[ManifestFile](
         source,
-        MANIFEST_LIST_FILE_SCHEMAS[DEFAULT_READ_VERSION],
+        MANIFEST_LIST_FILE_SCHEMAS[RECORD_VERSION],
         read_types={-1: ManifestFile, _SUMMARY: PartitionFieldSummary},
         read_enums={_CONTENT: ManifestContent},
     ) as reader:

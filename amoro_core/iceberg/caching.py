@@ -7,6 +7,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 
 from amoro_core.iceberg.manifests import Manifest, read_manifest
+from amoro_core.iceberg.row_ids import first_row_id_of
 
 ManifestReader = Callable[[FileIO, ManifestFile], Manifest]
 
@@ -31,6 +32,7 @@ class ManifestCache:
             file.partition_spec_id,
             file.sequence_number,
             file.added_snapshot_id,
+            first_row_id_of(file),
         )
         found = self._kept.get(key)
         if found is not None:

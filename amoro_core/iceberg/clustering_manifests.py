@@ -20,6 +20,7 @@ from amoro_core.iceberg.entries import is_unpartitioned
 from amoro_core.iceberg.manifest_writing import counted, existing_entry, new_header
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.merging import merge_settings
+from amoro_core.iceberg.row_ids import has_no_row_id, with_first_row_id
 from amoro_core.iceberg.scan import live_manifests
 from amoro_core.iceberg.staging import is_counted, is_writable
 from amoro_core.maintaining.manifests import (
@@ -195,8 +196,10 @@ def _written(draft: Draft, source: Source, files: list[ManifestFile], target: in
 def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Sequence[ManifestFile]) -> None:
     """Read back what was written: the same multiset of live entries with all their fields, none with a new snapshot."""
     expected, found = Counter(map(_said, entries)), Counter[bytes]()
+    # Without an id of its own a manifest gives none to its files. After an upgrade none has one, then all do.
+    first_row_id = None if all(has_no_row_id(entry) for entry in entries) else 0
     for one in written:
-        read = read_manifest(source.table.io, _as_listed(source, one)).entries
+        read = read_manifest(source.table.io, _as_listed(source, one, first_row_id)).entries
         found.update(_said(entry) for entry in read if entry.status == ManifestEntryStatus.EXISTING)
     if found != expected:
         raise CheckFailed(
@@ -205,11 +208,11 @@ def _require_same(source: Source, entries: Sequence[ManifestEntry], written: Seq
         )
 
 
-def _as_listed(source: Source, file: ManifestFile) -> ManifestFile:
+def _as_listed(source: Source, file: ManifestFile, first_row_id: int | None) -> ManifestFile:
     """The new manifest's entry in the list; in format 1 entries have no sequence numbers of their own."""
     if source.table.metadata.format_version == 1:
         file.sequence_number = file.min_sequence_number = 0
-    return file
+    return with_first_row_id(file, first_row_id)
 
 
 def _said(entry: ManifestEntry) -> bytes:

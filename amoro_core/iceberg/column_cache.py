@@ -19,12 +19,13 @@ from pyiceberg.manifest import ManifestFile
 
 from amoro_core.events import get_logger
 from amoro_core.iceberg.entries import PartitionTypes
+from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import SCHEMA, ColumnPart, Place
 
 log = get_logger("amoro.cache")
 
 #: The version of what a file holds; the columns are part of its key, too.
-_LAYOUT = 1
+_LAYOUT = 2
 _SUFFIX = ".arrow"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 #: The part of the limit that is left after eviction, and the age of an unfinished file that nobody writes any more.
@@ -150,6 +151,7 @@ def _key(table_uuid: str, listed: ManifestFile, types: PartitionTypes) -> str:
         listed.added_snapshot_id,
         listed.added_files_count,
         listed.existing_files_count,
+        first_row_id_of(listed),
         [str(one) for one in types],
     )
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()

@@ -16,14 +16,16 @@ from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.files.io import translated
 from amoro_core.iceberg.caching import ManifestReader
-from amoro_core.iceberg.manifest_writing import existing_entry, write_list, write_manifest
+from amoro_core.iceberg.list_writing import Listing, write_list
+from amoro_core.iceberg.manifest_writing import existing_entry, write_manifest
 from amoro_core.iceberg.manifests import ManifestHeader, read_manifest
 from amoro_core.iceberg.metadata import metadata_location
+from amoro_core.iceberg.row_ids import first_new_row_id
 from amoro_core.model.commits import StagedCommit
 
 MAIN = "main"
 #: The versions of Iceberg's format that can be written.
-FORMAT_VERSIONS = (1, 2)
+FORMAT_VERSIONS = (1, 2, 3)
 
 #: Totals of a snapshot's summary, each with what is added and what is removed.
 _TOTALS = (
@@ -91,20 +93,17 @@ class Draft:
     ) -> StagedCommit:
         """Write the manifest list, and make the request that adds the snapshot on main's head, which is `parent`.
 
-        New manifests take the snapshot's sequence number.
+        New manifests take the snapshot's sequence number, and row ids from the table's next one on. Raises
+        TableRefused("metadata") for a table of format 3 without a next row id.
         """
         metadata = self.table.metadata
+        first_row_id = first_new_row_id(metadata)
         path = self.path(f"snap-{self.snapshot_id}-1-{self.name}.avro")
         with translated(path):
-            write_list(
-                self.table.io,
-                path,
-                metadata.format_version,
-                self.snapshot_id,
-                parent.snapshot_id,
-                self.sequence_number,
-                manifests,
+            listing = Listing(
+                metadata.format_version, self.snapshot_id, parent.snapshot_id, self.sequence_number, first_row_id
             )
+            rows = write_list(self.table.io, path, listing, manifests)
         snapshot = {
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": parent.snapshot_id,
@@ -114,6 +113,7 @@ class Draft:
             "manifest-list": path,
             "summary": {**summary, "operation": operation},
             "schema-id": metadata.current_schema_id,
+            **({} if first_row_id is None else {"first-row-id": first_row_id, "added-rows": rows}),
         }
         return StagedCommit(
             snapshot_id=self.snapshot_id,

@@ -33,6 +33,7 @@ PartitionTypes = tuple[PrimitiveType, ...]
 
 #: Entries are read in the form of format 3, the only one in which pyiceberg has these fields.
 _AT = {field.name: at for at, field in enumerate(DATA_FILE_TYPE[3].fields)}
+_FIRST_ROW_ID = _AT["first_row_id"]
 _REFERENCED_DATA_FILE = _AT["referenced_data_file"]
 _CONTENT_OFFSET, _CONTENT_SIZE = _AT["content_offset"], _AT["content_size_in_bytes"]
 
@@ -115,6 +116,7 @@ def to_data_file(entry: ManifestEntry, types: PartitionTypes) -> DataFile:
         sequence_number=_sequence_number(entry),
         metrics=_metrics(file),
         sort_order_id=file.sort_order_id,
+        first_row_id=file[_FIRST_ROW_ID],
         split_offsets=tuple(file.split_offsets or ()),
     )
 

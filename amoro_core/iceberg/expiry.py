@@ -10,14 +10,17 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import (
+    AddSnapshotUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     TableUpdate,
+    UpgradeFormatVersionUpdate,
     _apply_table_update,
     _TableMetadataUpdateContext,
 )
 
 from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.format3 import ExactSnapshot, ExactUpgrade
 from amoro_core.iceberg.unused import unused_metadata
 from amoro_core.model.commits import SnapshotsGone
 from amoro_core.model.paths import normalise
@@ -162,13 +165,19 @@ def writes_metadata(catalog: Catalog) -> bool:
 
 
 def exact(catalog: Catalog, updates: Sequence[TableUpdate]) -> tuple[TableUpdate, ...]:
-    """The updates, with corrected removals if the client applies them."""
-    if not writes_metadata(catalog):
-        return tuple(updates)
-    return tuple(
-        ExactRemoval(**update.model_dump(by_alias=True)) if isinstance(update, RemoveSnapshotsUpdate) else update
-        for update in updates
-    )
+    """The updates as Java applies them, if the client applies them: snapshots added and removed, and the upgrade."""
+    return tuple(map(_exact, updates)) if writes_metadata(catalog) else tuple(updates)
+
+
+def _exact(update: TableUpdate) -> TableUpdate:
+    match update:
+        case RemoveSnapshotsUpdate():
+            return ExactRemoval(**update.model_dump(by_alias=True))
+        case AddSnapshotUpdate():
+            return ExactSnapshot(snapshot=update.snapshot)
+        case UpgradeFormatVersionUpdate():
+            return ExactUpgrade(**update.model_dump(by_alias=True))
+    return update
 
 
 @contextmanager

@@ -32,7 +32,8 @@ from amoro_core.model.config import effective_properties, welcomes_parquet
 from amoro_core.model.files import DeleteFile, DeleteKind, TableScan
 from amoro_core.model.properties import declared, parse_into
 
-SUPPORTED_FORMAT_VERSION = 2
+#: The versions of the format that are handled; the others are refused for every action.
+FORMATS: tuple[int, ...] = (1, 2)
 NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 
 _NEWER_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
@@ -122,14 +123,14 @@ def _descends(snapshot_id: int, ancestor_id: int, parents: dict[int, int | None]
 
 
 def _refuse_format_version(metadata: TableMetadata) -> None:
-    if metadata.format_version > SUPPORTED_FORMAT_VERSION:
+    if metadata.format_version not in FORMATS:
         raise format_version_refused(str(metadata.format_version))
 
 
 def format_version_refused(version: str) -> TableRefused:
     """The refusal of a table of that format version."""
     return TableRefused(
-        f"format version {version} is not handled; {SUPPORTED_FORMAT_VERSION} is the highest that is",
+        f"format version {version} is not handled; {max(FORMATS)} is the highest that is",
         reason="format-version",
     )
 

@@ -22,6 +22,7 @@ from tenacity import retry_if_exception_type
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.confining import ConfinedFileIO
+from amoro_core.iceberg.format3 import write_format_3
 from amoro_core.iceberg.sessions import TimedRequests, TimedSession
 from amoro_core.model.grants import Grant
 
@@ -43,7 +44,10 @@ def allow_classes(names: Iterable[str]) -> None:
 
 
 def install_guards() -> None:
-    """Replace pyiceberg's importing functions and its REST session by ours, for the whole process; once is enough."""
+    """Replace pyiceberg's importing functions, its REST session and its refusal to write format 3 by ours.
+
+    For the whole process; once is enough.
+    """
     if vars(pyiceberg_rest)["Session"] is TimedSession:
         return
     import_file_io = _only(_FILE_IOS, pyiceberg_io._import_file_io, "FileIO", allowable=True)
@@ -60,6 +64,7 @@ def install_guards() -> None:
     AuthManagerFactory.create = create  # type: ignore[method-assign]  # pyiceberg has no other way in
     vars(pyiceberg_rest)["Session"] = TimedSession
     vars(pyiceberg_auth)["requests"] = TimedRequests
+    write_format_3()
 
 
 _grant: ContextVar[Grant | None] = ContextVar("grant", default=None)

@@ -14,6 +14,7 @@ from typing import TypeVar
 from pyiceberg.manifest import ManifestContent, ManifestFile
 
 from amoro_core.iceberg.entries import PartitionTypes
+from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.columns import ColumnPart, Place
 from amoro_core.live.files import Homes, LiveFiles, Memory
 from amoro_core.model.files import DeleteFile, DeleteIdentity, DeleteKind
@@ -39,6 +40,7 @@ def key_of(listed: ManifestFile, types: PartitionTypes) -> Key:
         listed.added_snapshot_id,
         listed.added_files_count,
         listed.existing_files_count,
+        first_row_id_of(listed),
         *map(str, types),
     )
 

@@ -1,4 +1,4 @@
-"""Writing manifests and manifest lists (Iceberg specification, "Manifests").
+"""Writing manifests (Iceberg specification, "Manifests").
 
 pyiceberg's Avro encoder is used, but not its manifest writer: it puts every entry into a block of its own, writes
 equality ids as longs, which Java can't read, and omits the schema id and the referenced data file.
@@ -20,7 +20,6 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     PartitionFieldSummary,
-    write_manifest_list,
 )
 from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.manifest import FileFormat as EntryFormat
@@ -32,6 +31,7 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.iceberg.avro import CODEC, RECORD_VERSION, EntryOutput, entry_schema
 from amoro_core.iceberg.entries import find_in_history, partition_types, schemas_newest_first
 from amoro_core.iceberg.manifests import Manifest, ManifestHeader
+from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.model.files import DataFile, DeleteFile, DeleteKind, Partition
 
 #: Readers decode a block as a whole: many entries are fast to read, few need little memory.
@@ -122,16 +122,21 @@ def _data_fields(file: DataFile) -> dict[str, Any]:
 def _delete_fields(file: DeleteFile) -> dict[str, Any]:
     if file.kind is DeleteKind.EQUALITY:
         return {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": list(file.equality_ids)}
-    return {"content": DataFileContent.POSITION_DELETES, "referenced_data_file": file.referenced_data_file}
+    return {
+        "content": DataFileContent.POSITION_DELETES,
+        "referenced_data_file": file.referenced_data_file,
+        "content_offset": file.content_offset,
+        "content_size_in_bytes": file.content_size_bytes,
+    }
 
 
 def existing_entry(entry: ManifestEntry) -> ManifestEntry:
-    """The entry carried over from another manifest: its snapshot id and both sequence numbers are kept."""
+    """The entry carried over from another manifest: its snapshot id, both sequence numbers and row ids are kept."""
     return _restated(entry, ManifestEntryStatus.EXISTING, entry.snapshot_id)
 
 
 def deleted_entry(entry: ManifestEntry, snapshot_id: int) -> ManifestEntry:
-    """The entry of a file that the snapshot removes; both sequence numbers are kept."""
+    """The entry of a file that the snapshot removes; both sequence numbers and the row ids are kept."""
     return _restated(entry, ManifestEntryStatus.DELETED, snapshot_id)
 
 
@@ -241,34 +246,11 @@ def _order(value: Any) -> Any:
     return (value, math.copysign(1.0, value)) if isinstance(value, float) else value
 
 
-def write_list(
-    io: FileIO,
-    path: str,
-    format_version: TableVersion,
-    snapshot_id: int,
-    parent_snapshot_id: int,
-    sequence_number: int,
-    manifests: Sequence[ManifestFile],
-) -> None:
-    """Write a manifest list; new manifests take the snapshot's sequence number."""
-    if format_version not in (1, 2):
-        raise ValueError(f"manifest lists of format {format_version} can't be written")
-    output = io.new_output(path)
-    with write_manifest_list(
-        format_version,
-        output,
-        snapshot_id,
-        parent_snapshot_id,
-        sequence_number,
-        CODEC,
-    ) as writer:
-        writer.add_manifests(list(manifests))
-
-
 def counted(manifest: Manifest) -> ManifestFile:
     """The manifest's entry for a manifest list with its counts, which lists of format 1 may lack."""
     file = manifest.file
     return ManifestFile.from_args(
+        _table_format_version=RECORD_VERSION,
         manifest_path=file.manifest_path,
         manifest_length=file.manifest_length,
         partition_spec_id=file.partition_spec_id,
@@ -279,6 +261,7 @@ def counted(manifest: Manifest) -> ManifestFile:
         **_counts(manifest.entries),
         partitions=file.partitions,
         key_metadata=file.key_metadata,
+        first_row_id=first_row_id_of(file),
     )
 
 

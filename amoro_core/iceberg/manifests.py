@@ -26,6 +26,7 @@ from amoro_core.files.io import is_denied
 from amoro_core.iceberg.avro import DATA_FILE, PARTITION, RECORD_VERSION, data_file_fields
 from amoro_core.iceberg.bounded import BoundedAvroFile, read_manifest_files
 from amoro_core.iceberg.packed import with_packed_metrics
+from amoro_core.iceberg.row_ids import inherit_row_ids
 from amoro_core.iceberg.saying import said
 
 #: The indexes of fields in entries, and in their files.
@@ -50,7 +51,7 @@ class ManifestHeader:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A manifest that was read, with inherited sequence numbers filled in."""
+    """A manifest that was read, with inherited sequence numbers and row ids filled in."""
 
     file: ManifestFile
     header: ManifestHeader
@@ -76,7 +77,8 @@ def read_manifest(io: FileIO, manifest: ManifestFile) -> Manifest:
     """The manifest with all its entries, including deleted ones. Raises like `read_list`."""
     with reading_manifest(manifest), open_manifest(io, manifest) as reader:
         header = _header_of(reader, manifest)
-        return Manifest(manifest, header, tuple(_inherit_from_manifest(entry, manifest) for entry in reader))
+        entries = (_inherit_from_manifest(entry, manifest) for entry in reader)
+        return Manifest(manifest, header, tuple(inherit_row_ids(entries, manifest)))
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef
 from pyiceberg.table.snapshots import Snapshot
 
-from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.errors import CommitConflict
+from amoro_core.iceberg.row_ids import first_new_row_id
 from amoro_core.iceberg.tracing import earlier_states, state_at
 from amoro_core.model.commits import RefAt, SnapshotAdded, SnapshotsGone
 
@@ -103,7 +104,8 @@ def stage_restored(
     Under its old id it would be refused for its old sequence number. So it is a new snapshot without parent, with the
     old manifest list, whose files must still exist. `ref` has its retention; None: a tag kept for ever. Catalogs accept
     any sequence number for a snapshot without parent, so every reference is required to be unchanged; `own_metadata` as
-    in `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("format") for a format with row ids.
+    in `stage_expiry`. Raises CommitConflict when the name is taken, TableRefused("metadata") without a next row id in
+    format 3.
     """
     payload, (made,) = _stage(table, [_Wanted(snapshot, name, ref)], own_metadata)
     return payload, made
@@ -121,11 +123,6 @@ def _stage(table: Table, wanted: Sequence[_Wanted], own_metadata: bool) -> tuple
     for one in wanted:
         if one.name in metadata.refs:
             raise CommitConflict(f"the table has a branch or tag {one.name} already")
-    if metadata.format_version not in (1, 2):
-        raise TableRefused(
-            f"an expired snapshot of format {metadata.format_version} can't come back: its rows would get new ids",
-            reason="format",
-        )
     updates: list[dict[str, Any]] = []
     made: list[RefAt] = []
     for number, one in enumerate(wanted):
@@ -158,6 +155,9 @@ def _again(metadata: TableMetadata, snapshot: Snapshot, number: int) -> dict[str
     said.pop("parent-snapshot-id", None)
     said["snapshot-id"] = metadata.new_snapshot_id()
     said["timestamp-ms"] = max(round(time.time() * 1000), metadata.last_updated_ms)
+    if (next_row_id := first_new_row_id(metadata)) is not None:
+        # Its list has the row ids of its manifests, so that none is assigned; rows from before format 3 have none.
+        said |= {"first-row-id": next_row_id, "added-rows": 0}
     if metadata.format_version != 1:
         said["sequence-number"] = metadata.next_sequence_number() + number
     said["summary"] = {**_summary(snapshot), RESTORED_FROM: str(snapshot.snapshot_id)}

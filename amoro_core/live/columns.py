@@ -31,7 +31,7 @@ SCHEMA = pa.schema(
     ]
 )
 _FORMATS = tuple(FileFormat)
-_NO_ORDER = -1
+_NONE = -1
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class _OpenPart:
     sizes: list[int] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     formats: list[int] = field(default_factory=list)
-    layouts: list[bytes] = field(default_factory=list)  # sort order, then split offsets
+    layouts: list[bytes] = field(default_factory=list)  # sort order, first row id, then split offsets
     metrics: list[bytes] = field(default_factory=list)
 
 
@@ -132,8 +132,9 @@ class Gathering:
         part.sizes.append(file.size_bytes)
         part.numbers.append(file.sequence_number)
         part.formats.append(_FORMATS.index(file.file_format))
-        order = _NO_ORDER if file.sort_order_id is None else file.sort_order_id
-        part.layouts.append(pack_numbers((order, *file.split_offsets)))
+        order = _NONE if file.sort_order_id is None else file.sort_order_id
+        row_id = _NONE if file.first_row_id is None else file.first_row_id
+        part.layouts.append(pack_numbers((order, row_id, *file.split_offsets)))
         part.metrics.append(pack_metrics(file.metrics))
 
     def end_part(self) -> ColumnPart:
@@ -164,7 +165,7 @@ class Gathering:
 
         def row(at: int) -> DataFile:
             spec_id, partition = places[numbers["place"][at]]
-            order, *offsets = unpack_numbers(packed["layouts"][at].as_py())
+            order, row_id, *offsets = unpack_numbers(packed["layouts"][at].as_py())
             return DataFile(
                 path=packed["paths"][at].as_py(),
                 file_format=_FORMATS[packed["formats"][at].as_py()],
@@ -174,7 +175,8 @@ class Gathering:
                 size_bytes=int(numbers["sizes"][at]),
                 sequence_number=int(numbers["numbers"][at]),
                 metrics=PackedMetrics(packed["metrics"][at].as_py()),
-                sort_order_id=None if order == _NO_ORDER else order,
+                sort_order_id=None if order == _NONE else order,
+                first_row_id=None if row_id == _NONE else row_id,
                 split_offsets=tuple(offsets),
             )
 

@@ -227,7 +227,8 @@ def _append(root: Path, number: int) -> None:
     from pyiceberg.manifest import ManifestContent
     from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
-    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
+    from amoro_core.iceberg.list_writing import Listing, write_list
+    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
     from amoro_core.iceberg.manifests import read_list
     from tests.engine.commits import MAIN, _send
 
@@ -245,7 +246,7 @@ def _append(root: Path, number: int) -> None:
     added = write_manifest(table.io, path, 2, ManifestContent.DATA, header, snapshot_id, entries)
     listed = [added, *read_list(table.io, head.manifest_list)]
     path = f"{table.location()}/metadata/snap-n{number}.avro"
-    write_list(table.io, path, 2, snapshot_id, head.snapshot_id, sequence, listed)
+    write_list(table.io, path, Listing(2, snapshot_id, head.snapshot_id, sequence), listed)
     snapshot = Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=head.snapshot_id,

@@ -138,7 +138,8 @@ def made_up(root: Path, files: int, active: int, data_manifests: int = PARTITION
     from pyiceberg.transforms import IdentityTransform
     from pyiceberg.types import LongType, NestedField
 
-    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
+    from amoro_core.iceberg.list_writing import Listing, write_list
+    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
     from tests.engine.commits import MAIN, _send
 
     root.mkdir(parents=True, exist_ok=True)
@@ -166,7 +167,7 @@ def made_up(root: Path, files: int, active: int, data_manifests: int = PARTITION
             listed._data[at] = value
         manifests.append(listed)
     path = f"{table.location()}/metadata/snap-1.avro"
-    write_list(table.io, path, 2, snapshot_id, 0, 10, manifests)
+    write_list(table.io, path, Listing(2, snapshot_id, 0, 10), manifests)
     summary = Summary(operation=Operation.APPEND)
     snapshot = Snapshot(
         snapshot_id=snapshot_id, sequence_number=10, manifest_list=path, summary=summary, schema_id=schema.schema_id

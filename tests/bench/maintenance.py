@@ -97,7 +97,8 @@ def add_snapshots(root: Path, count: int) -> None:
     from pyiceberg.table.metadata import TableMetadataUtil
     from pyiceberg.table.snapshots import Operation, Summary
 
-    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_list, write_manifest
+    from amoro_core.iceberg.list_writing import Listing, write_list
+    from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
 
     table = catalog_of(root).load_table("db.t")
     metadata = table.metadata
@@ -116,7 +117,7 @@ def add_snapshots(root: Path, count: int) -> None:
         entry = added_entry(file, header, snapshot_id)
         own = write_manifest(table.io, path, 2, ManifestContent.DATA, header, snapshot_id, [entry])
         listing = f"{table.location()}/metadata/snap-{snapshot_id}.avro"
-        write_list(table.io, listing, 2, snapshot_id, 0, 1, [*shared, own])
+        write_list(table.io, listing, Listing(2, snapshot_id, 0, 1), [*shared, own])
         made.append(
             head.model_copy(
                 update={

@@ -1,11 +1,10 @@
-"""Snapshots made by hand: manifests and manifest lists of formats 1 and 2, committed with retries."""
+"""Snapshots made by hand: manifests and manifest lists, committed with retries."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.manifest import (
@@ -16,20 +15,16 @@ from pyiceberg.manifest import (
     ManifestEntryStatus,
     ManifestFile,
     ManifestWriter,
-    ManifestWriterV1,
-    ManifestWriterV2,
-    write_manifest_list,
 )
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, SnapshotSummaryCollector, Summary, update_snapshot_summaries
 from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
-from pyiceberg.types import IntegerType, ListType, NestedField, StructType
 from sqlalchemy.exc import OperationalError
 
 from tests.engine.files import schema_for_spec
+from tests.engine.manifests import WRITERS, entries_of, manifests_in, write_list
 
 ATTEMPTS = 20
 MAIN = "main"
@@ -109,7 +104,7 @@ def _new_snapshot(table: Table, change: Change, branch: str) -> Snapshot:
     snapshot_id, sequence = metadata.new_snapshot_id(), metadata.next_sequence_number()
     manifests = _added_manifests(table, snapshot_id, change.added)
     removed: list[DataFile] = []
-    for manifest in parent.manifests(table.io) if parent else ():
+    for manifest in manifests_in(table, parent) if parent else ():
         if manifest.has_added_files() or manifest.has_existing_files():
             kept, gone = _carried(table, snapshot_id, manifest, change.removed_paths)
             manifests.append(kept)
@@ -119,8 +114,7 @@ def _new_snapshot(table: Table, change: Change, branch: str) -> Snapshot:
     path = _metadata_path(metadata, f"snap-{snapshot_id}-1-{uuid.uuid4()}.avro")
     out = table.io.new_output(path)
     parent_id = parent.snapshot_id if parent else None
-    with write_manifest_list(metadata.format_version, out, snapshot_id, parent_id, sequence, "deflate") as writer:
-        writer.add_manifests(manifests)
+    row_ids = write_list(metadata, out, (snapshot_id, parent_id, sequence), manifests)
     return Snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=parent_id,
@@ -128,6 +122,7 @@ def _new_snapshot(table: Table, change: Change, branch: str) -> Snapshot:
         manifest_list=path,
         summary=_summary(metadata, change, removed, parent),
         schema_id=metadata.current_schema_id,
+        **row_ids,
     )
 
 
@@ -165,7 +160,7 @@ def _carried(
     table: Table, snapshot_id: int, manifest: ManifestFile, gone: frozenset[str]
 ) -> tuple[ManifestFile, list[DataFile]]:
     """The manifest itself, or rewritten where it lists a removed file; and the removed files."""
-    entries = manifest.fetch_manifest_entry(table.io)
+    entries = entries_of(table, manifest)
     removed = [entry.data_file for entry in entries if entry.data_file.file_path in gone]
     if not removed:
         return manifest, []
@@ -178,56 +173,11 @@ def _carried(
     return writer.to_manifest_file(), removed
 
 
-class _JavaSchema(ManifestWriter):
-    """Writes `equality_ids` as the ints that Java reads, and the schema's id into the header."""
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "schema-id": str(self._schema.schema_id)}
-
-    def _with_partition(self, format_version: Any) -> Schema:
-        schema = super()._with_partition(format_version)
-        return Schema(*(_with_int_equality_ids(field) for field in schema.fields))
-
-
-def _with_int_equality_ids(entry_field: NestedField) -> NestedField:
-    if entry_field.name != "data_file":
-        return entry_field
-    ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
-    fields = [
-        NestedField(135, "equality_ids", ids, required=False, doc=one.doc) if one.field_id == 135 else one
-        for one in entry_field.field_type.fields
-    ]
-    return NestedField(entry_field.field_id, entry_field.name, StructType(*fields), required=True)
-
-
-class DataManifestV1(_JavaSchema, ManifestWriterV1):
-    """A manifest of data files in format 1."""
-
-
-class DataManifestV2(_JavaSchema, ManifestWriterV2):
-    """A manifest of data files in format 2."""
-
-
-class DeleteManifestV2(_JavaSchema, ManifestWriterV2):
-    """A manifest of delete files."""
-
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-
 def _manifest_writer(table: Table, content: ManifestContent, spec_id: int, snapshot_id: int) -> ManifestWriter:
     metadata = table.metadata
     if metadata.format_version == 1 and content == ManifestContent.DELETES:
         raise ValueError("a table of format 1 can't hold delete files")
-    if metadata.format_version == 1:
-        kind = DataManifestV1
-    else:
-        kind = DataManifestV2 if content == ManifestContent.DATA else DeleteManifestV2
+    kind = WRITERS[metadata.format_version, content]
     spec = metadata.specs()[spec_id]
     out = table.io.new_output(_metadata_path(metadata, f"{uuid.uuid4()}-m0.avro"))
     return kind(spec, schema_for_spec(metadata, spec), out, snapshot_id, "deflate")

@@ -39,6 +39,7 @@ class LiveFile:
     equality_ids: tuple[int, ...]
     record_count: int
     file_size_bytes: int
+    first_row_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,14 @@ def _files_of(metadata: TableMetadata, manifest: Mapping[str, Any]) -> Iterator[
     schema, entries = read_avro(manifest["manifest_path"])
     names = _partition_names(schema)
     spec = metadata.specs()[manifest["partition_spec_id"]]
+    upcoming = manifest.get("first_row_id")
     for entry in entries:
         if entry["status"] == DELETED:
             continue
         file = entry["data_file"]
+        row_id = None if upcoming is None else file.get("first_row_id")
+        if upcoming is not None and row_id is None:
+            row_id, upcoming = upcoming, upcoming + file["record_count"]
         yield LiveFile(
             content=file.get("content") or DATA,
             path=file["file_path"],
@@ -193,6 +198,7 @@ def _files_of(metadata: TableMetadata, manifest: Mapping[str, Any]) -> Iterator[
             equality_ids=tuple(file.get("equality_ids") or ()),
             record_count=file["record_count"],
             file_size_bytes=file["file_size_in_bytes"],
+            first_row_id=row_id,
         )
 
 

@@ -45,6 +45,7 @@ from tests.engine.files import (
     write_position_deletes,
 )
 from tests.engine.values import canonical, path_in_history, value_at
+from tests.engine.writer3 import upgrade
 
 Predicate = Callable[[Mapping[str, Any]], bool]
 Key = Sequence[str | int]
@@ -84,8 +85,9 @@ def make_table(
     """A new table, its namespace made if need be. The catalog numbers the fields anew: take ids from the table."""
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(Catalog.namespace_from(identifier))
-    every = {"format-version": str(format_version), **(properties or {})}
-    return catalog.create_table(identifier, schema, partition_spec=partition_spec, properties=every)
+    every = {"format-version": str(min(format_version, 2)), **(properties or {})}
+    table = catalog.create_table(identifier, schema, partition_spec=partition_spec, properties=every)
+    return table if format_version < 3 else upgrade(table)
 
 
 def unpartitioned_spec_id(table: Table) -> int:

@@ -123,11 +123,11 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _cut(path: Path, chance: random.Random) -> None:
-    os.truncate(path, chance.randrange(path.stat().st_size))
+    os.truncate(path, chance.randrange(path.stat().st_size or 1))  # it may be cut already
 
 
 def _flip(path: Path, chance: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+    content = bytearray(path.read_bytes() or b"\0")
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     path.write_bytes(content)
 

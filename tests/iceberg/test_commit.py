@@ -27,7 +27,7 @@ from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, Data
 from amoro_core.files.io import FileAccess, open_access
 from amoro_core.iceberg import commit
 from amoro_core.iceberg.heads import read_head
-from amoro_core.iceberg.manifest_writing import write_list
+from amoro_core.iceberg.list_writing import Listing, write_list
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.iceberg.metadata import write_locations
 from amoro_core.model.commits import CommitContent, Head, PlanRecord, StagedCommit, Trace
@@ -287,7 +287,7 @@ def test_lists_of_format_1_that_count_nothing_are_counted_after_the_upgrade(cata
         ManifestFile.from_args(**{name: getattr(one, name) for name in names}, sequence_number=0, min_sequence_number=0)
         for one in manifests(table)
     ]
-    write_list(table.io, path, 1, 4711, parent.snapshot_id, 0, silent)
+    write_list(table.io, path, Listing(1, 4711, parent.snapshot_id, 0), silent)
     snapshot = parent.model_copy(
         update={"snapshot_id": 4711, "parent_snapshot_id": parent.snapshot_id, "manifest_list": path}
     )

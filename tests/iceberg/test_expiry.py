@@ -19,7 +19,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.statistics import PartitionStatisticsFile, StatisticsFile
 from pyiceberg.table.update import AddSnapshotUpdate, SetPartitionStatisticsUpdate, SetSnapshotRefUpdate
 
-from amoro_core.errors import CommitConflict, CommitUnknown, TableRefused
+from amoro_core.errors import CommitConflict, CommitUnknown
 from amoro_core.iceberg import commit
 from amoro_core.iceberg.evidence import trace_of
 from amoro_core.iceberg.expiry import stage_expiry
@@ -381,9 +381,6 @@ def test_a_snapshot_comes_back_only_while_every_reference_is_as_it_was(table: Ta
     assert table.refresh().metadata.last_sequence_number == number
     with pytest.raises(CommitConflict, match="a branch or tag main already"):
         stage_restored(table, snapshot, "main", own_metadata=True)
-    third = table.metadata.model_copy(update={"format_version": 3})
-    with pytest.raises(TableRefused, match="can't come back"):
-        stage_restored(Table(table.name(), third, "", table.io, table.catalog), snapshot, "b", own_metadata=True)
 
 
 def test_the_state_before_is_found_by_its_location_or_in_the_log(table: Table) -> None:

@@ -41,13 +41,13 @@ from pyiceberg.types import (
 
 from amoro_core.errors import DataFileMissing, UnreadableFile
 from amoro_core.iceberg.entries import partition_types, to_data_file, to_delete_file
+from amoro_core.iceberg.list_writing import Listing, write_list
 from amoro_core.iceberg.manifest_writing import (
     added_entry,
     deleted_entry,
     existing_entry,
     new_header,
     partition_summaries,
-    write_list,
     write_manifest,
 )
 from amoro_core.iceberg.manifests import read_list, read_manifest
@@ -279,7 +279,7 @@ def test_a_manifest_of_removed_files_only_takes_the_snapshots_number(plain: Tabl
     gone = [deleted_entry(entry, OURS) for entry in read_manifest(plain.io, first).live]
     path = f"{plain.metadata.location}/metadata/list.avro"
 
-    write_list(plain.io, path, 2, OURS, 5, 8, [written(plain, gone)])
+    write_list(plain.io, path, Listing(2, OURS, 5, 8), [written(plain, gone)])
 
     (listed,) = read_list(plain.io, path)
     assert (listed.sequence_number, listed.min_sequence_number, listed.deleted_files_count) == (8, 8, 1)
@@ -295,7 +295,7 @@ def test_the_list_says_what_readers_need(plain: Table) -> None:
     header = new_header(plain.metadata, 0)
     path = f"{plain.metadata.location}/metadata/list.avro"
 
-    write_list(plain.io, path, 2, OURS, 5, 8, [written(plain, [added_entry(data(sequence=0), header, OURS)])])
+    write_list(plain.io, path, Listing(2, OURS, 5, 8), [written(plain, [added_entry(data(sequence=0), header, OURS)])])
 
     (row,) = avro(path)
     names = ("content", "sequence_number", "min_sequence_number", "added_snapshot_id", "partitions")
@@ -320,7 +320,7 @@ def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
     path = f"{plain.metadata.location}/metadata/list.avro"
 
     manifest = written(plain, [added_entry(data(sequence=0), header, OURS)], format_version=1)
-    write_list(plain.io, path, 1, OURS, 5, 0, [manifest])
+    write_list(plain.io, path, Listing(1, OURS, 5, 0), [manifest])
 
     (row,) = avro(manifest.manifest_path)
     assert sorted(row) == ["data_file", "snapshot_id", "status"]
@@ -332,9 +332,9 @@ def test_format_1_has_neither_numbers_nor_content(plain: Table) -> None:
     assert (entry.sequence_number, entry.data_file.spec_id, listed.content) == (0, 0, ManifestContent.DATA)
 
 
-def test_a_list_of_a_newer_format_is_refused(plain: Table) -> None:
-    with pytest.raises(ValueError, match="format 3"):
-        write_list(plain.io, "file:///x", 3, OURS, 5, 8, [])
+def test_a_list_of_format_3_needs_a_first_row_id(plain: Table) -> None:
+    with pytest.raises(ValueError, match=f"snapshot {OURS} of format 3 has no first row id"):
+        write_list(plain.io, "file:///x", Listing(3, OURS, 5, 8), [])
 
 
 def test_entries_of_other_writers_are_carried_unchanged(plain: Table) -> None:

@@ -1,0 +1,419 @@
+"""Row ids in the metadata of format 3: inherited in Java's order, assigned by each attempt, kept by every carrying."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import DataFile as EntryFile
+from pyiceberg.manifest import (
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestEntry,
+    ManifestEntryStatus,
+    ManifestFile,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.refs import SnapshotRefType
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate
+from pyiceberg.typedef import Record
+
+from amoro_core.errors import CommitConflict, TableRefused
+from amoro_core.iceberg import clustering_manifests, commit, features
+from amoro_core.iceberg.clustering_manifests import Source
+from amoro_core.iceberg.column_cache import ColumnCache
+from amoro_core.iceberg.entries import to_data_file
+from amoro_core.iceberg.expiry import stage_expiry
+from amoro_core.iceberg.known_manifests import KnownTables
+from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.iceberg.restoring import stage_restored, stage_return
+from amoro_core.iceberg.row_ids import assign_row_ids, first_row_id_of, inherit_row_ids
+from amoro_core.iceberg.scan import Known, scan
+from amoro_core.live.columns import Gathering
+from amoro_core.model.files import DataFile
+from tests.engine import oracle, writer
+from tests.engine.builders import BY_PART, SCHEMA, make, row
+from tests.engine.parquet_rows import local_path
+from tests.engine.writer3 import upgrade
+from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
+
+ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
+DATA, DELETES = ManifestContent.DATA, ManifestContent.DELETES
+
+
+@pytest.fixture(autouse=True)
+def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Iterator[SqlCatalog]:
+    made = writer.make_catalog(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    """Three files of 2, 3 and 1 rows in one partition, a file of 4 in another."""
+    made = make(catalog, 3, BY_PART)
+    for part, ids in (("a", (1, 2)), ("a", (3, 4, 5)), ("b", (10, 11, 12, 13)), ("a", (6,))):
+        writer.append(made, [row(one, part) for one in ids])
+    return made
+
+
+def entry(status: ManifestEntryStatus, rows: int, first_row_id: int | None = None) -> ManifestEntry:
+    file = EntryFile.from_args(
+        _table_format_version=3, content=DataFileContent.DATA, partition=Record(), record_count=rows
+    )
+    file[16] = first_row_id
+    return ManifestEntry.from_args(_table_format_version=3, status=status, data_file=file)
+
+
+def listed(
+    content: ManifestContent, first_row_id: int | None, added: int | None = 0, existing: int | None = 0
+) -> ManifestFile:
+    return ManifestFile.from_args(
+        _table_format_version=3,
+        manifest_path="m.avro",
+        content=content,
+        added_rows_count=added,
+        existing_rows_count=existing,
+        deleted_rows_count=1000,
+        first_row_id=first_row_id,
+    )
+
+
+def ids_of(entries: Any) -> list[int | None]:
+    return [one.data_file[16] for one in entries]
+
+
+def head_of(table: Table) -> Snapshot:
+    head = loaded(table).current_snapshot()
+    assert head is not None
+    return head
+
+
+def live_ids(table: Table) -> dict[str, int | None]:
+    """The first row id of each live data file by the slow reader."""
+    return {file.path: file.first_row_id for file in oracle.live_files(table) if file.content == oracle.DATA}
+
+
+def avro(path: str) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    with Path(local_path(path)).open("rb") as source:
+        reader: Any = fastavro.reader(source)
+        return dict(reader.metadata), list(reader)
+
+
+def said(table: Table) -> dict[str, Any]:
+    """The table's metadata file as it is on disk."""
+    read: dict[str, Any] = json.loads(Path(local_path(loaded(table).metadata_location)).read_text())
+    return read
+
+
+# Inheritance and assignment
+
+
+def test_files_inherit_in_order_and_deleted_ones_take_no_id() -> None:
+    entries = [entry(EXISTING, 5), entry(DELETED, 7), entry(EXISTING, 3, 50), entry(ADDED, 2), entry(ADDED, 1)]
+    assert ids_of(inherit_row_ids(entries, listed(DATA, 100))) == [100, None, 50, 105, 107]
+
+
+def test_a_deleted_file_keeps_the_id_that_it_had() -> None:
+    assert ids_of(inherit_row_ids([entry(DELETED, 7, 20), entry(ADDED, 2)], listed(DATA, 100))) == [20, 100]
+
+
+@pytest.mark.parametrize("manifest", [listed(DATA, None), listed(DELETES, None), ManifestFile.from_args()])
+def test_no_file_of_a_manifest_without_an_id_has_one(manifest: ManifestFile) -> None:
+    assert ids_of(inherit_row_ids([entry(ADDED, 1), entry(EXISTING, 1, 7)], manifest)) == [None, None]
+
+
+def test_a_list_gives_ids_to_data_manifests_without_one_by_their_live_rows() -> None:
+    manifests = [listed(DATA, None, 3, 4), listed(DELETES, None, 9, 9), listed(DATA, 2, 5), listed(DATA, None, 1)]
+    assigned = assign_row_ids(manifests, 10)
+    assert (assigned.first_row_ids, assigned.rows) == ((10, None, 2, 17), 8)
+
+
+@pytest.mark.parametrize("counts", [(None, 1), (1, None)])
+def test_a_manifest_whose_rows_are_not_counted_gets_no_id(counts: tuple[int | None, int | None]) -> None:
+    with pytest.raises(ValueError, match=r"the number of rows of the manifest m\.avro is not known"):
+        assign_row_ids([listed(DATA, None, *counts)], 10)
+
+
+# Reading
+
+
+def test_a_scan_tells_the_first_row_id_of_each_file(table: Table) -> None:
+    expected = live_ids(table)
+    assert sorted(one for one in expected.values() if one is not None) == [0, 2, 5, 9]
+    assert {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files} == expected
+
+
+def test_columns_keep_first_row_ids() -> None:
+    files = [
+        to_data_file(one, ())
+        for one in (_with_all(entry(ADDED, 1, given), f"f{at}") for at, given in enumerate((None, 0, 2**62)))
+    ]
+    gathering = Gathering()
+    for one in files:
+        gathering.add(one)
+    columns = gathering.columns()
+    assert [columns.row(at) for at in range(3)] == files
+    assert [one.first_row_id for one in files] == [None, 0, 2**62]
+
+
+def _with_all(entry: ManifestEntry, path: str) -> ManifestEntry:
+    file = entry.data_file
+    file[1], file[2], file[5], entry.sequence_number = path, FileFormat.PARQUET, 100, 1
+    file.spec_id = 0
+    return entry
+
+
+def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them(
+    catalog: SqlCatalog, tmp_path: Path
+) -> None:
+    """The first commit after an upgrade gives ids to manifests that stay as they are."""
+    table = make(catalog, 2)
+    writer.append(table, [row(1), row(2)])
+    known = Known(ColumnCache(tmp_path / "cache", 10**6, least_files=1), KnownTables(10**7, least_files=1))
+
+    def seen() -> list[DataFile]:
+        found = scan(loaded(table), ["file:///"], known=known)
+        assert found is not None
+        return [one.data for one in found.files]
+
+    (before,) = seen()
+    upgrade(table)
+    assert seen() == [before]
+    writer.append(table, [row(3)])
+    after = {one.path: one.first_row_id for one in seen()}
+    assert (before.first_row_id, after) == (None, live_ids(table))
+    # The list names the newest manifest first.
+    assert after[before.path] == 1
+
+
+# Commits
+
+
+def test_a_commit_keeps_the_ids_of_carried_files_and_gives_new_ones_to_its_own(table: Table) -> None:
+    before, next_row_id = live_ids(table), loaded(table).metadata.next_row_id
+    rows = oracle.live_rows(table)
+    replaced = [file.path for file in oracle.live_files(table) if file.partition == ("a",)][:2]
+
+    optimized(table, rewritten(table, only=replaced))
+
+    oracle.assert_same_rows(rows, oracle.live_rows(table))
+    after = live_ids(table)
+    assert {path: given for path, given in after.items() if path in before} == {
+        path: given for path, given in before.items() if path not in replaced
+    }
+    (new,) = (given for path, given in after.items() if path not in before)
+    assert new == next_row_id == 10
+    assert {one.data.path: one.data.first_row_id for one in scanned(loaded(table)).files} == after
+
+
+def test_the_list_and_the_snapshot_say_from_where_on_how_many_ids_were_given(table: Table) -> None:
+    optimized(table, rewritten(table))
+    head, metadata = head_of(table), loaded(table).metadata
+    header, manifests = avro(head.manifest_list)
+    assert (header["first-row-id"], header["format-version"]) == ("10", "3")
+    # Two manifests of ours: the outputs' six and four rows, and no more for those that were removed.
+    assert manifests[0]["first_row_id"] == 10
+    assert (head.first_row_id, head.added_rows, metadata.next_row_id) == (10, 10, 20)
+    assert head.sequence_number == metadata.last_sequence_number == 5
+
+
+def test_entries_carried_and_removed_are_written_with_their_ids_and_added_ones_without(table: Table) -> None:
+    writer.remove_files(table, [])
+    first, *others = (file.path for file in oracle.live_files(table) if file.partition == ("a",))
+    writer.append(table, [row(7), row(8)], files=2)
+    before = live_ids(table)
+    two = [path for path in before if path not in (first, *others) and before[path] >= 10]  # type: ignore[operator]
+
+    optimized(table, rewritten(table, only=[two[0], first]))
+
+    entries = [one for listed in avro(head_of(table).manifest_list)[1] for one in avro(listed["manifest_path"])[1]]
+    told = {one["data_file"]["file_path"]: (one["status"], one["data_file"]["first_row_id"]) for one in entries}
+    assert told[two[0]] == (DELETED.value, before[two[0]])
+    assert told[two[1]] == (EXISTING.value, before[two[1]])
+    assert [given for status, given in told.values() if status == ADDED.value and given is not None] == []
+
+
+def test_merging_manifests_keeps_every_id(table: Table) -> None:
+    with table.transaction() as changing:
+        changing.set_properties({"commit.manifest.min-count-to-merge": "2"})
+    before = live_ids(table)
+    lonely = next(file.path for file in oracle.live_files(table) if file.partition == ("b",))
+
+    optimized(table, rewritten(table, only=[lonely]))
+
+    (manifest,) = (one for one in read_list(table.io, head_of(table).manifest_list) if one.added_files_count)
+    assert (manifest.existing_files_count, first_row_id_of(manifest)) == (3, 10)
+    after = live_ids(table)
+    assert {path: after[path] for path in before if path in after} == {
+        path: given for path, given in before.items() if path != lonely
+    }
+    (new,) = (given for path, given in after.items() if path not in before)
+    assert new == 10
+    # Java counts the existing rows, too: ids are skipped, and never given twice.
+    assert loaded(table).metadata.next_row_id == 10 + 4 + 6
+
+
+def test_the_first_commit_after_an_upgrade_gives_ids_to_every_file(catalog: SqlCatalog) -> None:
+    for version in (1, 2):
+        table = writer.make_table(catalog, f"db.old{version}", SCHEMA, format_version=version)
+        writer.append(table, [row(1), row(2)])
+        writer.append(table, [row(3)])
+        upgrade(table)
+        assert set(live_ids(table).values()) == {None}
+        kept, gone = (file.path for file in oracle.live_files(table))
+
+        optimized(table, rewritten(table, only=[gone]))
+
+        after = live_ids(table)
+        assert len(after) == 2
+        assert sorted(after.values()) == [0, 1]  # type: ignore[type-var]
+        assert loaded(table).metadata.next_row_id == 3
+        assert after[kept] == 1
+
+
+def test_an_attempt_that_another_branch_overtook_is_refused_even_if_that_gave_no_ids(table: Table) -> None:
+    """pyiceberg compares sequence numbers in format 2 only: two snapshots would have the same."""
+    payload = staged(table, rewritten(table))[1].payload
+    other = head_of(table).model_copy(
+        update={
+            "snapshot_id": 4711,
+            "parent_snapshot_id": None,
+            "sequence_number": 5,
+            "first_row_id": 10,
+            "added_rows": 0,
+        }
+    )
+    moved = SetSnapshotRefUpdate(ref_name="side", type=SnapshotRefType.BRANCH, snapshot_id=4711)
+    table.catalog.commit_table(table, (), (AddSnapshotUpdate(snapshot=other), moved))
+
+    with pytest.raises(CommitConflict, match="has the sequence number 5, and the table's last one is 5"):
+        commit.send(table.catalog, loaded(table), payload)
+    assert head_of(table).sequence_number == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"first-row-id": 9}, "has row ids from 9 on, and the table's next one is 10"),
+        ({"added-rows": None}, "lacks its row ids"),
+        ({"first-row-id": None}, "lacks its row ids"),
+    ],
+)
+def test_a_snapshot_with_ids_that_others_have_or_without_any_is_not_added(
+    table: Table, change: dict[str, Any], told: str
+) -> None:
+    request = json.loads(staged(table, rewritten(table))[1].payload)
+    request["updates"][0]["snapshot"] |= change
+    before = loaded(table).metadata_location
+    with pytest.raises(Exception, match=told):
+        commit.send(table.catalog, loaded(table), json.dumps(request).encode())
+    assert loaded(table).metadata_location == before
+
+
+def test_a_table_without_a_next_row_id_is_not_committed_to(table: Table) -> None:
+    fresh = loaded(table)
+    fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": None})
+    with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
+        stage_restored(fresh, head_of(table), "tag", own_metadata=True)
+    assert refused.value.reason == "metadata"
+
+
+# Maintenance
+
+
+@pytest.mark.parametrize("was_upgraded", [False, True])
+def test_clustered_manifests_keep_every_id(catalog: SqlCatalog, table: Table, was_upgraded: bool) -> None:
+    if was_upgraded:
+        table = writer.make_table(catalog, "db.old", SCHEMA, BY_PART)
+        for part, ids in (("a", (1, 2)), ("b", (3, 4, 5)), ("a", (6, 7, 8, 9, 10))):
+            writer.append(table, [row(one, part) for one in ids])
+        upgrade(table)
+    with table.transaction() as changing:
+        changing.set_properties({"commit.manifest.target-size-bytes": "100000"})
+    before = live_ids(table)
+
+    def source() -> Source:
+        return Source(loaded(table), read_manifest, ["file:///"])
+
+    done = clustering_manifests.stage(source(), source, None, {})
+    commit.send(table.catalog, loaded(table), done.commit.payload)
+
+    after = live_ids(table)
+    assert len(read_list(table.io, head_of(table).manifest_list)) == 1
+    if was_upgraded:
+        assert (set(before.values()), sorted(after.values(), key=str)) == ({None}, [0, 2, 7])
+    else:
+        assert after == before
+    assert loaded(table).metadata.next_row_id == (10 if was_upgraded else 20)
+
+
+@pytest.mark.parametrize("restore", ["one", "all"])
+def test_an_expired_snapshot_comes_back_with_its_ids(table: Table, restore: str) -> None:
+    expired = loaded(table).metadata.snapshots[1]
+    before = _ids_at(table, expired.snapshot_id)
+    fresh = loaded(table)
+    location = fresh.metadata_location
+    payload, gone = stage_expiry(fresh, {expired.snapshot_id}, (), clean=False, own_metadata=True)
+    commit.send(table.catalog, fresh, payload)
+    fresh = loaded(table)
+    if restore == "one":
+        payload, made = stage_restored(fresh, expired, "back", own_metadata=True)
+        name = made.name
+    else:
+        payload, _, (name,) = stage_return(fresh, location, gone, own_metadata=True)
+    commit.send(table.catalog, fresh, payload)
+
+    metadata = loaded(table).metadata
+    assert _ids_at(table, metadata.refs[name].snapshot_id) == before
+    restored = metadata.snapshot_by_id(metadata.refs[name].snapshot_id)
+    assert restored is not None
+    assert (restored.first_row_id, restored.added_rows, metadata.next_row_id) == (10, 0, 10)
+    writer.append(table, [row(20)])
+    assert loaded(table).metadata.next_row_id == 11
+
+
+def _ids_at(table: Table, snapshot_id: int) -> dict[str, int | None]:
+    files = oracle.files_in(loaded(table).metadata, snapshot_id)
+    return {file.path: file.first_row_id for file in files}
+
+
+# What pyiceberg can't
+
+
+def test_the_metadata_file_has_what_format_3_adds(table: Table) -> None:
+    optimized(table, rewritten(table))
+    read = said(table)
+    assert (read["format-version"], read["next-row-id"], len(read["snapshots"])) == (3, 20, 5)
+    assert [(one["first-row-id"], one["added-rows"]) for one in read["snapshots"]][-2:] == [(9, 1), (10, 10)]
+
+
+def test_pyiceberg_still_writes_no_format_3_by_itself() -> None:
+    """Where it does, what we do in its place is to be removed."""
+    code = """
+import pyiceberg.manifest, pyiceberg.table.metadata as metadata
+assert pyiceberg.manifest.DEFAULT_READ_VERSION == 2, "manifest lists are read with first row ids"
+assert metadata.SUPPORTED_TABLE_FORMAT_VERSION == 2, "tables are upgraded"
+try:
+    metadata.TableMetadataV3.model_construct().model_dump_json()
+except NotImplementedError as refused:
+    assert "Writing V3" in str(refused)
+else:
+    raise AssertionError("metadata of format 3 is written")
+import amoro_core.iceberg.guards as guards
+guards.install_guards()
+assert '"format-version":3' in metadata.TableMetadataV3.model_construct().model_dump_json()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
