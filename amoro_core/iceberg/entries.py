@@ -161,15 +161,26 @@ def _readable(entry: ManifestEntry) -> EntryFile:
 
 def _format(file: EntryFile) -> FileFormat:
     if file.file_format == EntryFormat.PUFFIN:
-        raise TableRefused(
-            f"{file.file_path} is a deletion vector", reason="deletion-vector", hint="Format 3 is not handled yet."
-        )
+        _refuse_odd_vector(file)
     try:
         return FileFormat(file.file_format.value.lower())
     except ValueError as error:
         raise TableRefused(
             f"{file.file_path} has the unknown format {file.file_format.value}", reason="format"
         ) from error
+
+
+def _refuse_odd_vector(file: EntryFile) -> None:
+    """Refuse a Puffin file that is no delete by position, or of which the part or the data file is not told."""
+    told = {name: file[_AT[name]] for name in ("referenced_data_file", "content_offset", "content_size_in_bytes")}
+    lacking = [name for name, value in told.items() if value is None]
+    if file.content != DataFileContent.POSITION_DELETES:
+        raise TableRefused(f"{file.file_path} is a Puffin file, but no deletion vector", reason="deletion-vector")
+    if lacking:
+        raise TableRefused(
+            f"the manifest entry of the deletion vector in {file.file_path} lacks {', '.join(lacking)}",
+            reason="deletion-vector",
+        )
 
 
 def _sequence_number(entry: ManifestEntry) -> int:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
 
 from amoro_core.errors import TableRefused
@@ -39,6 +40,8 @@ from amoro_core.model.paths import is_local
 
 #: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
 _ODD = r"^[^/]*$|/\.{0,2}$|\x00"
+
+_FORMAT_WITH_VECTORS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ def scan(
             deletes[key] = source.deletes(key, listed)
     unpartitioned = frozenset(spec_id for spec_id, spec in metadata.specs().items() if is_unpartitioned(spec))
     manifests = KnownTable(data, deletes, unpartitioned)
+    _refuse_early_vectors(metadata, (file for some in deletes.values() for file in some))
     _refuse_parts_outside([one.columns.paths for one in data.values()], read_locations, way_out)
     refuse_outside((file.path for some in deletes.values() for file in some), read_locations, way_out)
     matched = before.matched
@@ -176,6 +180,16 @@ def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str],
     except TableRefused:
         # To name the refused file; and a file that is itself a location is not refused.
         refuse_outside((path for part in parts for path in part.array.to_pylist()), read_locations, way_out)
+
+
+def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]) -> None:
+    if metadata.format_version >= _FORMAT_WITH_VECTORS:
+        return
+    if vector := next((one for one in deletes if one.is_vector), None):
+        raise TableRefused(
+            f"{vector.path} is a deletion vector, which a table of format {metadata.format_version} can't have",
+            reason="deletion-vector",
+        )
 
 
 def _directories(paths: pa.Array) -> list[str]:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pyiceberg.manifest import ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.snapshots import Snapshot, UpdateMetrics
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import UnknownType
 
 from amoro_core.errors import CommitConflict
 from amoro_core.iceberg.caching import ManifestReader
+from amoro_core.iceberg.counting import ChangeCounts
 from amoro_core.iceberg.drafts import FORMAT_VERSIONS, MAIN, Draft, totals
 from amoro_core.iceberg.entries import identity_of, partition_types, to_partition
 from amoro_core.iceberg.manifest_writing import added_entry, counted, deleted_entry, existing_entry, new_header
@@ -70,10 +71,11 @@ def _stage(
     draft: Draft, head: Head, content: CommitContent, summary: Mapping[str, str], settings: MergeSettings
 ) -> StagedCommit:
     parent = next(one for one in draft.table.metadata.snapshots if one.snapshot_id == head.snapshot_id)
-    metrics = UpdateMetrics()
+    metrics = ChangeCounts()
     added = [*_added(draft, ManifestContent.DATA, content.added_data, metrics)]
     added += _added(draft, ManifestContent.DELETES, content.added_deletes, metrics)
     _require_new(content, head)
+    require_one_vector(content, head)
     carried = _carried(draft, parent, content, metrics, head)
     manifests = _merged(draft, [*added, *carried], settings)
     counts = {**metrics.to_dict(), "changed-partition-count": str(_changed_partitions(content))}
@@ -82,7 +84,7 @@ def _stage(
 
 
 def _added(
-    draft: Draft, content: ManifestContent, files: Iterable[DataFile | DeleteFile], metrics: UpdateMetrics
+    draft: Draft, content: ManifestContent, files: Iterable[DataFile | DeleteFile], metrics: ChangeCounts
 ) -> Iterator[ManifestFile]:
     """One manifest for each spec of the new files."""
     by_spec: dict[int, list[DataFile | DeleteFile]] = {}
@@ -108,7 +110,7 @@ def _home_of(manifest: ManifestFile) -> Home:
 
 
 def _carried(
-    draft: Draft, parent: Snapshot, content: CommitContent, metrics: UpdateMetrics, head: Head
+    draft: Draft, parent: Snapshot, content: CommitContent, metrics: ChangeCounts, head: Head
 ) -> list[ManifestFile]:
     """The parent's manifests without the removed files: reused if unchanged, else rewritten.
 
@@ -151,13 +153,43 @@ def is_counted(file: ManifestFile) -> bool:
 
 
 def _require_new(content: CommitContent, head: Head) -> None:
-    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice."""
+    """Raise CommitConflict for a new file that is live on the head: its rows would be there twice.
+
+    A vector that comes back may lie in a file of which other vectors are live.
+    """
     live = LiveFiles.of(head.scan.files)
-    new = {normalise(file.path): file.path for file in _both(content.added_data, content.added_deletes)}
-    there = [live.columns.paths[at].as_py() for at in live.ids_of(new).tolist()]
-    there += [one.path for one in (*live.applied, *head.scan.dangling)]
-    if found := sorted(new.keys() & set(map(normalise, there))):
-        raise CommitConflict(f"{new[found[0]]} is in the table already")
+    new = {_spot(file): file.path for file in _both(content.added_data, content.added_deletes)}
+    there = {(normalise(live.columns.paths[at].as_py()), 0) for at in live.ids_of(path for path, _ in new).tolist()}
+    there |= {_spot(one) for one in (*live.applied, *head.scan.dangling)}
+    parts, paths = {path for path, offset in there if offset}, {path for path, offset in there if not offset}
+    for (path, offset), spelled in sorted(new.items()):
+        if path in paths or (path, offset) in there or (path in parts and not offset):
+            raise CommitConflict(f"{spelled} is in the table already")
+
+
+def _spot(file: DataFile | DeleteFile) -> tuple[str, int]:
+    """Where a file, or a vector in its file, begins."""
+    part = _part(file)
+    return normalise(part.path), part.offset
+
+
+def require_one_vector(content: CommitContent, head: Head) -> None:
+    """Raise CommitConflict unless each data file is named by at most one vector once the content is committed.
+
+    With two of them Java's readers can't plan the table any more.
+    """
+    going = {delete.identity for delete in content.removed_deletes}
+    deletes = (*LiveFiles.of(head.scan.files).applied, *head.scan.dangling)
+    staying = (delete for delete in deletes if delete.is_vector and delete.identity not in going)
+    new = (delete for delete in content.added_deletes if delete.is_vector)
+    seen: dict[str, DeleteFile] = {}
+    for vector in (*staying, *new):
+        named = normalise(vector.named_file or "")
+        if (other := seen.setdefault(named, vector)) is not vector:
+            raise CommitConflict(
+                f"{named} would have two deletion vectors: {other.path} at {other.identity.offset} and {vector.path} at"
+                f" {vector.identity.offset}"
+            )
 
 
 def _removed(

@@ -32,8 +32,10 @@ REFUSALS: Mapping[str, Refusal] = {
         "Fix or remove the property.",
     ),
     "deletion-vector": Refusal(
-        "A deletion vector applies to the table, which is of Iceberg format 3.",
-        "None yet.",
+        "Two deletion vectors name one data file, which no reader of Iceberg's Java library can plan; or a vector's"
+        " entry does not tell its part of the file or its data file; or a table before format 3 has one.",
+        "Rewrite the data file with the engine that wrote the vectors, or roll the table back to a snapshot without"
+        " them.",
     ),
     "disabled": Refusal(
         "Optimizing was asked for, but is switched off: `amoro table disable` or `self-optimizing.enabled=false`.",

@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import (
+    DATA_FILE_TYPE,
+    DataFile,
+    DataFileContent,
+    FileFormat,
+    ManifestContent,
+    ManifestFile,
+)
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
@@ -23,6 +31,7 @@ from pyiceberg.types import (
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.catalogs import close_catalogs, load_table
 from amoro_core.iceberg.features import left_alone, refuse_files, refuse_table
+from amoro_core.iceberg.manifests import Manifest, read_manifest
 from amoro_core.iceberg.metadata import context, equality_ids, read_locations
 from amoro_core.iceberg.scan import scan
 from amoro_core.model.grants import Grant
@@ -216,13 +225,40 @@ def test_a_malformed_property_about_files_is_refused_with_its_value(
     assert refusal(metadata) == ("configuration", said)
 
 
-def test_a_deletion_vector_is_refused_by_its_path(table: Table) -> None:
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"referenced_data_file": None}, "the deletion vector in {path} lacks referenced_data_file"),
+        ({"content_offset": None}, "the deletion vector in {path} lacks content_offset"),
+        ({"content_size_in_bytes": None}, "the deletion vector in {path} lacks content_size_in_bytes"),
+        (
+            {"content": DataFileContent.EQUALITY_DELETES, "equality_ids": [1]},
+            "{path} is a Puffin file, but no deletion",
+        ),
+        ({}, "{path} is a deletion vector, which a table of format 2 can't have"),
+    ],
+    ids=lambda one: "-".join(one) if isinstance(one, dict) else "",
+)
+def test_a_deletion_vector_that_can_not_be_one_is_refused_by_its_path(
+    table: Table, changed: dict[str, object], said: str
+) -> None:
     add(table, *write_data_files(table, [{"id": 1}]))
     [delete] = write_equality_deletes(table, [1], [{"id": 1}], (), 0)
-    delete[0], delete[2], delete[14] = DataFileContent.POSITION_DELETES, FileFormat.PUFFIN, None
     add(table, delete)
-    with pytest.raises(TableRefused, match=f"{delete.file_path} is a deletion vector") as refused:
-        scan(table, read_locations(table.metadata, Grant((table.metadata.location,))))
+    told = {"referenced_data_file": "/t/d.parquet", "content_offset": 4, "content_size_in_bytes": 40}
+    kind = {"content": DataFileContent.POSITION_DELETES, "file_format": FileFormat.PUFFIN, "equality_ids": None}
+    every = {**told, **kind, **changed}
+
+    def read(io: FileIO, listed: ManifestFile) -> Manifest:
+        manifest = read_manifest(io, listed)
+        for entry in manifest.entries if listed.content == ManifestContent.DELETES else ():
+            for at, field in enumerate(DATA_FILE_TYPE[3].fields):
+                if field.name in every:
+                    entry.data_file[at] = every[field.name]
+        return manifest
+
+    with pytest.raises(TableRefused, match=said.format(path=delete.file_path)) as refused:
+        scan(table, read_locations(table.metadata, Grant((table.metadata.location,))), read)
     assert refused.value.reason == "deletion-vector"
 
 
