@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from amoro_core.files.copy_source import Agreement, CopySource, NotCopied
-from amoro_core.files.encoding import column_encodings, dictionary_columns
+from amoro_core.files.encoding import column_encodings
 from amoro_core.files.lineage import with_lineage
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.parquet_format import Struct
@@ -17,6 +19,8 @@ from amoro_core.model.lineage import LINEAGE_IDS
 
 #: What the lineage of a row takes in memory while it is made.
 _ROW_BYTES = 64
+#: Encoded columns of one number that are kept; each has some hundred bytes.
+_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,31 +80,45 @@ class Columns:
 
 def encoded_lineage(
     given: GroupLineage, columns: Columns, kind: pa.Schema, options: WriterOptions, memory_bytes: int
-) -> bytes:
-    """A Parquet file of one row group, which has both columns of a row group's rows alone, in the schema `kind`.
+) -> tuple[bytes, ...]:
+    """Parquet files of one row group that have lineage alone: together both columns of `kind` for a row group's rows.
 
     Raises NotCopied beyond the memory, and what reading the stored ones raises.
     """
     if given.rows * _ROW_BYTES > memory_bytes:
         raise NotCopied("the lineage of its rows exceeds the memory")
+    how = (options.codec, options.level, options.page_rows)
     if columns.lineage:
         (stored,) = given.stored().combine_chunks().to_batches()
-    else:
-        stored = pa.RecordBatch.from_arrays([pa.nulls(given.rows, pa.int64())] * len(kind), schema=kind)
-    rows = pa.Table.from_batches([with_lineage(stored, np.arange(given.rows) + given.first, given.file)])
-    encodings = column_encodings(kind)
+        rows = with_lineage(stored, np.arange(given.rows) + given.first, given.file)
+        return (_encoded(pa.Table.from_batches([rows]), *how),)
+    first, (of_ids, of_updates) = given.file.first_row_id, kind
+    ids = pa.nulls(given.rows, pa.int64()) if first is None else pa.array(np.arange(given.rows) + given.first + first)
+    updates = _encoded_number(given.rows, given.file.sequence_number, of_updates, *how)
+    return _encoded(pa.Table.from_arrays([ids], schema=pa.schema([of_ids])), *how), updates
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _encoded_number(rows: int, number: int, field: pa.Field, *how: Any) -> bytes:
+    """A column of one number: files of one commit mostly have row groups of the same size."""
+    column = pa.array(np.full(rows, number, np.int64))
+    return _encoded(pa.Table.from_arrays([column], schema=pa.schema([field])), *how)
+
+
+def _encoded(rows: pa.Table, codec: str, level: int | None, page_rows: int) -> bytes:
+    encodings = column_encodings(rows.schema)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        kind,
-        compression=options.codec,
-        compression_level=options.level,
-        max_rows_per_page=options.page_rows,
-        use_dictionary=dictionary_columns(rows, options.dictionary_bytes, encodings),
+        rows.schema,
+        compression=codec,
+        compression_level=level,
+        max_rows_per_page=page_rows,
+        use_dictionary=[name for name in rows.column_names if name not in encodings],
         column_encoding=encodings,
         store_schema=False,
         write_page_index=True,
         write_page_checksum=True,
     ) as writer:
-        writer.write_table(rows, row_group_size=given.rows)
+        writer.write_table(rows, row_group_size=rows.num_rows)
     return bytes(sink.getvalue().to_pybytes())

@@ -128,7 +128,7 @@ class SplicedOutput(ParquetOutput):
         if columns.agreement != self.agreement:
             raise NotCopied(_difference(columns.agreement, self.agreement))
         leaves = columns.own
-        made = None
+        made: list[CopySource] = []
         if self._with_lineage and columns.tell_every_row(group, self._columns):
             leaves = (*leaves, *columns.lineage)
         elif self._with_lineage:
@@ -146,7 +146,7 @@ class SplicedOutput(ParquetOutput):
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):
-            self._splice(group, [(source, parts), *([] if made is None else [(made, _all_parts(made))])])
+            self._splice(group, [(source, parts), *((one, _all_parts(one)) for one in made)])
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -196,11 +196,13 @@ class SplicedOutput(ParquetOutput):
         writer.close()
         return bytes(sink.getvalue().to_pybytes())
 
-    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> CopySource:
+    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> list[CopySource]:
         if lineage is None:
             raise ValueError(f"the rows copied to {self.path} have no lineage")
         kind = pa.schema(list(self._arrow)[len(self._arrow) - len(self._columns.lineage) :])
-        return _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
+        return [
+            _source_of(content) for content in encoded_lineage(lineage, columns, kind, self._options, self._max_bytes)
+        ]
 
     def _splice(self, group: Struct, pieces: Sequence[tuple[CopySource, Sequence[_Part]]]) -> None:
         """Write a row group like `group`, with the parts of several files one after the other."""
