@@ -16,8 +16,8 @@ from amoro_core.model.tables import TableIdentifier
 from amoro_core.model.verification import ComparedPartition, Comparison, RowsDigest, Selection, Span, Verification
 from amoro_core.verifying import select
 
-#: Digests the live rows of a task's rewritten files; the last argument tells whether to stop.
-Digest = Callable[[RewriteInput, FileAccess, Callable[[], bool]], RowsDigest]
+#: Digests the live rows of a task's rewritten files. The last arguments tell whether with lineage, and whether to stop.
+Digest = Callable[[RewriteInput, FileAccess, bool, Callable[[], bool]], RowsDigest]
 
 #: Leases snapshots of a table during its block, which receives a function that renews the lease. Arguments: the table,
 #: the snapshots, the holder, and whether to stop.
@@ -45,10 +45,11 @@ class VerifyingService:
     ) -> Verification:
         """Compare the rows of the snapshots that `amoro_core.verifying.select` names, and look at every live file.
 
-        Data files that both snapshots have with the same deletes have the same rows and are not read. An unreadable
-        file is a problem of the verification, not an error. Expiry keeps the snapshots meanwhile. Raises TableNotFound,
-        SnapshotNotFound, InvalidArgument, TableRefused, TableBusy, CatalogUnavailable, DataFileMissing or
-        UnreadableFile (of a manifest), AttemptAbandoned.
+        Data files that both snapshots have with the same deletes have the same rows and are not read. Where all rows
+        have ids, these and the rows' last updates are compared, too. An unreadable file is a problem of the
+        verification, not an error. Expiry keeps the snapshots meanwhile. Raises TableNotFound, SnapshotNotFound,
+        InvalidArgument, TableRefused, TableBusy, CatalogUnavailable, DataFileMissing or UnreadableFile (of a manifest),
+        AttemptAbandoned.
         """
         table = with_roles(self._tables.open(identifier), (Role.READ,), "verifying")
         table.refuse_unsupported(for_commit=False)
@@ -93,16 +94,22 @@ class VerifyingService:
         ):
             if place.spec_id not in contexts:
                 contexts[place.spec_id] = table.reading(place.spec_id, scans)
-            digests = [
-                self._read(table, contexts[place.spec_id], side.get(place, []), problems, is_cancelled)
-                for side in sides
-            ]
+            here = [side.get(place, []) for side in sides]
+            context, told = contexts[place.spec_id], has_lineage([*here[0], *here[1]])
+            digests = [self._read(table, context, files, told, problems, is_cancelled) for files in here]
+            if told and digests[0] != digests[1]:
+                rows = [self._read(table, context, files, False, problems, is_cancelled) for files in here]
+                if rows[0] == rows[1]:
+                    problems.append(
+                        f"the rows of {table.partition_path(place) or 'the table'} are the same in snapshots"
+                        f" {span.before} and {span.after}, but not their ids or last updates"
+                    )
             partitions.append(
                 ComparedPartition(
                     table.partition_path(place),
                     place.spec_id,
-                    len(sides[0].get(place, [])),
-                    len(sides[1].get(place, [])),
+                    len(here[0]),
+                    len(here[1]),
                     *digests,
                 )
             )
@@ -114,18 +121,27 @@ class VerifyingService:
         table: Readable,
         context: TableContext,
         files: Sequence[ScannedFile],
+        lineage: bool,
         problems: list[str],
         is_cancelled: Callable[[], bool],
     ) -> RowsDigest:
         digest = RowsDigest()
         for work in reading_works(context, files):
             try:
-                digest += self._digest(work, table.access(), is_cancelled)
+                digest += self._digest(work, table.access(), lineage, is_cancelled)
             except AttemptAbandoned:
                 raise
             except WorkFailed as error:
                 problems.append(error.message)
         return digest
+
+
+def has_lineage(files: Sequence[ScannedFile]) -> bool:
+    """Whether the rows of all files have ids, so that their lineage can be compared.
+
+    Rows of files from before format 3 get theirs with a commit, and earlier rewrites kept no last updates.
+    """
+    return bool(files) and all(file.data.first_row_id is not None for file in files)
 
 
 def _scanned(table: Readable, snapshot_id: int) -> TableScan:

@@ -28,16 +28,22 @@ def digest_rows(
     *,
     memory_limit_bytes: int,
     is_cancelled: Callable[[], bool],
+    lineage: bool = False,
     spill_root: str | None = None,
 ) -> RowsDigest:
-    """The digest of the live rows of the rewritten files, read under the schema of the work.
+    """The digest of the live rows of the rewritten files, read under the schema of the work; with their `lineage` also.
 
     Every value of every column is read and hashed; neither statistics nor reports of a rewrite are used. Delete keys
     beyond the memory limit are spilled to files under `spill_root`. Raises like `rewrite` for what it reads.
     """
     digest = RowsDigest()
     for batch in live_batches(
-        work, access, memory_limit_bytes=memory_limit_bytes, is_cancelled=is_cancelled, spill_root=spill_root
+        work,
+        access,
+        memory_limit_bytes=memory_limit_bytes,
+        is_cancelled=is_cancelled,
+        lineage=lineage,
+        spill_root=spill_root,
     ):
         digest += digest_of(batch)
     return digest

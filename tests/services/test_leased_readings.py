@@ -32,10 +32,12 @@ class Meanwhile:
         self.world = world
         self.happens: Callable[[], None] = lambda: None
 
-    def read(self, work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    def read(
+        self, work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]
+    ) -> RowsDigest:
         happens, self.happens = self.happens, lambda: None
         happens()
-        return _digest(work, access, is_cancelled)
+        return _digest(work, access, lineage, is_cancelled)
 
     def verify(self) -> Verification:
         service = VerifyingService(self.world.tables_of, self.read, self.world.leasing.reading)
@@ -86,11 +88,11 @@ def test_an_expiry_that_runs_meanwhile_keeps_both_snapshots(world: World, table:
 def test_a_long_reading_renews_its_lease(world: World, table: Table, meanwhile: Meanwhile) -> None:
     ends: list[timedelta] = []
 
-    def read(work: RewriteInput, access: FileAccess, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    def read(work: RewriteInput, access: FileAccess, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
         world.later(READING.total_seconds() / 2)
         assert not is_cancelled()
         ends.append(meanwhile.leases()[0].lease.expires_at - world.now)
-        return _digest(work, access, is_cancelled)
+        return _digest(work, access, lineage, is_cancelled)
 
     VerifyingService(world.tables_of, read, world.leasing.reading).verify(TABLE, None, None, lambda: False)
     assert ends == [READING] * len(ends)
