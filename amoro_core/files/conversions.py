@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.types import (
@@ -17,9 +18,12 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -27,21 +31,29 @@ from amoro_core.errors import UnreadableFile
 
 _SMALL_INTS = (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16())
 _LONGS = (*_SMALL_INTS, pa.int64(), pa.uint32())
+#: Of a timestamp's units, those in a day.
+_A_DAY = {"us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop_nulls: bool = False) -> pa.Array:
     """The array as `target`, the Arrow type of `wanted`, promoted where Iceberg's specification allows it.
 
     With `drop_nulls`, nulls become arbitrary values: the caller knows that a struct around them is null.
-    Raises UnreadableFile for a type that can't be read as the wanted one.
+    Raises UnreadableFile for a type that can't be read as the wanted one, and for a value that is beyond its range.
     """
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    if pa.types.is_null(array.type):
+    if pa.types.is_null(array.type) or isinstance(wanted.field_type, UnknownType):
         return pa.nulls(len(array), target)
     change = _CHANGES.get(type(wanted.field_type))
     stored = pa.binary(16) if isinstance(wanted.field_type, UUIDType) else target
-    changed = array if array.type == stored else change(array, stored) if change is not None else None
+    try:
+        changed = array if array.type == stored else change(array, stored) if change is not None else None
+    except OverflowError as error:
+        raise UnreadableFile(
+            f"the column {wanted.name} (id {wanted.field_id}) has the value {error}, which is beyond the range of"
+            f" {wanted.field_type}"
+        ) from error
     if changed is None or changed.type != stored:
         raise UnreadableFile(
             f"the column {wanted.name} (id {wanted.field_id}) is {array.type} in the file "
@@ -102,10 +114,26 @@ def _time(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """The same instants; the table's type decides about the zone, not the file's "adjusted to UTC"."""
-    if pa.types.is_timestamp(array.type):
-        return array.cast(pa.timestamp("us", array.type.tz)).view(pa.int64()).view(target)
+    """The same instants; the table's type decides about the zone, not the file's "adjusted to UTC".
+
+    Only nanoseconds are read as such: of other units it is not known what was cut off (those of INT96 are cut here).
+    """
+    if pa.types.is_date32(array.type) and target.tz is None:
+        return _midnights(array, target)
+    if pa.types.is_timestamp(array.type) and (target.unit != "ns" or array.type.unit == "ns"):
+        return array.cast(pa.timestamp(target.unit, array.type.tz)).view(pa.int64()).view(target)
     return array.view(target) if array.type == pa.int64() else array
+
+
+def _midnights(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Dates as the beginnings of their days. Raises OverflowError with the first date beyond the target's range."""
+    units = _A_DAY[target.unit]
+    days = array.view(pa.int32()).cast(pa.int64())
+    beyond = pc.or_(pc.less(days, -(2**63 // units)), pc.greater(days, (2**63 - 1) // units))
+    if pc.any(beyond).as_py():
+        first = days.filter(beyond.fill_null(False))[0].as_py()
+        raise OverflowError(str(np.datetime64(first, "D")))
+    return pc.multiply(days, units).view(target)
 
 
 def _bytes(array: pa.Array, target: pa.DataType) -> pa.Array:
@@ -136,6 +164,8 @@ _CHANGES: dict[type[IcebergType], Callable[[pa.Array, pa.DataType], pa.Array]] =
     TimeType: _time,
     TimestampType: _timestamp,
     TimestamptzType: _timestamp,
+    TimestampNanoType: _timestamp,
+    TimestamptzNanoType: _timestamp,
     StringType: _bytes,
     BinaryType: _bytes,
     FixedType: _fixed,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.table.name_mapping import NameMapping
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField, StringType, UnknownType
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.conversions import converted
@@ -126,7 +126,8 @@ def key_batches(
     with open_rows(access, delete, fetched(access, delete)) as source:
         _check_count(source, delete)
         projection = bind(_optional(wanted), source.schema, mapping, {}, delete.path)
-        missing = set(ids) - held_ids(projection, source.schema)
+        unwritten = {field_id for field_id in ids if isinstance(schema.find_type(field_id), UnknownType)}
+        missing = set(ids) - held_ids(projection, source.schema) - unwritten
         if missing:
             raise UnreadableFile(f"{delete.path} lacks the key columns {sorted(missing)}")
         for _, batch in source.batches(projection.columns):

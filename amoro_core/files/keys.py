@@ -45,6 +45,8 @@ def comparable(array: pa.Array) -> pa.Array:
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     kind = array.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), pa.bool_())
     if kind in _BITS:
         not_a_number = pa.scalar(float("nan"), kind)
         return pc.if_else(pc.is_nan(array), not_a_number, array).view(_BITS[kind])

@@ -11,7 +11,15 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import HourTransform, IdentityTransform
-from pyiceberg.types import PrimitiveType, StringType, TimestamptzType, UnknownType, UUIDType
+from pyiceberg.types import (
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UnknownType,
+    UUIDType,
+)
 
 from amoro_core.files.schema import arrow_type
 from amoro_core.model.files import Partition
@@ -47,6 +55,8 @@ def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
     if isinstance(kind, UnknownType):
         return value.hex()  # the source column was dropped, so the value's type is unknown
     decoded = _decoded(kind, value)
+    if isinstance(kind, TimestampNanoType | TimestamptzNanoType):  # pyiceberg shows the mere number
+        return _moment(transform, kind, decoded)
     try:
         return str(transform.to_human_string(kind, decoded))
     except OverflowError:  # outside the years 1 to 9999, the range of Python's dates but not of Iceberg's
@@ -54,12 +64,15 @@ def _shown(transform: Any, kind: Any, value: bytes | None) -> str:
 
 
 def _moment(transform: Any, kind: Any, value: int) -> str:
-    unit: Literal["D", "h", "us"]
-    unit = "h" if isinstance(transform, HourTransform) else "us" if "time" in str(kind) else "D"
+    unit: Literal["D", "h", "us", "ns"]
+    if isinstance(kind, TimestampNanoType | TimestamptzNanoType):
+        unit = "ns"
+    else:
+        unit = "h" if isinstance(transform, HourTransform) else "us" if "time" in str(kind) else "D"
     shown = str(np.datetime64(value, unit))
     if unit == "h":
         return shown.replace("T", "-")
-    return f"{shown}+00:00" if isinstance(kind, TimestamptzType) else shown
+    return f"{shown}+00:00" if isinstance(kind, TimestamptzType | TimestamptzNanoType) else shown
 
 
 def _decoded(kind: PrimitiveType, value: bytes) -> Any:

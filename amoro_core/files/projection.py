@@ -12,6 +12,7 @@ from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from amoro_core.errors import TableRefused, UnreadableFile
 from amoro_core.files.conversions import converted, without_validity
+from amoro_core.files.defaults import default_array
 from amoro_core.files.partitions import Constants
 from amoro_core.files.schema import FIELD_ID, arrow_schema
 
@@ -42,6 +43,13 @@ class Projection:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrow", arrow_schema(self.schema))
+
+    def kind_of(self, field_id: int) -> pa.DataType | None:
+        """The type in which a column of the top level is wanted; None where the schema has no such column."""
+        return next(
+            (kind.type for one, kind in zip(self.schema.fields, self.arrow, strict=True) if one.field_id == field_id),
+            None,
+        )
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of the batch in the schema's columns and types.
@@ -190,7 +198,10 @@ def _index_of(fields: Sequence[FileField], field_id: int) -> int | None:
 
 
 def _missing(wanted: NestedField, target: pa.Field, rows: int, constants: Constants) -> pa.Array:
+    """The partition's value, else the column's default, else nulls."""
     constant = constants.get(wanted.field_id)
+    if constant is None:
+        constant = default_array(wanted)
     if constant is not None:
         return constant.take(pa.array(np.zeros(rows, np.int64)))
     if wanted.required and rows:

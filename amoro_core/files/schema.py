@@ -25,9 +25,12 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -45,15 +48,23 @@ _PRIMITIVES: dict[type[IcebergType], pa.DataType] = {
     TimeType: pa.time64("us"),
     TimestampType: pa.timestamp("us"),
     TimestamptzType: pa.timestamp("us", tz="UTC"),
+    TimestampNanoType: pa.timestamp("ns"),
+    TimestamptzNanoType: pa.timestamp("ns", tz="UTC"),
     StringType: pa.string(),
     BinaryType: pa.binary(),
     UUIDType: pa.uuid(),
+    UnknownType: pa.null(),
 }
 
 
 def parse_schema(text: str) -> Schema:
     """The schema from its JSON."""
     return Schema.model_validate_json(text)
+
+
+def parse_rows_schema(text: str) -> Schema:
+    """The schema from its JSON as rows are held and written: without columns of the type unknown, which files lack."""
+    return without_unknown(parse_schema(text))
 
 
 def parse_spec(text: str) -> PartitionSpec:
@@ -102,7 +113,8 @@ def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]
             kind = one.field_type
             if isinstance(kind, StructType):
                 kind = StructType(*_with_fields((), kind.fields))
-            fields = (*fields, NestedField(one.field_id, f"dropped-{one.field_id}", kind, required=False))
+            name = f"dropped-{one.field_id}"
+            fields = (*fields, NestedField(one.field_id, name, kind, initial_default=one.initial_default))
             continue
         known = fields[place]
         if isinstance(known.field_type, StructType) and isinstance(one.field_type, StructType):
@@ -110,6 +122,36 @@ def _with_fields(fields: tuple[NestedField, ...], dropped: Iterable[NestedField]
             whole = NestedField(known.field_id, known.name, kind, required=known.required)
             fields = (*fields[:place], whole, *fields[place + 1 :])
     return fields
+
+
+def without_unknown(schema: Schema) -> Schema:
+    """The schema without the fields of the type unknown, at every level; itself if it has none."""
+    if not any(isinstance(schema.find_type(field_id), UnknownType) for field_id in schema.field_ids):
+        return schema
+    return Schema(*_known(schema.fields), schema_id=schema.schema_id)
+
+
+def _known(fields: Iterable[NestedField]) -> list[NestedField]:
+    return [
+        with_type(one, _known_within(one.field_type)) for one in fields if not isinstance(one.field_type, UnknownType)
+    ]
+
+
+def _known_within(kind: IcebergType) -> IcebergType:
+    match kind:
+        case StructType():
+            return StructType(*_known(kind.fields))
+        case ListType():
+            return ListType(kind.element_id, _known_within(kind.element_type), kind.element_required)
+        case MapType():
+            value = _known_within(kind.value_type)
+            return MapType(kind.key_id, _known_within(kind.key_type), kind.value_id, value, kind.value_required)
+    return kind
+
+
+def with_type(field: NestedField, kind: IcebergType) -> NestedField:
+    """The field with another type; its default for files that lack it stays."""
+    return NestedField(field.field_id, field.name, kind, field.required, initial_default=field.initial_default)
 
 
 def select_ids(schema: Schema, ids: Collection[int]) -> Schema:

@@ -19,19 +19,23 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
 )
 
+from amoro_core.files.promoting import promoted
 from amoro_core.iceberg.entries import find_in_history
 from amoro_core.model.files import ColumnMetrics, DataFile, DeleteFile, DeleteIdentity, DeleteKind, ScannedFile
 
-#: Converts a bound from its single-value serialization to numbers that compare like the values.
-_Order = Callable[[bytes], tuple[int, ...]]
+#: Converts a bound from its single-value serialization to numbers that compare like the values; None: it tells nothing.
+_Order = Callable[[bytes], tuple[int, ...] | None]
 
-_NUMBERS = (IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
+_NUMBERS = (IntegerType, LongType, DateType, TimeType)
 _BYTES = (StringType, BinaryType, FixedType, UUIDType)
 
 
@@ -134,7 +138,10 @@ def _is_all_null(metrics: ColumnMetrics, key: _Key) -> bool:
 
 
 def _order(kind: IcebergType) -> _Order | None:
-    """The order of bounds of that type; those of a promoted column may have fewer bytes."""
+    """The order of bounds of that type; those of a promoted column may have fewer bytes, which are a date's of a
+    timestamp."""
+    if isinstance(kind, _MOMENTS):
+        return lambda value: None if (moment := promoted(kind, value)) is None else _little_endian(moment)
     if isinstance(kind, _NUMBERS):
         return _little_endian
     if isinstance(kind, DecimalType):

@@ -4,24 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from pyiceberg.schema import Schema, sanitize_column_names
+from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import (
     DoubleType,
     FloatType,
-    GeographyType,
-    GeometryType,
     NestedField,
     StructType,
-    TimestampNanoType,
-    TimestamptzNanoType,
-    UnknownType,
     strtobool,
 )
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.options import require_parquet, writer_options
+from amoro_core.iceberg.column_refusals import refuse_columns
 from amoro_core.iceberg.contradictions import refuse_contradictions, refuse_twice_live
 from amoro_core.iceberg.entries import find_in_history
 from amoro_core.iceberg.foreign import refuse_foreign, refuse_foreign_files
@@ -36,7 +32,6 @@ from amoro_core.model.properties import declared, parse_into
 FORMATS: tuple[int, ...] = (1, 2)
 NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 
-_NEWER_TYPES = (TimestampNanoType, TimestamptzNanoType, UnknownType, GeometryType, GeographyType)
 _ENCRYPTION_KEYS = ("encryption.key-id", "encryption.data-key-length", "encryption.kms-type")
 
 
@@ -52,13 +47,12 @@ class _ReadInCommits:
 
 def refuse_unreadable(metadata: TableMetadata) -> None:
     """Raise TableRefused for what makes a table unreadable, by the metadata alone: format version, contradictions,
-    encryption, transforms, types, names."""
+    encryption, transforms, types, defaults, names."""
     _refuse_format_version(metadata)
     refuse_contradictions(metadata)
     _refuse_encryption(metadata)
     _refuse_unknown_transforms(metadata)
-    _refuse_newer_types(metadata)
-    _refuse_what_parquet_cannot_hold(metadata.schema())
+    refuse_columns(metadata)
 
 
 def refuse_table(metadata: TableMetadata, defaults: Mapping[str, str] = NO_DEFAULTS) -> None:
@@ -164,31 +158,6 @@ def _refuse_unknown_transforms(metadata: TableMetadata) -> None:
                     f" {field.transform._transform}",
                     reason="transform",
                 )
-
-
-def _refuse_newer_types(metadata: TableMetadata) -> None:
-    schema = metadata.schema()
-    for field_id in sorted(schema.field_ids):
-        kind = schema.find_type(field_id)
-        if isinstance(kind, _NEWER_TYPES):
-            raise TableRefused(
-                f"column {schema.find_column_name(field_id)} has the type {kind}, which is not handled", reason="type"
-            )
-
-
-def _refuse_what_parquet_cannot_hold(schema: Schema) -> None:
-    """Refuse structs without fields, and names that are empty or collide in Java's spelling for files."""
-    for field_id in sorted(schema.field_ids):
-        kind = schema.find_type(field_id)
-        if isinstance(kind, StructType) and not kind.fields:
-            raise TableRefused(
-                f"column {schema.find_column_name(field_id)} is a struct without fields, which Parquet does not have",
-                reason="type",
-            )
-    try:
-        sanitize_column_names(schema)
-    except ValueError as error:
-        raise TableRefused(f"the columns' names cannot be written: {error}", reason="names") from error
 
 
 def _refuse_equality_ids(metadata: TableMetadata, delete: DeleteFile) -> None:

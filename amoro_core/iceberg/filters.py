@@ -1,7 +1,7 @@
 """`self-optimizing.filter`: which data files of a table may contain rows that satisfy an SQL condition."""
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from pyiceberg.expressions import BooleanExpression
@@ -16,14 +16,19 @@ from pyiceberg.manifest import DataFile as EntryFile
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
 
 from amoro_core.errors import TableRefused
+from amoro_core.files.promoting import promoted
 from amoro_core.iceberg.conditions import GRAMMAR, parse_condition
 from amoro_core.iceberg.entries import partition_types, spec_schema, to_record
 from amoro_core.model.files import DataFile, Partition
 from amoro_core.model.texts import briefly
 
 FILTER_KEY = "self-optimizing.filter"
+
+#: Types to which dates may have been promoted: pyiceberg takes a date's bounds for damaged ones.
+_FROM_DATE = (TimestampType, TimestampNanoType)
 
 PartitionTest = Callable[[Partition], bool]
 
@@ -37,10 +42,11 @@ def selector(metadata: TableMetadata, text: str) -> Callable[[DataFile], bool]:
     schema = metadata.schema()
     expression = _parse(text, schema)
     metrics = _InclusiveMetricsEvaluator(schema, expression, include_empty_files=True)
+    kinds = {one: kind for one in schema.field_ids if isinstance(kind := schema.find_type(one), _FROM_DATE)}
     tests = {spec_id: partition_test(metadata, spec, expression) for spec_id, spec in metadata.specs().items()}
 
     def selects(file: DataFile) -> bool:
-        return tests[file.spec_id](file.partition) and _may_hold(metrics, file)
+        return tests[file.spec_id](file.partition) and _may_hold(metrics, file, kinds)
 
     return selects
 
@@ -77,17 +83,23 @@ def partition_test(metadata: TableMetadata, spec: PartitionSpec, expression: Boo
     return may_hold
 
 
-def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile) -> bool:
+def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile, kinds: Mapping[int, IcebergType]) -> bool:
     known = EntryFile.from_args(
         record_count=file.record_count,
         value_counts=dict(file.metrics.value_counts),
         null_value_counts=dict(file.metrics.null_value_counts),
         nan_value_counts=dict(file.metrics.nan_value_counts),
-        lower_bounds=dict(file.metrics.lower_bounds),
-        upper_bounds=dict(file.metrics.upper_bounds),
+        lower_bounds=_promoted(file.metrics.lower_bounds, kinds),
+        upper_bounds=_promoted(file.metrics.upper_bounds, kinds),
     )
     try:
         return metrics.eval(known)
     except (struct.error, ValueError):
         # Bounds that are not values of the column's type, such as those truncated within a character, tell nothing.
         return True
+
+
+def _promoted(bounds: Mapping[int, bytes], kinds: Mapping[int, IcebergType]) -> dict[int, bytes]:
+    """The bounds, those of promoted columns in their present form; left out where that has no such value."""
+    found = {field_id: promoted(kinds[field_id], one) if field_id in kinds else one for field_id, one in bounds.items()}
+    return {field_id: one for field_id, one in found.items() if one is not None}

@@ -15,6 +15,7 @@ from pyiceberg.io import FileIO, InputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table import locations as pyiceberg_locations
+from pyiceberg.table.metadata import TableMetadata, TableMetadataUtil
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from pyiceberg.typedef import Identifier
 from requests import Response
@@ -23,6 +24,7 @@ from tenacity import retry_if_exception_type
 from amoro_core.errors import TableRefused
 from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.format3 import write_format_3
+from amoro_core.iceberg.raw_metadata import refuse_lost, refuse_unmodelled
 from amoro_core.iceberg.sessions import TimedRequests, TimedSession
 from amoro_core.model.grants import Grant
 
@@ -62,9 +64,24 @@ def install_guards() -> None:
     )
     create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
     AuthManagerFactory.create = create  # type: ignore[method-assign]  # pyiceberg has no other way in
+    TableMetadataUtil.parse_raw = staticmethod(_refusing(TableMetadataUtil.parse_raw))  # type: ignore[assignment]
     vars(pyiceberg_rest)["Session"] = TimedSession
     vars(pyiceberg_auth)["requests"] = TimedRequests
     write_format_3()
+
+
+def _refusing(parse: Callable[[str], TableMetadata]) -> Callable[[str], TableMetadata]:
+    """Refuse by name what the model of a metadata file would lose, and what it can't be made of."""
+
+    def guarded(data: str) -> TableMetadata:
+        refuse_lost(data)
+        try:
+            return parse(data)
+        except Exception:  # whatever pyiceberg and pydantic raise
+            refuse_unmodelled(data)
+            raise
+
+    return guarded
 
 
 _grant: ContextVar[Grant | None] = ContextVar("grant", default=None)
@@ -139,9 +156,12 @@ _send_again_after_401 = pyiceberg_rest.RestCatalog.commit_table.retry_with(
 
 class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
     """A REST catalog whose session does not keep a table's own token for the next table, which resends a commit only if
-    the first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last."""
+    the first sending is known to have had no effect, and which remembers the ETag of the table that it loaded last.
+
+    Like other catalogs it refuses metadata by name of which pyiceberg makes no model, or one that lacks something."""
 
     etag = ""
+    _content = b""  # what was answered last while a table is loaded
 
     def load_table(self, identifier: str | Identifier) -> Table:
         self.etag = ""
@@ -150,12 +170,19 @@ class GuardedRestCatalog(pyiceberg_rest.RestCatalog):
         try:
             loaded: Table = super().load_table(identifier)
             return loaded
+        except Exception:  # whatever pyiceberg and pydantic raise
+            refuse_unmodelled(self._content)
+            raise
         finally:
             hooks.remove(self._note)
+            self._content = b""
 
     def _note(self, answer: Response, *arguments: Any, **named: Any) -> None:
         if answer.request.method == "GET":
             self.etag = answer.headers.get("ETag", "") if answer.ok else ""
+            if answer.ok:
+                self._content = answer.content
+                refuse_lost(self._content)
 
     def commit_table(
         self, table: Table, requirements: tuple[TableRequirement, ...], updates: tuple[TableUpdate, ...]

@@ -23,21 +23,25 @@ from pyiceberg.types import (
     LongType,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
 )
 
+from amoro_core.files.promoting import promoted
 from amoro_core.iceberg.entries import partition_types
 from amoro_core.model import sorting
 from amoro_core.model.clustering import LayoutKey
 from amoro_core.model.plans import PartitionKey
 from amoro_core.model.sorting import BoundKey, Column, Sorting, SortKey
 
-_WHOLE = (BooleanType, IntegerType, LongType, DateType, TimeType, TimestampType, TimestamptzType)
+_MOMENTS = (TimestampType, TimestamptzType, TimestampNanoType, TimestamptzNanoType)
+_WHOLE = (BooleanType, IntegerType, LongType, DateType, TimeType, *_MOMENTS)
 _BYTES = (StringType, BinaryType, FixedType, UUIDType)
-_TIMES = (DateType, TimestampType, TimestamptzType)
+_TIMES = (DateType, *_MOMENTS)
 
 
 def sorting_of(metadata: TableMetadata) -> Sorting:
@@ -61,9 +65,11 @@ def sorting_of(metadata: TableMetadata) -> Sorting:
 def bound_key(kind: IcebergType) -> BoundKey:
     """What makes of a single value of that type, in binary form, one that compares as Iceberg compares.
 
-    Values of a narrower type from which the column was promoted are taken, too: −0.0 is below 0.0; strings compare by
+    Values of the type from which the column was promoted are taken, too: −0.0 is below 0.0; strings compare by
     their UTF-8 bytes, all others of bytes unsigned.
     """
+    if isinstance(kind, _MOMENTS):
+        return lambda bound: _promoted_moment(kind, bound)
     if isinstance(kind, _WHOLE):
         return _whole
     if isinstance(kind, FloatType | DoubleType):
@@ -73,6 +79,11 @@ def bound_key(kind: IcebergType) -> BoundKey:
     if isinstance(kind, _BYTES):
         return bytes
     return lambda bound: None
+
+
+def _promoted_moment(kind: IcebergType, bound: bytes) -> SortKey | None:
+    moment = promoted(kind, bound)
+    return _whole(moment) if moment is not None and len(moment) == 8 else None
 
 
 def _whole(bound: bytes) -> SortKey | None:

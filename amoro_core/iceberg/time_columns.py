@@ -13,7 +13,16 @@ from pyiceberg.transforms import (
     TruncateTransform,
     YearTransform,
 )
-from pyiceberg.types import DateType, IcebergType, LongType, StringType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    LongType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
 
 from amoro_core.errors import TableRefused
 from amoro_core.model.times import TimeColumn, TimeKind, TimePart
@@ -21,6 +30,8 @@ from amoro_core.model.times import TimeColumn, TimeKind, TimePart
 _KINDS: dict[type[IcebergType], TimeKind] = {
     TimestampType: TimeKind.TIMESTAMP,
     TimestamptzType: TimeKind.TIMESTAMP,
+    TimestampNanoType: TimeKind.TIMESTAMP_NS,
+    TimestamptzNanoType: TimeKind.TIMESTAMP_NS,
     DateType: TimeKind.DATE,
     LongType: TimeKind.LONG,
     StringType: TimeKind.STRING,
@@ -53,7 +64,8 @@ def time_column(metadata: TableMetadata, name: str) -> TimeColumn:
         raise TableRefused(
             f"column {name!r} is a {found.field_type}, which tells no time",
             reason="configuration",
-            hint="Set data-expire.field to a column of type timestamp, timestamptz, date, long or string.",
+            hint="Set data-expire.field to a column of type date, timestamp, timestamptz, timestamp_ns, timestamptz_ns,"
+            " long or string.",
         )
     parts = {spec_id: _parts(spec, found.field_id) for spec_id, spec in metadata.specs().items()}
     return TimeColumn(name, found.field_id, kind, {spec_id: made for spec_id, made in parts.items() if made})

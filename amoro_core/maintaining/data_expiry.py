@@ -38,6 +38,8 @@ _UNITS = {
     )
     for unit in units.split()
 }
+#: Of kinds other than microseconds; nanoseconds are rounded up to the end.
+_RESOLUTION = {TimeKind.DATE: _DAY, TimeKind.TIMESTAMP_NS: 0}
 _LONGEST = timedelta(days=36525)
 
 
@@ -215,14 +217,18 @@ def _moment(value: bytes, limit: Limit) -> int | None:
             return _number(value, 4) * _DAY if len(value) == 4 else None
         case TimeKind.LONG:  # promoted from int in some files
             return _number(value, len(value)) * limit.config.unit if len(value) in (4, 8) else None
+        case _ if len(value) == 4:  # written as a date, before the column became a timestamp
+            return _number(value, 4) * _DAY
         case TimeKind.TIMESTAMP:
             return _number(value, 8) if len(value) == 8 else None
+        case TimeKind.TIMESTAMP_NS:  # rounded up, so that nothing is older than it is
+            return -(-_number(value, 8) // 1000) if len(value) == 8 else None
 
 
 def _end(part: TimePart, value: bytes, limit: Limit) -> int | None:
     """The latest possible time of the rows in partitions with that value; None: unknown."""
-    # A date's resolution is a day: the time of its rows is the beginning of the last day.
-    least = _DAY if limit.column.kind is TimeKind.DATE else 1
+    # The time of rows with dates is the beginning of the last day.
+    least = _RESOLUTION.get(limit.column.kind, 1)
     match part.transform:
         case "identity":
             return _moment(value, limit)

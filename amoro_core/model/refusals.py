@@ -31,6 +31,11 @@ REFUSALS: Mapping[str, Refusal] = {
         "A property of the table or a default of its catalog has a malformed value; key and value are named.",
         "Fix or remove the property.",
     ),
+    "default": Refusal(
+        "A column has a default that can't be read here: one of nanoseconds or of a nested type, one beyond the range "
+        "of its type, or one in a format before 3. The column is named.",
+        "Write the rows that lack the column anew with another engine, and take the default away.",
+    ),
     "deletion-vector": Refusal(
         "Two deletion vectors name one data file, which no reader of Iceberg's Java library can plan; or a vector's"
         " entry does not tell its part of the file or its data file; or a table before format 3 has one.",
@@ -45,7 +50,7 @@ REFUSALS: Mapping[str, Refusal] = {
         "The table is known by another name already, in this catalog or in another one.",
         "Use the name in the message, or give one of the catalogs a `table-filter` that leaves the table out.",
     ),
-    "encryption": Refusal("The table, a manifest or a file is encrypted.", "None yet."),
+    "encryption": Refusal("The table, a snapshot, a manifest or a file is encrypted.", "None yet."),
     "equality-ids": Refusal(
         "An equality delete names columns that can't be keys: none at all, unknown ones, ones of a nested type, or, "
         "where it applies to a file, ones of the type float or double.",
@@ -101,6 +106,14 @@ REFUSALS: Mapping[str, Refusal] = {
         "of the other. Both are named.",
         "Move one of the tables, or drop the one that is not needed; until then remove orphan files by hand.",
     ),
-    "transform": Refusal("The table is partitioned by a transform that is not known.", "None yet."),
-    "type": Refusal("A column has a type that is not handled, or that Parquet does not have.", "None yet."),
+    "transform": Refusal(
+        "The table is partitioned or ordered by a transform that is not known, or of several columns; or by the values "
+        "of a column that was a date and became a timestamp. The field is named.",
+        "None yet.",
+    ),
+    "type": Refusal(
+        "A column has a type that is not handled (variant, geometry, geography), or that Parquet does not have (nested "
+        "types of nothing but unknown values). The column is named.",
+        "None yet.",
+    ),
 }

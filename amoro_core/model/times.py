@@ -9,6 +9,7 @@ class TimeKind(StrEnum):
     """The type of a column by which rows expire."""
 
     TIMESTAMP = "timestamp"  # microseconds, with a zone or without
+    TIMESTAMP_NS = "timestamp_ns"  # nanoseconds, with a zone or without
     DATE = "date"
     LONG = "long"  # seconds or milliseconds, as configured
     STRING = "string"

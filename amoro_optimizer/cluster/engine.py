@@ -10,7 +10,7 @@ import pyarrow as pa
 from amoro_core.errors import CheckFailed
 from amoro_core.files.io import FileAccess
 from amoro_core.files.options import WriterOptions, with_bounds, writer_options
-from amoro_core.files.schema import arrow_schema, parse_schema
+from amoro_core.files.schema import arrow_schema, parse_rows_schema
 from amoro_core.model.clustered_files import METADATA_KEY, group_suffix, layout_text
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, Strategy
 from amoro_core.model.processes import Attempt
@@ -62,7 +62,7 @@ def cluster(
     refuse_unfit(rewritten)
     if rewritten.converted:
         raise CheckFailed("the files of a group are all written anew; none is converted")
-    order = Order(parse_schema(rewritten.table.schema_json), work.layout)
+    order = Order(parse_rows_schema(rewritten.table.schema_json), work.layout)
     memory_bytes = budget(memory_limit_bytes)
     run = Run(rewritten, access, attempt, on_progress, is_cancelled, memory_bytes)
     root = spill_root or default_spill_root()

@@ -7,7 +7,7 @@ from dataclasses import replace
 from amoro_core.errors import AmoroError, AttemptAbandoned, TableRefused
 from amoro_core.files.footers import read_layout
 from amoro_core.files.io import FileAccess
-from amoro_core.files.schema import parse_schema
+from amoro_core.files.schema import parse_rows_schema
 from amoro_core.model.clustered_files import group_of
 from amoro_core.model.clustering import ClusterInput
 from amoro_core.model.files import FileFormat
@@ -108,4 +108,4 @@ def kept_group(work: RewriteInput, access: FileAccess) -> ClusterInput | None:
 
 
 def _order(group: ClusterInput) -> Order:
-    return Order(parse_schema(group.rewrite.table.schema_json), group.layout)
+    return Order(parse_rows_schema(group.rewrite.table.schema_json), group.layout)

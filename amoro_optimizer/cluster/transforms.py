@@ -80,11 +80,19 @@ def _bucketed(transform: BucketTransform[Any]) -> Parts:
 
 
 def _widened(array: pa.Array) -> pa.Array:
-    """Whole numbers, dates and times as numbers of 64 bits, as which they are hashed."""
+    """Whole numbers, dates and times as numbers of 64 bits, as which they are hashed: nanoseconds as microseconds."""
     kind = array.type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return _microseconds(array)
     if pa.types.is_temporal(kind):
         array = array.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     return array.cast(pa.int64()) if pa.types.is_integer(array.type) else array
+
+
+def _microseconds(array: pa.Array) -> pa.Array:
+    """The whole microseconds before or at each nanosecond, also before 1970."""
+    numbers = array.view(pa.int64())
+    return pa.array(numbers.fill_null(0).to_numpy() // 1000, mask=numbers.is_null().to_numpy(zero_copy_only=False))
 
 
 def _truncated(transform: TruncateTransform[Any]) -> Parts:

@@ -23,7 +23,7 @@ from amoro_core.files.opening import RowSource, open_rows
 from amoro_core.files.options import WriterOptions, require_parquet, writer_options
 from amoro_core.files.partitions import Constants, identity_constants
 from amoro_core.files.projection import Projection, bind
-from amoro_core.files.schema import parse_name_mapping, parse_schema, parse_spec
+from amoro_core.files.schema import parse_name_mapping, parse_rows_schema, parse_spec
 from amoro_core.model.files import DataFile, DeleteKind
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
@@ -173,7 +173,7 @@ class Run:
 
     @cached_property
     def _schema(self) -> Schema:
-        return parse_schema(self.work.table.schema_json)
+        return parse_rows_schema(self.work.table.schema_json)
 
     @cached_property
     def _mapping(self) -> NameMapping | None:

@@ -8,7 +8,7 @@ from pyiceberg.schema import Schema
 
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.io import FileAccess
-from amoro_core.files.schema import parse_schema
+from amoro_core.files.schema import parse_rows_schema
 from amoro_core.model.processes import Attempt, TaskId
 from amoro_core.model.rewrite import RewriteInput
 from amoro_optimizer.rewrite.engine import Run, cancelled_first, live_rows_of
@@ -35,7 +35,7 @@ def live_batches(
     attempt = Attempt(TaskId("reading", 1), 1)
     memory_bytes = budget(memory_limit_bytes)
     run = Run(work, access, attempt, lambda done, total: None, is_cancelled, memory_bytes)
-    schema = run.schema if lineage else parse_schema(work.table.schema_json)
+    schema = run.schema if lineage else parse_rows_schema(work.table.schema_json)
     if columns is not None:
         schema = _only(schema, columns)
     with cancelled_first(run), ExitStack() as spills:

@@ -19,7 +19,7 @@ from amoro_core.files.lineage_chunks import GroupLineage
 from amoro_core.files.locations import new_location
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.partitions import partition_path
-from amoro_core.files.schema import parse_schema, parse_spec, with_dropped
+from amoro_core.files.schema import parse_rows_schema, parse_spec, with_dropped
 from amoro_core.files.splicing import SplicedOutput
 from amoro_core.files.vector_writing import write_vectors
 from amoro_core.files.vectors import PositionSet
@@ -77,7 +77,7 @@ class Outputs:
         self._labels = labels or Labels()
         #: What is labelled has an order and layout of its own.
         self.copy_rule = work.copy if labels is None else None
-        self._schema = parse_schema(work.table.schema_json)
+        self._schema = parse_rows_schema(work.table.schema_json)
         self._written = written_schema(self._schema, work.table.format_version)
         self._rows_left = live_rows
         self._room: int | None = None  # rows that still fit into the open file

@@ -11,7 +11,13 @@ from amoro_core.files.projection import Projection, held_columns
 from amoro_core.model.files import ColumnMetrics
 
 #: Arrow types whose stored numbers are those of keys, with no conversion between the two.
-_EXACT = (pa.int32(), pa.int64(), pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_EXACT = (
+    pa.int32(),
+    pa.int64(),
+    pa.date32(),
+    pa.time64("us"),
+    *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in (None, "UTC")),
+)
 
 
 def groups_within(
@@ -22,7 +28,8 @@ def groups_within(
 ) -> tuple[int, ...] | None:
     """The row groups that may have a key within the ranges of all columns (by id); None for all of them.
 
-    Only top-level columns of integers, dates and times are compared: their bounds are exact, whatever the writer. A
+    Only top-level columns of integers, dates and times are compared, those that were promoted to another unit left out:
+    their bounds are exact, whatever the writer. A
     group is pruned only if it has bounds; keys with a null have no range. Since footers have no checksum, a column is
     compared only if the bounds of all its groups together are those `listed` in the manifest.
     """
@@ -34,7 +41,8 @@ def groups_within(
     compared = [
         (leaves[name], known[field_id])
         for name, field_id in held_columns(projection, source.schema)
-        if field_id in known and name in leaves and "." not in name and source.schema.field(name).type in _EXACT
+        if field_id in known and name in leaves and "." not in name
+        if _is_exact(source.schema.field(name).type, projection.kind_of(field_id))
         if _agrees(metadata, leaves[name], listed, field_id)
     ]
     groups = range(metadata.num_row_groups)
@@ -44,6 +52,15 @@ def groups_within(
         if not any(_is_outside(metadata.row_group(group).column(at), least, most) for at, (least, most) in compared)
     )
     return None if len(chosen) == len(groups) else chosen
+
+
+def _is_exact(stored: pa.DataType, wanted: pa.DataType | None) -> bool:
+    """Whether the stored numbers are those of keys: a date is one of days in a file, and of units as a timestamp."""
+    if stored not in _EXACT or wanted is None:
+        return False
+    if pa.types.is_timestamp(stored):
+        return bool(pa.types.is_timestamp(wanted) and wanted.unit == stored.unit)
+    return stored == wanted or bool(pa.types.is_integer(stored) and pa.types.is_integer(wanted))
 
 
 def _agrees(metadata: pq.FileMetaData, at: int, listed: ColumnMetrics, field_id: int) -> bool:

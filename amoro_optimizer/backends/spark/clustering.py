@@ -13,7 +13,7 @@ from functools import partial
 from pyspark import Broadcast, SparkContext
 
 from amoro_core.errors import AttemptAbandoned, CheckFailed
-from amoro_core.files.schema import parse_schema
+from amoro_core.files.schema import parse_rows_schema
 from amoro_core.model.clustering import ClusterInput, ClusterOutput, StageFacts
 from amoro_core.model.files import DeleteKind, FileFormat
 from amoro_core.model.rewrite import InputFile, RewriteInput, RewriteOutput
@@ -135,7 +135,7 @@ def _assigned(work: ClusterInput, part: RewriteInput, assignment: Assignment) ->
 
 def _cuts(application: Application, work: ClusterInput, slices: Sequence[Slice]) -> bytes:
     context, outputs = application.context, work.rewrite.output_count
-    order = Order(parse_schema(work.rewrite.table.schema_json), work.layout)
+    order = Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
     application.begin_stage(SAMPLE)
     source = context.parallelize(slices, len(slices))
     with shuffled(context, source, sampled, 1) as samples:

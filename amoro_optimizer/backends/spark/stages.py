@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark import Broadcast
 
-from amoro_core.files.schema import parse_schema
+from amoro_core.files.schema import parse_rows_schema
 from amoro_core.model.clustering import ClusterInput
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_core.protocol import codec
@@ -161,7 +161,7 @@ def _reading(work: ClusterInput, part: Part) -> Iterator[tuple[Run, Mapping[int,
 
 
 def _order(work: ClusterInput) -> Order:
-    return Order(parse_schema(work.rewrite.table.schema_json), work.layout)
+    return Order(parse_rows_schema(work.rewrite.table.schema_json), work.layout)
 
 
 def _piece(run: Run, slice_: Slice) -> Piece | None:

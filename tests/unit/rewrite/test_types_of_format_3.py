@@ -1,0 +1,180 @@
+"""Nanoseconds, columns of the type unknown, and dates that became timestamps, through the engine."""
+
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    LongType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UnknownType,
+)
+
+from amoro_core.errors import UnreadableFile
+from amoro_core.files.parquet import open_parquet
+from amoro_core.files.projection import bind
+from amoro_core.model.files import ColumnMetrics
+from amoro_core.model.rewrite import RewriteOutput
+from amoro_optimizer.rewrite.pruning import groups_within
+
+from .builders import access_to, col, context, data_file, equality_deletes, run, task
+
+DAY_US, DAY_NS = 86_400_000_000, 86_400_000_000_000
+
+
+def numbers(output: RewriteOutput, name: str) -> list[int | None]:
+    """The stored numbers of a column of times."""
+    stored = pa.concat_tables(pq.read_table(file.path) for file in output.data_files).column(name)
+    found: list[int | None] = stored.cast(pa.int64()).to_pylist()
+    return found
+
+
+@pytest.mark.parametrize(("kind", "zone"), [(TimestampNanoType(), None), (TimestamptzNanoType(), "UTC")])
+def test_nanoseconds_stay_exact_as_rows_keys_and_bounds(tmp_path: Path, kind: IcebergType, zone: str | None) -> None:
+    arrow = pa.timestamp("ns", zone)
+    schema = Schema(NestedField(1, "at", kind), NestedField(2, "s", StructType(NestedField(3, "at", kind))))
+    inner = pa.struct([col("at", arrow, 3)])
+    values = [-(2**63) + 1, -1, 0, 1, 2**63 - 1, None]
+    rows = pa.table(
+        [pa.array(values, pa.int64()).view(arrow), pa.array([{"at": one} for one in values], inner)],
+        schema=pa.schema([col("at", arrow, 1), col("s", inner, 2)]),
+    )
+    file = data_file(tmp_path, [], rows, version="2.6")
+    keys = equality_deletes(tmp_path, [1, 3], rows.schema, rows.slice(1, 1))
+
+    output = run(task(context(tmp_path, schema), [file], [keys]))
+
+    assert numbers(output, "at") == [-(2**63) + 1, 0, 1, 2**63 - 1, None]
+    (written,) = output.data_files
+    for field_id in (1, 3):
+        assert written.metrics.lower_bounds[field_id] == struct.pack("<q", -(2**63) + 1)
+        assert written.metrics.upper_bounds[field_id] == struct.pack("<q", 2**63 - 1)
+    column = pq.ParquetFile(written.path).metadata.schema.column(0)
+    assert "timeUnit=nanoseconds" in str(column.logical_type)
+    assert f"isAdjustedToUTC={'true' if zone else 'false'}" in str(column.logical_type)
+
+
+@pytest.mark.parametrize("arrow", [pa.timestamp("us"), pa.timestamp("ms")])
+def test_times_that_may_have_lost_nanoseconds_are_not_read_as_such(tmp_path: Path, arrow: pa.DataType) -> None:
+    file = data_file(tmp_path, [col("at", arrow, 1)], {"at": [0]})
+    with pytest.raises(UnreadableFile, match="cannot be read as timestamp_ns"):
+        run(task(context(tmp_path, Schema(NestedField(1, "at", TimestampNanoType()))), [file]))
+
+
+def test_columns_of_the_type_unknown_are_not_written_and_are_null_as_keys(tmp_path: Path) -> None:
+    inner = StructType(NestedField(4, "n", LongType()), NestedField(5, "u", UnknownType()))
+    schema = Schema(
+        NestedField(1, "u", UnknownType()),
+        NestedField(2, "n", LongType()),
+        NestedField(3, "s", inner),
+        NestedField(
+            6, "l", ListType(7, StructType(NestedField(8, "u", UnknownType()), NestedField(9, "m", LongType())))
+        ),
+    )
+    columns = [
+        col("u", pa.null(), 1),  # as pyarrow writes such a column
+        col("n", pa.int64(), 2),
+        col("s", pa.struct([col("n", pa.int64(), 4)]), 3),
+        col("l", pa.list_(col("element", pa.struct([col("m", pa.int64(), 9)]), 7)), 6),
+    ]
+    rows = {"u": [None] * 3, "n": [1, 2, 3], "s": [{"n": 1}, None, {"n": 3}], "l": [[{"m": 1}], [], None]}
+    file = data_file(tmp_path, columns, rows)
+    other = data_file(tmp_path, columns[1:2], {"n": [2, 4]})
+    keys = equality_deletes(tmp_path, [1, 2], columns[1:2], {"n": [2]})
+
+    output = run(task(context(tmp_path, schema), [file, other], [keys]))
+
+    (written,) = output.data_files
+    assert pq.read_table(written.path).to_pylist() == [
+        {"n": 1, "s": {"n": 1}, "l": [{"m": 1}]},
+        {"n": 3, "s": {"n": 3}, "l": None},
+        {"n": 4, "s": None, "l": None},
+    ]
+    assert {1, 5, 8}.isdisjoint(written.metrics.column_sizes)
+
+
+def test_a_column_that_was_unknown_takes_any_type(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "n", LongType()), NestedField(2, "was", StructType(NestedField(3, "x", LongType()))))
+    file = data_file(tmp_path, [col("n", pa.int64(), 1), col("was", pa.null(), 2)], {"n": [1], "was": [None]})
+    output = run(task(context(tmp_path, schema), [file]))
+    assert pq.read_table(output.data_files[0].path).to_pylist() == [{"n": 1, "was": None}]
+
+
+@pytest.mark.parametrize(("kind", "day"), [(TimestampType(), DAY_US), (TimestampNanoType(), DAY_NS)])
+def test_dates_become_the_beginnings_of_their_days(tmp_path: Path, kind: IcebergType, day: int) -> None:
+    schema = Schema(NestedField(1, "at", kind))
+    old, new = col("at", pa.date32(), 1), col("at", pa.timestamp("us" if day == DAY_US else "ns"), 1)
+    before = data_file(tmp_path, [old], {"at": [-1, 0, 7, 20_000, None]})
+    after = data_file(tmp_path, [new], {"at": [7 * day, 7 * day + 1]}, version="2.6")
+    keys = equality_deletes(tmp_path, [1], [old], {"at": [7, -1]})  # from before the promotion
+    later = equality_deletes(tmp_path, [1], [new], {"at": [20_000 * day]})
+
+    output = run(task(context(tmp_path, schema), [before, after], [keys, later]))
+
+    assert numbers(output, "at") == [0, None, 7 * day + 1]
+    assert output.data_files[0].metrics.upper_bounds[1] == struct.pack("<q", 7 * day + 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "days", "shown"),
+    [
+        (TimestampNanoType(), 106_752, "2262-04-12"),
+        (TimestampNanoType(), -106_752, "1677-09-21"),
+        (TimestampType(), 106_751_992, "294247-01-11"),
+    ],
+)
+def test_a_date_beyond_the_range_of_the_new_type_fails_by_its_value(
+    tmp_path: Path, kind: IcebergType, days: int, shown: str
+) -> None:
+    file = data_file(tmp_path, [col("at", pa.date32(), 1)], {"at": [0, None, days]})
+    match = rf"column at \(id 1\) has the value {shown}, which is beyond the range of {kind}"
+    with pytest.raises(UnreadableFile, match=match):
+        run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [file]))
+    nearest = data_file(tmp_path, [col("at", pa.date32(), 1)], {"at": [days - (1 if days > 0 else -1)]})
+    run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [nearest]))
+
+
+@pytest.mark.parametrize("kind", [TimestamptzType(), TimestamptzNanoType()])
+def test_dates_do_not_become_times_with_a_zone(tmp_path: Path, kind: IcebergType) -> None:
+    file = data_file(tmp_path, [col("at", pa.date32(), 1)], {"at": [0]})
+    with pytest.raises(UnreadableFile, match="date32"):
+        run(task(context(tmp_path, Schema(NestedField(1, "at", kind))), [file]))
+
+
+def test_row_groups_of_dates_are_not_left_out_for_keys_of_timestamps(tmp_path: Path) -> None:
+    """The statistics of such a file are of days, so that comparing them with microseconds would bring rows back."""
+    columns = [col("at", pa.date32(), 1)]
+    file = data_file(tmp_path, columns, {"at": [10, 20, 30, 40]}, row_group_size=1)
+    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<i", 10)}, upper_bounds={1: struct.pack("<i", 40)})
+    keys = equality_deletes(tmp_path, [1], [col("at", pa.timestamp("us"), 1)], {"at": [30 * DAY_US]})
+    schema = Schema(NestedField(1, "at", TimestampType()))
+
+    output = run(task(context(tmp_path, schema), [replace(file, metrics=bounds)], [keys]))
+
+    assert numbers(output, "at") == [10 * DAY_US, 20 * DAY_US, 40 * DAY_US]
+
+
+def test_row_groups_of_nanoseconds_outside_the_keys_are_left_out(tmp_path: Path) -> None:
+    columns = [col("at", pa.timestamp("ns"), 1)]
+    file = data_file(tmp_path, columns, {"at": [1, 2, 3, 4]}, row_group_size=1, version="2.6")
+    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1)}, upper_bounds={1: struct.pack("<q", 4)})
+    keys = equality_deletes(tmp_path, [1], columns, {"at": [3]})
+    schema = Schema(NestedField(1, "at", TimestampNanoType()))
+    with open_parquet(access_to(tmp_path), file.path) as source:
+        projection = bind(schema, source.schema, None, {}, file.path)
+        assert groups_within(source, projection, {1: (3, 3)}, bounds) == (2,)
+
+    output = run(task(context(tmp_path, schema), [replace(file, metrics=bounds)], [keys]))
+
+    assert numbers(output, "at") == [1, 2, 4]
