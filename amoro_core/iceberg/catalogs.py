@@ -41,6 +41,7 @@ from amoro_core.iceberg.drivers import limit_driver
 from amoro_core.iceberg.etags import ETags, is_current
 from amoro_core.iceberg.features import format_version_refused
 from amoro_core.iceberg.guards import GuardedRestCatalog, confined_to, install_guards, last_input
+from amoro_core.iceberg.kept_keys import keys_kept
 from amoro_core.iceberg.metadata import read_locations, write_locations
 from amoro_core.iceberg.refusals import is_without_rights
 from amoro_core.iceberg.saying import said
@@ -274,7 +275,7 @@ def load_table(config: CatalogConfig, identifier: TableIdentifier) -> Table:
     """
     catalog = open_catalog(config)
     grant = granted(config, catalog)
-    with confined_to(grant), catalog_errors(config, identifier):
+    with confined_to(grant), catalog_errors(config, identifier), keys_kept(catalog):
         table = catalog.load_table(identifier.in_catalog)
     if isinstance(catalog, GuardedRestCatalog):
         _etags.keep(config, identifier, catalog.etag, table.metadata_location or "")

@@ -25,6 +25,7 @@ from amoro_core.errors import CommitConflict, CommitRefused, CommitUnknown, Work
 from amoro_core.failpoints import failpoint
 from amoro_core.files.io import FileAccess
 from amoro_core.iceberg.expiry import based_on, exact, is_gone, is_older, removed_by, writes_metadata
+from amoro_core.iceberg.kept_keys import keys_kept
 from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.refusals import is_lock, is_refusal, let_go, metadata_watched, unapplied
 from amoro_core.iceberg.saying import said
@@ -103,7 +104,11 @@ class _StillRequired(CommitUnknown):
 def _send(catalog: Catalog, table: Table, request: _Payload) -> tuple[str, ...]:
     removes = property_as_bool(table.metadata.properties, "write.metadata.delete-after-commit.enabled", False)
     try:
-        with metadata_watched(catalog) as came_before, based_on(catalog, request.metadata_location):
+        with (
+            metadata_watched(catalog) as came_before,
+            based_on(catalog, request.metadata_location),
+            keys_kept(catalog),
+        ):
             made = catalog.commit_table(table, request.requirements, exact(catalog, request.updates))
     except Exception as error:
         let_go(catalog, error)

@@ -24,6 +24,7 @@ from tenacity import retry_if_exception_type
 from amoro_core.errors import TableRefused
 from amoro_core.files.confining import ConfinedFileIO
 from amoro_core.iceberg.format3 import write_format_3
+from amoro_core.iceberg.kept_keys import refusing_lost_keys
 from amoro_core.iceberg.raw_metadata import refuse_lost, refuse_unmodelled
 from amoro_core.iceberg.sessions import TimedRequests, TimedSession
 from amoro_core.model.grants import Grant
@@ -64,7 +65,8 @@ def install_guards() -> None:
     )
     create = _only(_AUTH_MANAGERS, AuthManagerFactory.create, "auth manager", allowable=True)
     AuthManagerFactory.create = create  # type: ignore[method-assign]  # pyiceberg has no other way in
-    TableMetadataUtil.parse_raw = staticmethod(_refusing(TableMetadataUtil.parse_raw))  # type: ignore[assignment]
+    parse = refusing_lost_keys(_refusing(TableMetadataUtil.parse_raw))
+    TableMetadataUtil.parse_raw = staticmethod(parse)  # type: ignore[assignment]
     vars(pyiceberg_rest)["Session"] = TimedSession
     vars(pyiceberg_auth)["requests"] = TimedRequests
     write_format_3()

@@ -87,8 +87,10 @@ REFUSALS: Mapping[str, Refusal] = {
         "`amoro.yaml`, by catalog.",
     ),
     "metadata": Refusal(
-        "The table's metadata can't be read, or contradicts itself.",
-        "Roll the table back to its last good snapshot or metadata file with the catalog's own means.",
+        "The table's metadata can't be read, or contradicts itself, or has a key that a commit through this catalog "
+        "would lose: the message names it.",
+        "Roll the table back to its last good snapshot or metadata file with the catalog's own means. Of a table with "
+        "such a key leave the optimizing to the engine that wrote it, or use a REST catalog, which keeps every key.",
     ),
     "names": Refusal(
         "Two columns have names that Parquet files cannot tell apart, or a name is empty.", "Rename one of the columns."
