@@ -5,10 +5,11 @@ with other memory. Its reader takes a file that is truncated within a block, or 
 Neither is used here.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pyiceberg.avro.decoder import BinaryDecoder
 from pyiceberg.avro.file import MAGIC, SYNC_SIZE, AvroFile, Block
@@ -21,6 +22,8 @@ from pyiceberg.manifest import (
     PartitionFieldSummary,
 )
 from pyiceberg.typedef import StructProtocol
+from pyiceberg.types import IcebergType, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from amoro_core.iceberg.avro import RECORD_VERSION
 
@@ -161,6 +164,15 @@ def _too_many(announced: int, at: int) -> ValueError:
     return ValueError(f"{announced} bytes are announced at {at}, but the data ends before")
 
 
+class _Conversion(AvroSchemaConversion):
+    """Avro schemas with nanoseconds, too, which pyiceberg writes and does not read."""
+
+    def _convert_logical_type(self, avro_logical_type: dict[str, Any]) -> IcebergType:
+        if avro_logical_type["logicalType"] != "timestamp-nanos":
+            return super()._convert_logical_type(avro_logical_type)
+        return TimestamptzNanoType() if avro_logical_type.get("adjust-to-utc") is True else TimestampNanoType()
+
+
 class BoundedAvroFile(AvroFile[D]):
     """An Avro file: every record is read, or ValueError is raised."""
 
@@ -175,7 +187,7 @@ class BoundedAvroFile(AvroFile[D]):
         self.header = self._read_header()
         if self.header.magic != MAGIC:
             raise ValueError("it is not an Avro file")
-        self.schema = self.header.get_schema()
+        self.schema = _Conversion().avro_to_iceberg(json.loads(self.header.meta["avro.schema"]))
         self.read_schema = self.read_schema or self.schema
         self.reader = resolve_reader(self.schema, self.read_schema, self.read_types, self.read_enums)
         return self

@@ -30,6 +30,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, LongType, NestedField, StringType, StructType
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 
+from tests.engine.parquet_rows import with_whole_nanoseconds
 from tests.engine.row_files import fits_orc, write_avro, write_orc
 from tests.engine.values import canonical, field_path, path_in_history, schemas_newest_first, value_at
 
@@ -159,7 +160,8 @@ def split_by_partition(
     if not spec.fields:
         return [((), rows)] if len(rows) else []
     tops = {path_in_history(metadata, field.source_id)[0].name for field in spec.fields}
-    records = rows.select([name for name in rows.column_names if name in tops]).to_pylist()
+    chosen = rows.select([name for name in rows.column_names if name in tops])
+    records = with_whole_nanoseconds(chosen).to_pylist()
     types = [field.field_type for field in spec.partition_type(schema).fields]
     groups: dict[Any, tuple[tuple[Any, ...], list[int]]] = {}
     for at, record in enumerate(records):
@@ -204,7 +206,7 @@ def write_equality_deletes(
         full = to_arrow(schema, rows)
         _require_sources(metadata, spec, rows)
         groups = [
-            (values, to_arrow(key_schema, _only(key_schema, part.to_pylist())))
+            (values, to_arrow(key_schema, _only(key_schema, with_whole_nanoseconds(part).to_pylist())))
             for values, part in split_by_partition(metadata, spec, schema_for_spec(metadata, spec), full)
         ]
     content = DataFileContent.EQUALITY_DELETES

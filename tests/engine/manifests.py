@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
+from unittest.mock import patch
 
 from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.io import OutputFile
@@ -30,7 +31,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+from pyiceberg.types import IntegerType, ListType, NestedField, StructType, TimestampNanoType, TimestamptzNanoType
+from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 FILE_FIELDS = [field.name for field in MANIFEST_ENTRY_SCHEMAS[3].find_type("data_file").fields]
 FIRST_ROW_ID = FILE_FIELDS.index("first_row_id")
@@ -145,16 +147,29 @@ def manifests_in(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
         return list(reader)
 
 
+_convert = AvroSchemaConversion._convert_logical_type
+
+
+def _with_nanoseconds(conversion: AvroSchemaConversion, kind: dict[str, Any]) -> Any:
+    """pyiceberg reads no nanoseconds, though it writes them."""
+    if kind["logicalType"] != "timestamp-nanos":
+        return _convert(conversion, kind)
+    return TimestamptzNanoType() if kind["adjust-to-utc"] else TimestampNanoType()
+
+
 def entries_of(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
     """The manifest's live entries; in format 3 with all fields and inherited row ids."""
     if table.metadata.format_version < 3:
         return manifest.fetch_manifest_entry(table.io)
-    with AvroFile[ManifestEntry](
-        table.io.new_input(manifest.manifest_path),
-        MANIFEST_ENTRY_SCHEMAS[3],
-        read_types={-1: ManifestEntry, 2: DataFile},
-        read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
-    ) as reader:
+    with (
+        patch.object(AvroSchemaConversion, "_convert_logical_type", _with_nanoseconds),
+        AvroFile[ManifestEntry](
+            table.io.new_input(manifest.manifest_path),
+            MANIFEST_ENTRY_SCHEMAS[3],
+            read_types={-1: ManifestEntry, 2: DataFile},
+            read_enums={0: ManifestEntryStatus, 101: FileFormat, 134: DataFileContent},
+        ) as reader,
+    ):
         entries = [_inherit_from_manifest(entry, manifest) for entry in reader]
     live = [entry for entry in entries if entry.status != ManifestEntryStatus.DELETED]
     number = manifest[_LISTED]

@@ -47,10 +47,10 @@ class Rows:
         return [{name: values[position] for name, values in columns.items()} for position in range(self.count)]
 
     def values(self, field: NestedField) -> list[Any]:
-        """One top-level column; where the file lacks it, the partition's value or nulls."""
+        """One top-level column; where the file lacks it, the partition's value, else the column's default or nulls."""
         node = self.root.child(field.field_id)
         if node is None:
-            return [self.constants.get(field.field_id)] * self.count
+            return [self.constants.get(field.field_id, field.initial_default)] * self.count
         return [_projected(value, node, field.field_type) for value in self.columns[node.name]]
 
     def leaves(self, path: Sequence[NestedField]) -> list[Any]:
@@ -69,10 +69,28 @@ def read_parquet(path: str, name_mapping: str | None, constants: Mapping[int, An
 def _content(path: str) -> tuple[tuple[Node, ...], Mapping[str, Sequence[Any]], int]:
     """The file's schema, its columns by name, and its number of rows."""
     with open_input(path) as source:
-        table = pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read()
+        table = with_whole_nanoseconds(pq.ParquetFile(source, coerce_int96_timestamp_unit="us").read())
     nodes = tuple(_node(field) for field in table.schema)
     columns = {node.name: table.column(position).to_pylist() for position, node in enumerate(nodes)}
     return nodes, columns, table.num_rows
+
+
+def with_whole_nanoseconds(table: pa.Table) -> pa.Table:
+    """The table with nanoseconds as whole numbers: Python's own times have none."""
+    return table.cast(pa.schema([field.with_type(_plain(field.type)) for field in table.schema]))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        key, item = (field.with_type(_plain(field.type)) for field in (kind.key_field, kind.item_field))
+        return pa.map_(key, item)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    return kind
 
 
 def rows_of_columns(
@@ -129,7 +147,7 @@ def _mapped(nodes: Iterable[Node], mapping: list[dict[str, Any]]) -> tuple[Node,
 
 
 def _projected(value: Any, node: Node, kind: IcebergType) -> Any:
-    """The file's value reduced to the wanted type: fields by id, missing ones null."""
+    """The file's value reduced to the wanted type: fields by id, missing ones by default."""
     if value is None:
         return None
     match kind:
@@ -153,7 +171,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _member(value: Mapping[str, Any], node: Node | None, field: NestedField) -> Any:
-    return None if node is None else _projected(value[node.name], node, field.field_type)
+    return field.initial_default if node is None else _projected(value[node.name], node, field.field_type)
 
 
 def _below(record: Any, path: Sequence[NestedField]) -> Any:

@@ -29,9 +29,12 @@ from pyiceberg.types import (
     NestedField,
     StringType,
     StructType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
+    UnknownType,
     UUIDType,
 )
 
@@ -47,7 +50,7 @@ def canonical(kind: IcebergType, value: Any) -> Any:
     the numbers that Iceberg stores. Maps become pairs in a fixed order, since their order has no meaning.
     Raises TypeError where the value does not belong to the type.
     """
-    if value is None:
+    if value is None or isinstance(kind, UnknownType):
         return None
     match kind:
         case StructType():
@@ -101,6 +104,12 @@ def _canonical_moment(kind: IcebergType, value: Any) -> Any:
             return value
         case TimestampType(), int():
             return EPOCH + timedelta(microseconds=value)
+        case TimestampNanoType() | TimestamptzNanoType(), int():
+            return value
+        case TimestampNanoType(), date():  # the column was a date before
+            return (canonical(TimestampType(), value) - EPOCH) // timedelta(microseconds=1) * 1000
+        case TimestampType(), date() if not isinstance(value, datetime):
+            return datetime(value.year, value.month, value.day)
         case TimestampType(), datetime():
             return (value if value.tzinfo is None else value.astimezone(UTC)).replace(tzinfo=None)
         case TimestamptzType(), int():
