@@ -112,5 +112,7 @@ def _depths(partition: "pb.PlannedPartition") -> str:
 
 
 def _deletes(partition: "pb.PlannedPartition") -> str:
-    kinds = ((partition.equality_delete_files, "eq"), (partition.position_delete_files, "pos"))
+    vectors = partition.deletion_vectors
+    position_files = partition.position_delete_files - vectors
+    kinds = ((partition.equality_delete_files, "eq"), (position_files, "pos"), (vectors, "vec"))
     return ", ".join(f"{format_count(count)} {kind}" for count, kind in kinds if count) or "0"

@@ -195,8 +195,8 @@ def receipt_of(
         delete_files_before=len(content.removed_deletes),
         delete_files_after=len(content.added_deletes),
         equality_delete_files_after=len(equality - removed),
-        bytes_before=_bytes(content.removed_data) + _bytes(content.removed_deletes),
-        bytes_after=_bytes(content.added_data) + _bytes(content.added_deletes),
+        bytes_before=_bytes(content.removed_data, content.removed_deletes),
+        bytes_after=_bytes(content.added_data, content.added_deletes),
         rows_before=sum(group.output.rows_read - group.output.rows_deleted for group in kept),
         rows_after=sum(file.record_count for group in kept for file in group.output.data_files),
         snapshot_id=staged.snapshot_id,
@@ -215,5 +215,5 @@ def _copied(groups: Sequence[Group]) -> tuple[Figure, ...]:
     return Figure("files_copied", copied, "files"), Figure("files_encoded", rewritten - copied, "files")
 
 
-def _bytes(files: Sequence[DataFile] | Sequence[DeleteFile]) -> int:
-    return sum(file.size_bytes for file in files)
+def _bytes(data: Sequence[DataFile], deletes: Sequence[DeleteFile]) -> int:
+    return sum(file.size_bytes for file in data) + sum(delete.identity.size for delete in deletes)

@@ -35,13 +35,11 @@ from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.live.columns import Gathering
 from amoro_core.live.matching import match, refuse_several_vectors
 from amoro_core.live.spelling import Paths
-from amoro_core.model.files import DeleteFile, TableScan
+from amoro_core.model.files import FORMAT_WITH_VECTORS, DeleteFile, TableScan
 from amoro_core.model.paths import is_local
 
 #: Paths that can't be checked by their directory: without one, named "." or "..", or with a NUL.
 _ODD = r"^[^/]*$|/\.{0,2}$|\x00"
-
-_FORMAT_WITH_VECTORS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,9 @@ def scan(
         if known.tables is not None:
             known.tables.keep(uuid, before.followed_by(manifests, matched))
     files, dangling = matched
-    return TableScan(snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned)
+    return TableScan(
+        snapshot.snapshot_id, snapshot.sequence_number or 0, files, dangling, unpartitioned, metadata.format_version
+    )
 
 
 def _matched(manifests: KnownTable) -> Matched:
@@ -183,7 +183,7 @@ def _refuse_parts_outside(parts: Sequence[Paths], read_locations: Sequence[str],
 
 
 def _refuse_early_vectors(metadata: TableMetadata, deletes: Iterable[DeleteFile]) -> None:
-    if metadata.format_version >= _FORMAT_WITH_VECTORS:
+    if metadata.format_version >= FORMAT_WITH_VECTORS:
         return
     if vector := next((one for one in deletes if one.is_vector), None):
         raise TableRefused(

@@ -239,6 +239,14 @@ class LiveFiles(Sequence[ScannedFile]):
         return found
 
     @cached_property
+    def has_position_file(self) -> Mask:
+        """The files that a position delete file applies to, which is no vector."""
+        is_file = np.array([one.kind is DeleteKind.POSITION and not one.is_vector for one in self.deletes], np.bool_)
+        found = np.zeros(len(self.columns), np.bool_)
+        found[self.pairs.files[is_file[self.pairs.deletes]]] = True
+        return found
+
+    @cached_property
     def carried_through(self) -> Numbers:
         """`ScannedFile.carried_through` for each file."""
         own = np.array([one.sequence_number if one.is_converted else _NONE for one in self.deletes], np.int64)

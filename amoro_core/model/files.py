@@ -24,6 +24,10 @@ _CONVERTED_NAME = re.compile(
 )
 
 
+#: From this version of Iceberg's format on deletes by position are deletion vectors.
+FORMAT_WITH_VECTORS = 3
+
+
 class FileFormat(StrEnum):
     """The format of a file."""
 
@@ -181,3 +185,9 @@ class TableScan:
     files: Sequence[ScannedFile]
     dangling: tuple[DeleteFile, ...] = ()
     unpartitioned_specs: frozenset[int] = frozenset()  # specs whose equality deletes are global
+    format_version: int = 2  # of the table
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether deletes by position are vectors: what remains of position delete files is folded into them."""
+        return self.format_version >= FORMAT_WITH_VECTORS

@@ -43,6 +43,8 @@ class PartitionVerdict:
     due_at: datetime | None = None  # when an interval trigger will fire
     expected_files: int = 0
     tasks: int = 0
+    deletion_vectors: int = 0  # of the position deletes
+    files_to_fold: int = 0  # data files to which position delete files apply, which are to become vectors
     work: tuple[TaskPlan, ...] = field(default=(), compare=False, repr=False)  # of the whole partition, without limits
 
 

@@ -79,12 +79,17 @@ class AssessedColumns:
 
 
 def assess_all(
-    files: LiveFiles, config: OptimizingConfig, kept: Set[str] = frozenset(), ids: Ids | None = None
+    files: LiveFiles,
+    config: OptimizingConfig,
+    kept: Set[str] = frozenset(),
+    ids: Ids | None = None,
+    *,
+    folds: bool = False,
 ) -> AssessedColumns:
     """Every file, or those at these indexes, with the answers that `assess` gives, most of them without a row.
 
-    Those of the `kept` groups are in order. A file has equality deletes alone, or one position delete that names it,
-    too, or it is asked by row.
+    Those of the `kept` groups are in order; `folds` as for `assess`. A file has equality deletes alone, or one position
+    delete that names it, too, or it is asked by row.
     """
     columns = files.columns
     ids = np.arange(len(columns)) if ids is None else ids
@@ -102,6 +107,8 @@ def assess_all(
     bearable = records * config.major_trigger_duplicate_ratio
     # A single position delete that names the file is as good as a conversion; newer equality deletes are not in it.
     to_convert = segment & has_equality & (last_equality_delete > files.carried_through[ids])
+    if folds:
+        to_convert |= segment & files.has_position_file[ids]
     done = AssessedColumns(
         files,
         ids,
@@ -123,7 +130,7 @@ def assess_all(
             done.live_bytes[at] = size * max(0, rows - int(deleted[at])) // rows
     by_row = np.flatnonzero(files.by_row[ids])
     for at, row in zip(by_row.tolist(), files.rows(ids[by_row]), strict=True):
-        _put(done, at, assess(row, config, is_in_order=bool(in_order[at])))
+        _put(done, at, assess(row, config, is_in_order=bool(in_order[at]), folds=folds))
     return done
 
 

@@ -18,9 +18,9 @@ def deletes_of(files: Iterable[ScannedFile]) -> dict[DeleteIdentity, DeleteFile]
 
 
 def read_cost(files: Sequence[ScannedFile], config: OptimizingConfig) -> int:
-    """Bytes of the files and of their deletes, each read once, plus the cost to open them."""
+    """Bytes of the files and of their deletes, each read once, plus the cost to open them; of a vector its part."""
     deletes = deletes_of(files)
-    read = sum(file.data.size_bytes for file in files) + sum(delete.size_bytes for delete in deletes.values())
+    read = sum(file.data.size_bytes for file in files) + sum(delete.identity.size for delete in deletes.values())
     return read + (len(files) + len(deletes)) * config.open_file_cost
 
 
@@ -38,7 +38,7 @@ def weigh(tasks: Sequence[TaskPlan], config: OptimizingConfig) -> tuple[int, int
     rewritten = sum(file.data.size_bytes for task in tasks for file in task.rewritten)
     converted = sum(file.data.size_bytes for task in tasks for file in task.converted)
     deletes = deletes_of(file for task in tasks for file in inputs_of(task))
-    deleted = sum(delete.size_bytes for delete in deletes.values())
+    deleted = sum(delete.identity.size for delete in deletes.values())
     files = sum(len(task.rewritten) + len(task.converted) for task in tasks) + len(deletes)
     cost = 2 * rewritten + converted // 10 + deleted + files * config.open_file_cost
     return rewritten + converted + deleted, cost

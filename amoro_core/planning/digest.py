@@ -41,8 +41,8 @@ def digest_of(
         snapshot_id=scan.snapshot_id,
         target_bytes=target_bytes,
         data=histogram(live.columns.sizes),
-        position_deletes=histogram(_sizes(one.size_bytes for one in deletes if one.kind is DeleteKind.POSITION)),
-        equality_deletes=histogram(_sizes(one.size_bytes for one in deletes if one.kind is DeleteKind.EQUALITY)),
+        position_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.POSITION)),
+        equality_deletes=histogram(_sizes(one.identity.size for one in deletes if one.kind is DeleteKind.EQUALITY)),
         partitions=tuple(_partition(one, by_key.get(one.partition.key), path_of) for one in chosen),
         partitions_total=len(scored),
     )

@@ -18,7 +18,7 @@ from amoro_core.planning.limits import settled, within_file_count
 from amoro_core.planning.partitions import PartitionFiles, PartitionStats, needed_by, parted, partitions_of
 from amoro_core.planning.planner import WEIGHT
 from amoro_core.planning.prechecks import held_until
-from amoro_core.planning.remembering import Decided, Remembered, remember, remembered
+from amoro_core.planning.remembering import Decided, Remembered, Terms, remember, remembered
 from amoro_core.planning.summary import basis_of, mean_health, scores_of, summarize
 from amoro_core.planning.tasks import Selection, tasks_of
 
@@ -83,7 +83,7 @@ def evaluate(
             basis=basis_of((), config),
             digest=FileDigest(None, config.target_size),
         )
-    live, terms = LiveFiles.of(scan.files), (config, kept)
+    live, terms = LiveFiles.of(scan.files), Terms(config, frozenset(kept), scan.has_vectors)
     known = remembered(live, terms)
     everything = partitions_of(scan, config, kept, {key: one.stats for key, one in known.items()})
     chosen = everything if chooses is None else [one for one in everything if chooses(one.key)]
@@ -152,6 +152,8 @@ def _verdict(case: _Case, decision: _Decision, staying: frozenset[DeleteIdentity
         data_files=stats.data_files,
         equality_delete_files=len(stats.equality_deletes),
         position_delete_files=len(stats.position_deletes),
+        deletion_vectors=stats.vectors,
+        files_to_fold=stats.files_to_fold,
         input_bytes=input_bytes,
         cost=cost,
         due_at=decision.due_at,
@@ -208,7 +210,8 @@ def _grant(case: _Case, requested: OptimizingType, force: bool) -> _Decision:
 
 def _deserves_minor(partition: PartitionFiles) -> bool:
     stats = partition.stats
-    return stats.fragments > 1 or stats.fresh_equality_deletes > 0 or bool(partition.files.combinable.any())
+    some = stats.fresh_equality_deletes > 0 or stats.files_to_fold > 0
+    return stats.fragments > 1 or some or bool(partition.files.combinable.any())
 
 
 def _tasks(case: _Case, kind: OptimizingType) -> tuple[TaskPlan, ...]:
@@ -247,9 +250,14 @@ def _minor_trigger(case: _Case) -> str:
         return reasons.minor_count(stats, config)
     if stats.combinable:
         return reasons.combinable(stats)
-    if stats.small_files > 1 and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
+    if _waits_for_minor(stats) and config.minor_trigger_interval is not None and _minor_due_at(case) is None:
         return reasons.minor_interval(stats, config, case.last)
     return ""
+
+
+def _waits_for_minor(stats: PartitionStats) -> bool:
+    """Whether the interval suffices for minor: a single small file is no reason, but what is to be folded is."""
+    return stats.small_files > 1 or stats.files_to_fold > 0
 
 
 def _minor_due_at(case: _Case) -> datetime | None:
@@ -280,7 +288,7 @@ def _due_at(case: _Case, last: datetime | None, interval: timedelta | None) -> d
 
 def _postponed(case: _Case) -> _Decision:
     coming: list[tuple[datetime, OptimizingType]] = []
-    if (due := _minor_due_at(case)) and case.stats.small_files > 1 and _tasks(case, OptimizingType.MINOR):
+    if (due := _minor_due_at(case)) and _waits_for_minor(case.stats) and _tasks(case, OptimizingType.MINOR):
         coming.append((due, OptimizingType.MINOR))
     if case.stats.coarse and (due := _coarse_due_at(case)) and _tasks(case, OptimizingType.MAJOR):
         coming.append((due, OptimizingType.MAJOR))

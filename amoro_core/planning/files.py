@@ -25,7 +25,7 @@ class AssessedFile:
     file_class: FileClass
     live_bytes: int  # data bytes minus those of rows known to be deleted
     duplicates: bool  # position deletes cover more of its rows than the ratio allows
-    convertible: bool  # its deletes can be replaced by one position delete file
+    convertible: bool  # its deletes can be replaced by one position delete file or vector
     too_short: bool  # a single position in that file would already exceed the ratio
     combinable: bool  # several position deletes would become fewer
     carried_through: int = -1  # up to which sequence number its own position delete holds equality deletes
@@ -62,8 +62,13 @@ def classify(size_bytes: int, config: OptimizingConfig) -> FileClass:
     return FileClass.TARGET_SIZE
 
 
-def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool = False) -> AssessedFile:
-    """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them."""
+def assess(
+    scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool = False, folds: bool = False
+) -> AssessedFile:
+    """The file with the answers to Amoro's per-file rules; one that is in order is small for none of them.
+
+    `folds`: position delete files are to be folded into deletion vectors, as from format 3 on.
+    """
     data = scanned.data
     file_class = FileClass.TARGET_SIZE if is_in_order else classify(data.size_bytes, config)
     is_coarse = file_class is FileClass.TARGET_SIZE and config.knows_coarse and is_copied(data.path)
@@ -75,8 +80,9 @@ def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool 
     deleted = sum(delete.record_count for delete in positions)
     segment = file_class is not FileClass.FRAGMENT
     bearable = data.record_count * config.major_trigger_duplicate_ratio
-    combinable = segment and len(positions) > 1
-    convertible = combinable or (segment and _is_convertible(scanned, positions, carried_through))
+    combinable = segment and len(positions) > 1 and not folds
+    to_fold = segment and folds and any(is_position_file(delete) for delete in scanned.deletes)
+    convertible = combinable or to_fold or (segment and _is_convertible(scanned, positions, carried_through))
     return AssessedFile(
         scanned,
         file_class,
@@ -89,6 +95,11 @@ def assess(scanned: ScannedFile, config: OptimizingConfig, *, is_in_order: bool 
         is_in_order=is_in_order,
         is_coarse=is_coarse,
     )
+
+
+def is_position_file(delete: DeleteFile) -> bool:
+    """Whether it deletes by position, and is no vector."""
+    return delete.kind is DeleteKind.POSITION and not delete.is_vector
 
 
 def is_file_scoped(delete: DeleteFile, path: str) -> bool:

@@ -35,11 +35,23 @@ class PartitionStats:
     fresh_equality_deletes: int  # those not yet folded into the own position delete of some file
     coarse: int = 0  # files of target size whose small row groups were copied
     coarse_bytes: int = 0
+    files_to_fold: int = 0  # data files to which position delete files apply, which are to become vectors
 
     @property
     def small_files(self) -> int:
-        """The count for minor: fragments and equality deletes, except those already folded in by conversions."""
-        return self.fragments + self.fresh_equality_deletes
+        """The count for minor: fragments, equality deletes, except those already folded in by conversions, and position
+        delete files that are to be folded into vectors."""
+        return self.fragments + self.fresh_equality_deletes + self.to_fold
+
+    @property
+    def to_fold(self) -> int:
+        """How many position delete files are to be folded into vectors."""
+        return sum(not one.is_vector for one in self.position_deletes) if self.files_to_fold else 0
+
+    @property
+    def vectors(self) -> int:
+        """How many of the position deletes are vectors."""
+        return sum(one.is_vector for one in self.position_deletes)
 
 
 NOTHING_KNOWN: Mapping[PartitionKey, PartitionStats] = MappingProxyType({})
@@ -53,6 +65,7 @@ class PartitionFiles:
     stats: PartitionStats
     assessed: Callable[[], AssessedColumns]  # called once, if at all
     dangling: int = 0
+    folds: bool = False  # position delete files are to be folded into vectors
 
     @cached_property
     def files(self) -> AssessedColumns:
@@ -92,22 +105,23 @@ def partitions_of(
     keys = [PartitionKey(*place) for place in live.columns.places]
     new = [at for at, key in enumerate(keys) if key not in known]
     ids = [order[ends[at] : ends[at + 1]] for at in new]
-    files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)))
+    folds = scan.has_vectors
+    files = assess_all(live, config, kept, np.concatenate((np.empty(0, np.int64), *ids)), folds=folds)
     dangling = Counter((delete.spec_id, delete.partition) for delete in scan.dangling)
     found, first = [], 0
     for at, some in zip(new, ids, strict=True):
         part = files.part(slice(first, first + len(some)))
         first += len(some)
-        found.append(_opened(keys[at], part, _stats(part), dangling[live.columns.places[at]]))
+        found.append(_opened(keys[at], part, dangling[live.columns.places[at]], folds))
     for at, key in enumerate(keys):
         if key in known:
-            assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]])
-            found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]]))
+            assessed = partial(assess_all, live, config, kept, order[ends[at] : ends[at + 1]], folds=folds)
+            found.append(PartitionFiles(key, known[key], assessed, dangling[live.columns.places[at]], folds))
     return tuple(sorted(found, key=lambda one: order_of(one.key)))
 
 
-def _opened(key: PartitionKey, files: AssessedColumns, stats: PartitionStats, dangling: int) -> PartitionFiles:
-    return PartitionFiles(key, stats, lambda: files, dangling)
+def _opened(key: PartitionKey, files: AssessedColumns, dangling: int, folds: bool) -> PartitionFiles:
+    return PartitionFiles(key, _stats(files, folds), lambda: files, dangling, folds)
 
 
 def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tuple[PartitionFiles, PartitionFiles]:
@@ -119,7 +133,7 @@ def parted(partition: PartitionFiles, selects: Callable[[DataFile], bool]) -> tu
 
 def _part(partition: PartitionFiles, mask: Mask) -> PartitionFiles:
     files = partition.files.part(mask)
-    return _opened(partition.key, files, _stats(files), partition.dangling)
+    return _opened(partition.key, files, partition.dangling, partition.folds)
 
 
 def order_of(key: PartitionKey) -> tuple[int, tuple[tuple[bool, bytes], ...]]:
@@ -133,7 +147,7 @@ def needed_by(files: LiveFiles, ids: Ids) -> frozenset[DeleteIdentity]:
     return frozenset(delete.identity for delete in files.newer_equality_deletes(ids, above))
 
 
-def _stats(files: AssessedColumns) -> PartitionStats:
+def _stats(files: AssessedColumns, folds: bool) -> PartitionStats:
     deletes = {delete.identity: delete for delete in files.files.deletes_of(files.ids[files.has_deletes])}
     return PartitionStats(
         data_files=len(files),
@@ -150,6 +164,7 @@ def _stats(files: AssessedColumns) -> PartitionStats:
         fresh_equality_deletes=len(needed_by(files.files, files.ids[files.has_deletes])),
         coarse=int(files.coarse.sum()),
         coarse_bytes=int(files.sizes[files.coarse].sum()),
+        files_to_fold=int(files.files.has_position_file[files.ids].sum()) if folds else 0,
     )
 
 

@@ -67,7 +67,8 @@ def requested(kind: OptimizingType, partition: PartitionFiles, force: bool) -> s
         _count(len(stats.undersized), "undersized file") if kind is not OptimizingType.MINOR else "",
         _count(stats.coarse, "coarse file") if kind is not OptimizingType.MINOR else "",
         _count(len(stats.equality_deletes), "equality delete"),
-        _count(len(stats.position_deletes), "position delete"),
+        _count(len(stats.position_deletes) - stats.vectors, "position delete"),
+        _count(stats.vectors, "deletion vector"),
         _count(partition.dangling, "dangling delete") if kind is OptimizingType.FULL else "",
     ]
     words = ", ".join(words for words in found if words and not words.startswith("0 ")) or _count(
@@ -81,8 +82,11 @@ def nothing_requested(kind: OptimizingType, partition: PartitionFiles) -> str:
     match kind:
         case OptimizingType.MINOR:
             several = partition.stats.fragments > 1
+            deletes = _carried(partition.stats) or "no equality deletes"
+            if partition.folds:
+                deletes += ", no position delete files"
             fragments = "no two fragments that fit together" if several else "fewer than two fragments"
-            return f"nothing to do: {fragments}, {_carried(partition.stats) or 'no equality deletes'}"
+            return f"nothing to do: {fragments}, {deletes}"
         case OptimizingType.MAJOR:
             deletes = "no deletes that apply" if partition.dangling else "no deletes"
             return f"nothing to do: no small files that fit together, {deletes}"
@@ -108,8 +112,10 @@ def nothing(
         found.append("no small files" if has_deletes else "no small files, no deletes")
     if carried := _carried(stats):
         found.append(carried)
-    if stats.position_deletes:
-        found.append(f"{_count(len(stats.position_deletes), 'position delete')} within bounds")
+    if within := len(stats.position_deletes) - stats.vectors - stats.to_fold:
+        found.append(f"{_count(within, 'position delete')} within bounds")
+    if stats.vectors:
+        found.append(f"{_count(stats.vectors, 'deletion vector')} within bounds")
     if due_at is not None and kind is not None:
         found.append(_next(kind, due_at))
     return f"nothing to do: {'; '.join(found)}"
@@ -159,8 +165,13 @@ def _passed(kind: OptimizingType, interval: timedelta | None, last: datetime | N
 
 def _small_files(stats: PartitionStats) -> str:
     words = _count(stats.small_files, "small file")
-    deletes = stats.fresh_equality_deletes
-    return f"{words} ({_count(deletes, 'equality delete')} among them)" if deletes else words
+    equality, position = (
+        _count(stats.fresh_equality_deletes, "equality delete"),
+        _count(stats.to_fold, "position delete"),
+    )
+    of = f"{position} of {_count(stats.files_to_fold, 'file')} to fold"
+    among = [one for one, count in ((equality, stats.fresh_equality_deletes), (of, stats.to_fold)) if count]
+    return f"{words} ({', '.join(among)} among them)" if among else words
 
 
 def _carried(stats: PartitionStats) -> str:

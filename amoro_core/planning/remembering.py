@@ -1,6 +1,6 @@
 """What earlier evaluations found about partitions of the same table in which nothing has changed since."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -43,12 +43,18 @@ class Remembered:
     decided: Decided | None = None
 
 
-Terms = tuple[OptimizingConfig, Set[str]]
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What verdicts follow from beside a table's files."""
+
+    config: OptimizingConfig
+    kept: frozenset[str]  # the groups whose order stays
+    folds: bool  # position delete files are to be folded into vectors
 
 
 def remembered(files: LiveFiles, terms: Terms) -> Mapping[PartitionKey, Remembered]:
     """What was found by the same terms about partitions whose files are still the same."""
-    known = dict(files.memory.found.get(_name(terms), ()))
+    known = dict(files.memory.found.get(terms, ()))
     stamps = zip(files.columns.places, files.stamps, strict=False)
     keys = ((PartitionKey(*place), stamp) for place, stamp in stamps)
     return {key: found for key, stamp in keys if (found := known.get(key)) is not None and found.stamp == stamp}
@@ -72,10 +78,5 @@ def remember(
             verdict = None
         room -= 0 if verdict is None else verdict.files
         found[key] = Remembered(stamps[key], partition.stats, points, verdict)
-    others = [(name, one) for name, one in files.memory.found.items() if name != _name(terms)]
-    files.memory.found = dict([*others[1 - _TERMS :], (_name(terms), found)])
-
-
-def _name(terms: Terms) -> tuple[OptimizingConfig, frozenset[str]]:
-    config, kept = terms
-    return config, frozenset(kept)
+    others = [(name, one) for name, one in files.memory.found.items() if name != terms]
+    files.memory.found = dict([*others[1 - _TERMS :], (terms, found)])

@@ -24,7 +24,7 @@ def summarize(scan: TableScan, partitions: Sequence[PartitionFiles], health: Hea
         undersized_files=sum(partition.stats.undersized_files for partition in partitions),
         equality_delete_files=sum(delete.kind is DeleteKind.EQUALITY for delete in deletes.values()),
         position_delete_files=sum(delete.kind is DeleteKind.POSITION for delete in deletes.values()),
-        delete_bytes=sum(delete.size_bytes for delete in deletes.values()),
+        delete_bytes=sum(delete.identity.size for delete in deletes.values()),
         dangling_delete_files=len(scan.dangling),
         records=sum(partition.stats.records for partition in partitions),
         health_score=health.score,

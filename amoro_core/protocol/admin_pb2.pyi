@@ -2132,6 +2132,8 @@ class PlannedPartition(_message.Message):
     EXPECTED_FILES_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     COLUMNS_FIELD_NUMBER: _builtins.int
+    DELETION_VECTORS_FIELD_NUMBER: _builtins.int
+    FILES_TO_FOLD_FIELD_NUMBER: _builtins.int
     partition: _builtins.str
     """its path, "" when unpartitioned"""
     spec_id: _builtins.int
@@ -2141,9 +2143,13 @@ class PlannedPartition(_message.Message):
     data_files: _builtins.int
     equality_delete_files: _builtins.int
     position_delete_files: _builtins.int
+    """deletion vectors included"""
     input_bytes: _builtins.int
     expected_files: _builtins.int
     tasks: _builtins.int
+    deletion_vectors: _builtins.int
+    files_to_fold: _builtins.int
+    """data files whose position delete files are to become vectors"""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___ColumnDepth]:
         """of the type cluster"""
@@ -2162,10 +2168,12 @@ class PlannedPartition(_message.Message):
         expected_files: _builtins.int = ...,
         tasks: _builtins.int = ...,
         columns: _abc.Iterable[Global___ColumnDepth] | None = ...,
+        deletion_vectors: _builtins.int = ...,
+        files_to_fold: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "data_files", b"data_files", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "data_files", b"data_files", "deletion_vectors", b"deletion_vectors", "equality_delete_files", b"equality_delete_files", "expected_files", b"expected_files", "files_to_fold", b"files_to_fold", "input_bytes", b"input_bytes", "partition", b"partition", "position_delete_files", b"position_delete_files", "reason", b"reason", "spec_id", b"spec_id", "tasks", b"tasks", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

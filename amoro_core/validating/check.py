@@ -11,12 +11,19 @@ from typing import NoReturn
 
 from amoro_core.errors import CheckFailed
 from amoro_core.model.commits import FileFacts, Group, PlanRecord
-from amoro_core.model.files import DELETE_PATH_FIELD_ID, DataFile, DeleteFile, DeleteKind, FileFormat, ScannedFile
+from amoro_core.model.files import (
+    DELETE_PATH_FIELD_ID,
+    FORMAT_WITH_VECTORS,
+    DataFile,
+    DeleteFile,
+    DeleteKind,
+    FileFormat,
+    ScannedFile,
+)
 from amoro_core.model.paths import normalise
 from amoro_core.model.rewrite import InputFile
 from amoro_core.validating.lineage import lineage_problems
 
-_FORMAT_WITH_VECTORS = 3
 _HINT = "Nothing was committed and the table is as it was. Please report it: the result of a rewrite was wrong."
 
 
@@ -134,7 +141,7 @@ def _outputs_carry_the_plans_sequence_number(task: _Task) -> Iterator[str]:
 def _outputs_have_the_tables_formats(task: _Task) -> Iterator[str]:
     """Parquet files, but for deletes by position: vectors from format 3 on, where writers may add no other."""
     by_position = FileFormat.PARQUET
-    if task.group.work.table.format_version >= _FORMAT_WITH_VECTORS:
+    if task.group.work.table.format_version >= FORMAT_WITH_VECTORS:
         by_position = FileFormat.PUFFIN
     for file in task.group.output.data_files:
         if file.file_format is not FileFormat.PARQUET:

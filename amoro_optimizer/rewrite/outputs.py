@@ -25,12 +25,10 @@ from amoro_core.files.vector_writing import write_vectors
 from amoro_core.files.vectors import PositionSet
 from amoro_core.files.writing import ParquetOutput, WrittenFile
 from amoro_core.model.copied_files import SUFFIX
-from amoro_core.model.files import DataFile, DeleteFile, FileFormat, Partition
+from amoro_core.model.files import FORMAT_WITH_VECTORS, DataFile, DeleteFile, FileFormat, Partition
 from amoro_core.model.processes import Attempt
 from amoro_core.model.rewrite import RewriteInput
 
-#: From this format version on deletes by position are deletion vectors.
-_FORMAT_WITH_VECTORS = 3
 #: The share of an output's rows by which it may differ from the others so that a row group can be copied whole.
 _UNEVENNESS = 0.05
 #: The factor by which a file may exceed the target before the next is begun, if row widths vary much.
@@ -133,7 +131,7 @@ class Outputs:
 
     def write_deletes(self, data: DataFile, positions: Positions) -> None:
         """Write the position delete file of a converted data file; in format 3 `finish_deletes` writes its vector."""
-        if self._work.table.format_version >= _FORMAT_WITH_VECTORS:
+        if self._work.table.format_version >= FORMAT_WITH_VECTORS:
             self._vectors.append((data, PositionSet.of(positions)))
             return
         path = self._new_path(data.partition, "-deletes")

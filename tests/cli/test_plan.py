@@ -88,8 +88,19 @@ def test_a_plan_as_json_has_every_partition_whatever_is_explained(cli: Cli, admi
         "expected_files": 0,
         "tasks": 0,
         "columns": [],
+        "deletion_vectors": 0,
+        "files_to_fold": 0,
     }
     assert len(body["partitions"]) == 3
+
+
+def test_deletion_vectors_are_told_apart_from_position_delete_files(cli: Cli, admin: FakeAdmin) -> None:
+    made = plan()
+    made.partitions[0].equality_delete_files = 1
+    made.partitions[0].position_delete_files = 5
+    made.partitions[0].deletion_vectors = 3
+    admin.script("PlanTable", made)
+    assert "  1 eq, 2 pos, 3 vec  " in cli("plan", "sales.db.orders", "--explain").out
 
 
 def test_the_name_of_a_plan_is_its_table_if_there_is_work(cli: Cli, admin: FakeAdmin) -> None:

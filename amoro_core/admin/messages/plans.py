@@ -47,6 +47,8 @@ def partition(verdict: PartitionVerdict, path: str) -> pb.PlannedPartition:
         data_files=verdict.data_files,
         equality_delete_files=verdict.equality_delete_files,
         position_delete_files=verdict.position_delete_files,
+        deletion_vectors=verdict.deletion_vectors,
+        files_to_fold=verdict.files_to_fold,
         input_bytes=verdict.input_bytes,
         expected_files=verdict.expected_files,
         tasks=verdict.tasks,
