@@ -57,7 +57,7 @@ class Columns:
         leaf = -1
         for element, said in zip(source.footer.schema[1:], source.agreement, strict=True):
             leaf += not element.num_children
-            if element.field_id in LINEAGE_IDS and not element.num_children and len(source.leaves[leaf].path) == 1:
+            if element.field_id in LINEAGE_IDS and not element.num_children:
                 if element.field_id in found:
                     raise NotCopied(f"two of its columns have the field id {element.field_id}")
                 found[element.field_id] = (leaf, said)

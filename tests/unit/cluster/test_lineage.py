@@ -12,6 +12,7 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from amoro_core.files import parquet
 from amoro_core.model.clustering import ClusterInput, Layout, Strategy
 from amoro_core.model.files import DataFile
 from amoro_core.model.lineage import LINEAGE_NAMES
@@ -64,7 +65,10 @@ def expected(files: list[DataFile], gone: set[int]) -> dict[int, tuple[int, int]
 
 @pytest.mark.parametrize("layout", [linear(1), curve(Strategy.HILBERT, 1, 2)], ids=["linear", "hilbert"])
 @pytest.mark.parametrize("memory", [512 << 20, SMALL], ids=["in memory", "through disk"])
-def test_clustered_rows_keep_their_lineage(tmp_path: Path, layout: Layout, memory: int) -> None:
+def test_clustered_rows_keep_their_lineage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: Layout, memory: int
+) -> None:
+    monkeypatch.setattr(parquet, "MAX_BATCH_ROWS", 1000)
     files = given_files(tmp_path)
     deletes = [position_deletes(tmp_path, [(files[0].path, at) for at in range(0, 5000, 3)])]
     work: ClusterInput = group(tmp_path, SCHEMA, layout, files, outputs=4, deletes=deletes)

@@ -248,8 +248,10 @@ def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(
 
 
 def test_a_file_with_two_columns_of_row_ids_is_refused(tmp_path: Path) -> None:
-    columns = [*COLUMNS, ROW_ID, ROW_ID.with_name("again")]
-    one = data_file(tmp_path, columns, {"n": [1], "s": ["a"], "_row_id": [5], "again": [6]})
+    """Also where the last one could be copied with the last updates."""
+    columns = [*COLUMNS, ROW_ID.with_name("first"), ROW_ID, UPDATED]
+    rows = {"n": [1], "s": ["a"], "first": [5], "_row_id": [6], UPDATED.name: [1]}
+    one = data_file(tmp_path, columns, rows)
     with pytest.raises(TableRefused, match=f"two columns with the field id {ROW_ID_FIELD_ID}"):
         copying(tmp_path, [replace(one, first_row_id=90)])
 
