@@ -38,10 +38,10 @@ def assert_deletes_match_as_in_java(catalog: SharedCatalog, table: str) -> None:
 def as_java_lists(metadata: TableMetadata, scan: TableScan) -> Deletes:
     """What Java must list for each data file, given what our scan does.
 
-    Two differences are by design, and exact. An equality delete whose keys can't be in the file, by their bounds and
-    null counts as Java understands them, is left out by Java; we go by sequence numbers and partitions alone. A
-    position delete that names several files is listed by Java for every file of its partition; we leave out those that
-    the bounds of its paths exclude.
+    Where a vector applies, no side lists a position delete file. Two differences are by design, and exact. An
+    equality delete whose keys can't be in the file, by their bounds and null counts as Java understands them, is
+    left out by Java; we go by sequence numbers and partitions alone. A position delete that names several files is
+    listed by Java for every file of its partition; we leave out those that the bounds of its paths exclude.
     """
     every = {delete.path: delete for file in scan.files for delete in file.deletes}
     every |= {delete.path: delete for delete in scan.dangling}
@@ -49,7 +49,8 @@ def as_java_lists(metadata: TableMetadata, scan: TableScan) -> Deletes:
     listed: Deletes = {}
     for file in scan.files:
         here = {delete.path for delete in file.deletes if _is_listed_by_java(metadata, file.data, delete)}
-        here |= {delete.path for delete in shared if _is_left_out_by_paths(file.data, delete)}
+        if not any(delete.is_vector for delete in file.deletes):
+            here |= {delete.path for delete in shared if _is_left_out_by_paths(file.data, delete)}
         listed[normalise(file.data.path)] = frozenset(map(normalise, here))
     return listed
 
