@@ -12,12 +12,24 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FixedType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Row = Mapping[str, Any]
+_Nanoseconds = TimestampNanoType | TimestamptzNanoType
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +124,14 @@ def _is_set_directly(field: NestedField, value: Any) -> bool:
     """Whether JSON can't say the value, or the parser gives another class than the writers of generic records take."""
     if isinstance(field.field_type, DoubleType):
         return not math.isfinite(value)
-    return isinstance(field.field_type, FixedType) or isinstance(value, date | time)
+    return isinstance(field.field_type, FixedType | _Nanoseconds) or isinstance(value, date | time)
 
 
 def _java_value(java: JavaTable, value: Any) -> Any:
     times = java.gateway.jvm.java.time
     match value:
+        case str():  # of nanoseconds, for which Python has no type
+            return (times.OffsetDateTime if value.endswith("+00:00") else times.LocalDateTime).parse(value)
         case datetime() if value.tzinfo is not None:
             return times.OffsetDateTime.parse(value.isoformat())
         case datetime():
