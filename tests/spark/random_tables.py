@@ -1,8 +1,8 @@
 """Random tables of metadata alone: manifests with the entries of files that nobody has written.
 
 Everything that decides which delete applies to which data file is random by the seed: tables of formats 1 and 2 and
-upgraded ones, specs of all kinds of transforms, of dropped columns too, sequence numbers inherited and explicit, bounds
-and null counts that are there or missing, deletes of every kind and scope.
+upgraded ones, to 3, too, specs of all kinds of transforms, of dropped columns too, sequence numbers inherited and
+explicit, bounds and null counts that are there or missing, deletes of every kind and scope.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from tests.engine.commits import DataManifestV1, DataManifestV2, DeleteManifestV2
 from tests.engine.files import POSITION_SCHEMA
+from tests.engine.manifests import DataManifestV1, DataManifestV2, DeleteManifestV2, DeleteManifestV3
 
 ENTRIES_OF: TableVersion = 3  # the one format whose entries have all fields in pyiceberg
 PATH_ID = POSITION_SCHEMA.fields[0].field_id
@@ -111,9 +111,11 @@ VALUES: dict[str, tuple[Any, ...]] = {
 #: What five hundred tables must have among them.
 TRAITS = frozenset(
     (
-        *(f"format {kind}" for kind in ("1", "2", "upgraded")),
+        *(f"format {kind}" for kind in ("1", "2", "upgraded", "3")),
         *(f"field: {transform} of {source}" for source, transform in TRANSFORMS),
         *(f"position deletes: {kind}" for kind in ("referenced", "bounds", "shared", "shared, shortened", "no bounds")),
+        "position deletes: vector",
+        "position deletes: vector of a file of several",
         "equality deletes: everywhere",
         "equality deletes: in partitions",
         *(f"equality ids: {ids}" for ids in KEYS),
@@ -159,6 +161,7 @@ class _Making:
     places: dict[str, str] = field(default_factory=dict)
     manifests: list[ManifestFile] = field(default_factory=list)
     files: int = 0
+    vectors: dict[str, str] = field(default_factory=dict)  # the Puffin files of data files, by path
     traits: set[str] = field(default_factory=set)
 
 
@@ -166,8 +169,8 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
     """Write the metadata of the seed's table below the directory."""
     chance = random.Random(seed)
     location = (root / f"table{seed}").as_uri()
-    kind = chance.choices(("1", "2", "upgraded"), (1, 12, 7))[0]
-    version = 1 if kind == "1" else 2
+    kind = chance.choices(("1", "2", "upgraded", "3"), (1, 11, 6, 4))[0]
+    version = {"1": 1, "3": 3}.get(kind, 2)
     io = load_file_io({}, location)
     making = _Making(chance, location, io, version, _specs(chance), chance.randint(1, 2) if kind == "upgraded" else 0)
     making.traits.add(f"format {kind}")
@@ -179,7 +182,8 @@ def make_random_table(root: Path, seed: int) -> RandomTable:
             _add_commit(making, number)
     last_number = 0 if version == 1 else commits
     list_path = f"{location}/metadata/snap-1.avro"
-    with write_manifest_list(version, io.new_output(list_path), 1, None, last_number, "deflate") as writer:
+    # Upgraded tables keep their lists and manifests.
+    with write_manifest_list(min(version, 2), io.new_output(list_path), 1, None, last_number, "deflate") as writer:
         writer.add_manifests(making.manifests)
     metadata = json.dumps(_metadata(making, last_number, list_path))
     path = f"{location}/metadata/v1.metadata.json"
@@ -234,6 +238,8 @@ def _metadata(making: _Making, last_number: int, list_path: str) -> dict[str, An
     if making.version == 1:
         return metadata | {"schema": metadata["schemas"][1], "partition-spec": specs[-1]["fields"]}
     snapshot["sequence-number"] = last_number
+    if making.version == 3:
+        metadata["next-row-id"] = 0
     return metadata | {"last-sequence-number": last_number}
 
 
@@ -271,6 +277,8 @@ def _add_deletes(making: _Making, number: int) -> None:
     spec = chance.choice([place.spec for _, place in making.data] or making.specs)
     entries = [_entry(making, _delete_file(making, spec), number) for _ in range(chance.randint(1, 4))]
     _add_manifest(making, _DeleteManifest, spec, entries, number)
+    if making.version == 3 and (vectors := _vectors(making, spec, number)):
+        _add_manifest(making, DeleteManifestV3, spec, vectors, number)
 
 
 def _delete_file(making: _Making, spec: PartitionSpec) -> DataFile:
@@ -297,6 +305,32 @@ def _delete_file(making: _Making, spec: PartitionSpec) -> DataFile:
     referenced = low if kind == "referenced" else None
     bounds = {"lower_bounds": {PATH_ID: low.encode()}, "upper_bounds": {PATH_ID: high.encode()}}
     return _file(path, place, DataFileContent.POSITION_DELETES, bounds, referenced_data_file=referenced)
+
+
+def _vectors(making: _Making, spec: PartitionSpec, number: int) -> list[ManifestEntry]:
+    """Vectors of data files that have none yet; those of one partition lie in one file. Some are removed again."""
+    chance, entries = making.chance, []
+    files: dict[str, str] = {}
+    for path, place in making.data:
+        if place.spec != spec or path in making.vectors or chance.random() < 0.5:
+            continue
+        puffin = files.setdefault(place.key, _new_path(making, "vectors").replace(".parquet", ".puffin"))
+        making.places[puffin] = place.key
+        making.traits.add("position deletes: vector")
+        if puffin in making.vectors.values():
+            making.traits.add("position deletes: vector of a file of several")
+        at = {"content_offset": 4 + 40 * len(entries), "content_size_in_bytes": 40}
+        file = _file(puffin, place, DataFileContent.POSITION_DELETES, {}, referenced_data_file=path, **at)
+        file.spec_id = spec.spec_id
+        status = ManifestEntryStatus.DELETED if chance.random() < 0.1 else ManifestEntryStatus.ADDED
+        if status == ManifestEntryStatus.ADDED:
+            making.vectors[path] = puffin
+        entries.append(
+            ManifestEntry.from_args(
+                status=status, snapshot_id=number, sequence_number=number, file_sequence_number=number, data_file=file
+            )
+        )
+    return entries
 
 
 def _equality_delete(making: _Making, place: _Place) -> DataFile:
@@ -391,7 +425,7 @@ def _file(path: str, place: _Place, content: DataFileContent, metrics: dict[str,
         _table_format_version=ENTRIES_OF,
         content=content,
         file_path=path,
-        file_format=FileFormat.PARQUET,
+        file_format=FileFormat.PUFFIN if "content_offset" in more else FileFormat.PARQUET,
         partition=Record(*place.partition),
         record_count=10,
         file_size_in_bytes=1000,
