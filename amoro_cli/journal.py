@@ -46,6 +46,11 @@ class JournalCalls(Calls):
         """What the next expiry would decide on each snapshot, branch and tag."""
         return self._call(self._stub.GetRetention, snapshots.GetRetentionRequest(table=table), TOUCHING)
 
+    def upgrade_table(self, table: str, format_version: int, *, dry_run: bool = False) -> snapshots.TableUpgrade:
+        """The upgrade of the table's format, done, or only checked."""
+        request = snapshots.UpgradeTableRequest(table=table, format_version=format_version, dry_run=dry_run)
+        return self._call(self._stub.UpgradeTable, request, TOUCHING)
+
     def get_table_digest(self, table: str) -> pb.TableDigest:
         """The table's files in figures, as they were last read."""
         return self._call(self._stub.GetTableDigest, pb.GetTableDigestRequest(table=table), QUICK)

@@ -32,6 +32,7 @@ from amoro_cli.commands import (
     tokens,
     trash,
     undoing,
+    upgrading,
     users,
     verifying,
 )
@@ -64,6 +65,7 @@ _INTERRUPTED = 130
 def _register_table(app: typer.Typer) -> None:
     tables.register(app)
     blockers.register(app)
+    upgrading.register(app)
     maintaining.register(app)
     snapshots.register(app)
 

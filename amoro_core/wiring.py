@@ -72,6 +72,7 @@ from amoro_core.services.sweeping import SweepingService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.trash import TrashService
+from amoro_core.services.upgrading import UpgradeService
 from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 from amoro_core.settings import Settings
@@ -256,6 +257,7 @@ class Services:
         self.sweeping = SweepingService(store, tables_of, self.actions.of, clock, settings.delete_rate)
         self.trash = TrashService(store, tables_of, clock)
         self.leasing = LeaseService(store, tables_of, clock)
+        self.upgrading = UpgradeService(tables_of)
         self.verifying = VerifyingService(tables_of, _digest, self.leasing.reading)
         self.clearing = ClearingService(store, tables_of, self.actions.of, clock, self.changes.fire, self.sweeping)
         gathering = GatheringService(store, tables_of, self.actions.of, clock, settings.start_to_close)

@@ -25,6 +25,7 @@ from amoro_core.admin import (
     tables,
     tokens,
     trash,
+    upgrading,
     users,
 )
 from amoro_core.admin.rights import Acted, by_blocker, by_lease, by_process, by_table
@@ -87,6 +88,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "GetRetention": Operation(snapshots.get_retention, _VIEWER, TOUCHING),
     "SetTableEnabled": Operation(tables.set_table_enabled, _OPERATOR, TOUCHING, changes=True, on=by_table),
     "TableChanged": Operation(tables.table_changed, _OPERATOR, QUICK, changes=True, on=by_table),
+    "UpgradeTable": Operation(upgrading.upgrade_table, _ADMIN, TOUCHING, changes=True, on=by_table),
     "BlockTable": Operation(blockers.block_table, _OPERATOR, TOUCHING, changes=True, on=by_table),
     "RenewBlocker": Operation(blockers.renew_blocker, _OPERATOR, QUICK, changes=True, on=by_blocker),
     "ReleaseBlocker": Operation(blockers.release_blocker, _OPERATOR, QUICK, changes=True, on=by_blocker),

@@ -37,6 +37,7 @@ from amoro_core.services.state import StateService
 from amoro_core.services.tables import TableService
 from amoro_core.services.tokens import TokenService
 from amoro_core.services.trash import TrashService
+from amoro_core.services.upgrading import UpgradeService
 from amoro_core.services.users import UserService
 from amoro_core.services.verifying import VerifyingService
 
@@ -108,6 +109,7 @@ class Services(Protocol):
     verifying: VerifyingService
     tokens: TokenService
     auditing: AuditService
+    upgrading: UpgradeService
     users: UserService
     sessions: SessionService
     blockers: BlockerService

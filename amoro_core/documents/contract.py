@@ -255,6 +255,7 @@ _DOCUMENTS: Mapping[str, Callable[[], dict[str, Schema]]] = {
     "amoro.trashed/v1": _one(pb.ShowTrashResponse.DESCRIPTOR),
     "amoro.retention/v1": _one(shown.Retention.DESCRIPTOR),
     "amoro.restored/v1": _one(pb.Trash.DESCRIPTOR),
+    "amoro.upgrade/v1": _one(shown.TableUpgrade.DESCRIPTOR),
     "amoro.user/v1": _one(accounts.User.DESCRIPTOR),
     "amoro.users/v1": _page("users", accounts.User.DESCRIPTOR),
     "amoro.login/v1": _one(accounts.LoginLink.DESCRIPTOR),

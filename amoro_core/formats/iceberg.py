@@ -19,6 +19,7 @@ from amoro_core.iceberg import (
     commit,
     filters,
     staging,
+    upgrading,
 )
 from amoro_core.iceberg.caching import ManifestReader
 from amoro_core.iceberg.catalogs import catalog_errors, commits_refused, is_unchanged, load_table, open_catalog
@@ -255,6 +256,12 @@ class IcebergTable(UpkeptIcebergTable):
         """The payload that tags a snapshot. Raises CommitConflict when the name is taken or the snapshot is gone."""
         self._newest = self._load()
         return commit.tag(self._newest, name, snapshot_id, max_age_ms, again=again)
+
+    def stage_upgrade(self) -> bytes:
+        """The payload that upgrades the reloaded table to format 3. Raises TableRefused for what is not handled."""
+        self._newest = self._load()
+        upgrading.refuse_upgrade(self._newest, dict(self._config.properties))
+        return upgrading.stage_upgrade(self._newest, own_metadata=self._writes_metadata())
 
     def trace(self, evidence: Evidence) -> Trace:
         """Whether a change that was sent landed, according to the table's present state."""

@@ -141,6 +141,12 @@ class Maintainable(OpenTable, Protocol):
         Raises CommitConflict when the name is taken or the snapshot is gone.
         """
 
+    def stage_upgrade(self) -> bytes:
+        """The payload that upgrades the reloaded table to the newest format that is handled; it adds no snapshot.
+
+        Raises TableRefused for a table that is not handled now, or would not be then.
+        """
+
 
 class AnyTable(Rewritable, Committable, Maintainable, Upkept, Protocol):
     """A table with the requested roles; the caller uses only these."""

@@ -18,6 +18,7 @@ from pyiceberg.table.update import (
     SetStatisticsUpdate,
     TableRequirement,
     TableUpdate,
+    UpgradeFormatVersionUpdate,
 )
 from pyiceberg.utils.properties import property_as_bool
 
@@ -176,6 +177,8 @@ def _holds(metadata: TableMetadata, before: TableMetadata, request: _Payload) ->
                 made.append(found is not None and found.snapshot_id == update.snapshot_id)
             case SetStatisticsUpdate():
                 made.append(update.statistics.statistics_path in named)
+            case UpgradeFormatVersionUpdate():
+                made.append(metadata.format_version >= update.format_version)
             case AddSortOrderUpdate():
                 made.append(order_id_of(metadata, keys_of(update.sort_order)) > 0)
             case SetPartitionStatisticsUpdate():

@@ -215,6 +215,11 @@ class AdminServiceStub:
                 request_serializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
                 response_deserializer=amoro_dot_v1_dot_admin__pb2.Table.FromString,
                 _registered_method=True)
+        self.UpgradeTable = channel.unary_unary(
+                '/amoro.v1.AdminService/UpgradeTable',
+                request_serializer=amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.SerializeToString,
+                response_deserializer=amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.FromString,
+                _registered_method=True)
         self.BlockTable = channel.unary_unary(
                 '/amoro.v1.AdminService/BlockTable',
                 request_serializer=amoro_dot_v1_dot_admin__pb2.BlockTableRequest.SerializeToString,
@@ -667,6 +672,13 @@ class AdminServiceServicer:
 
     def TableChanged(self, request, context):
         """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpgradeTable(self, request, context):
+        """Changes the version of the table's format, which can't be taken back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -1143,6 +1155,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.TableChanged,
                     request_deserializer=amoro_dot_v1_dot_admin__pb2.TableChangedRequest.FromString,
                     response_serializer=amoro_dot_v1_dot_admin__pb2.Table.SerializeToString,
+            ),
+            'UpgradeTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpgradeTable,
+                    request_deserializer=amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.FromString,
+                    response_serializer=amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.SerializeToString,
             ),
             'BlockTable': grpc.unary_unary_rpc_method_handler(
                     servicer.BlockTable,
@@ -2330,6 +2347,33 @@ class AdminService:
             '/amoro.v1.AdminService/TableChanged',
             amoro_dot_v1_dot_admin__pb2.TableChangedRequest.SerializeToString,
             amoro_dot_v1_dot_admin__pb2.Table.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpgradeTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/amoro.v1.AdminService/UpgradeTable',
+            amoro_dot_v1_dot_snapshots__pb2.UpgradeTableRequest.SerializeToString,
+            amoro_dot_v1_dot_snapshots__pb2.TableUpgrade.FromString,
             options,
             channel_credentials,
             insecure,

@@ -79,6 +79,8 @@ class AdminServiceStub:
     SetTableEnabled: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]
     TableChanged: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+    UpgradeTable: _grpc.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]
+    """Changes the version of the table's format, which can't be taken back."""
     BlockTable: _grpc.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]
     RenewBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]
     ReleaseBlocker: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]
@@ -174,6 +176,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SetTableEnabled: _aio.UnaryUnaryMultiCallable[_admin_pb2.SetTableEnabledRequest, _admin_pb2.Table]  # type: ignore[assignment]
     TableChanged: _aio.UnaryUnaryMultiCallable[_admin_pb2.TableChangedRequest, _admin_pb2.Table]  # type: ignore[assignment]
     """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+    UpgradeTable: _aio.UnaryUnaryMultiCallable[_snapshots_pb2.UpgradeTableRequest, _snapshots_pb2.TableUpgrade]  # type: ignore[assignment]
+    """Changes the version of the table's format, which can't be taken back."""
     BlockTable: _aio.UnaryUnaryMultiCallable[_admin_pb2.BlockTableRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     RenewBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.RenewBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
     ReleaseBlocker: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReleaseBlockerRequest, _admin_pb2.Blocker]  # type: ignore[assignment]
@@ -476,6 +480,14 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Table, _abc.Awaitable[_admin_pb2.Table]]:
         """Somebody has committed to the table: it is looked at soon. A hint: telling again, or too often, or in vain does no harm."""
+
+    @_abc_1.abstractmethod
+    def UpgradeTable(
+        self,
+        request: _snapshots_pb2.UpgradeTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_snapshots_pb2.TableUpgrade, _abc.Awaitable[_snapshots_pb2.TableUpgrade]]:
+        """Changes the version of the table's format, which can't be taken back."""
 
     @_abc_1.abstractmethod
     def BlockTable(

@@ -36,6 +36,7 @@ COMMANDS = [
     ("table", "renew"),
     ("table", "unblock"),
     ("table", "blockers"),
+    ("table", "upgrade"),
     ("table", "maintain"),
     ("table", "actions"),
     ("table", "compare"),

@@ -41,7 +41,7 @@ RUNS = "DrainOptimizer ReleaseOptimizer ScaleGroup"
 RULES = """
     GetSettings GetState BackupState CheckState CreateToken ListTokens ListAudit RevokeToken AddCatalog UpdateCatalog
     RemoveCatalog ConfirmMaintenance HurryTrash GetInstanceLogs KillInstance CreateGroup UpdateGroup RemoveGroup
-    AddUser UpdateUser SetPassword RemoveUser ListUsers MakeLoginLink
+    UpgradeTable AddUser UpdateUser SetPassword RemoveUser ListUsers MakeLoginLink
 """
 RIGHTS: Mapping[str, str] = {
     operation: kind
@@ -127,6 +127,7 @@ def site(served: Served, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
             "plan_id": "not kept",
             "password": "too short",
             "confirm": "no",
+            "format_version": 3,
             "enabled": True,
             "instances": 1,
             "scans": [],

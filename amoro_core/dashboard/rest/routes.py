@@ -104,6 +104,7 @@ ROUTES: tuple[Route, ...] = (
     _get(_TABLE, "GetTable", "amoro.table/v1"),
     _patch(_TABLE, "SetTableEnabled", "amoro.table/v1", "enabled"),
     _post(f"{_TABLE}/changed", "TableChanged", "amoro.table/v1"),
+    _post(f"{_TABLE}/upgrade", "UpgradeTable", "amoro.upgrade/v1", "format_version"),
     _get(f"{_TABLE}/health", "GetTableHealth", "amoro.health/v1"),
     _get(f"{_TABLE}/metadata", "GetTableMetadata", "amoro.metadata/v1"),
     _get(f"{_TABLE}/partitions", "GetTableDigest", "amoro.digest/v1"),
