@@ -24,7 +24,7 @@ from pyiceberg.table.update import AddSnapshotUpdate, AssertRefSnapshotId, Asser
 from sqlalchemy.exc import OperationalError
 
 from tests.engine.files import schema_for_spec
-from tests.engine.manifests import WRITERS, entries_of, manifests_in, write_list
+from tests.engine.manifests import CONTENT_OFFSET, WRITERS, entries_of, manifests_in, write_list
 
 ATTEMPTS = 20
 MAIN = "main"
@@ -37,6 +37,7 @@ class Change:
     added: tuple[DataFile, ...] = ()
     removed_paths: frozenset[str] = frozenset()
     summary: Mapping[str, str] = field(default_factory=dict)
+    removed_vectors: frozenset[tuple[str, int]] = frozenset()  # by path and offset
 
     @property
     def operation(self) -> Operation:
@@ -106,7 +107,7 @@ def _new_snapshot(table: Table, change: Change, branch: str) -> Snapshot:
     removed: list[DataFile] = []
     for manifest in manifests_in(table, parent) if parent else ():
         if manifest.has_added_files() or manifest.has_existing_files():
-            kept, gone = _carried(table, snapshot_id, manifest, change.removed_paths)
+            kept, gone = _carried(table, snapshot_id, manifest, change)
             manifests.append(kept)
             removed += gone
     if missing := change.removed_paths - {file.file_path for file in removed}:
@@ -157,20 +158,25 @@ def _added_manifests(table: Table, snapshot_id: int, files: Iterable[DataFile]) 
 
 
 def _carried(
-    table: Table, snapshot_id: int, manifest: ManifestFile, gone: frozenset[str]
+    table: Table, snapshot_id: int, manifest: ManifestFile, change: Change
 ) -> tuple[ManifestFile, list[DataFile]]:
     """The manifest itself, or rewritten where it lists a removed file; and the removed files."""
     entries = entries_of(table, manifest)
-    removed = [entry.data_file for entry in entries if entry.data_file.file_path in gone]
+    removed = [entry.data_file for entry in entries if _goes(entry.data_file, change)]
     if not removed:
         return manifest, []
     with _manifest_writer(table, manifest.content, manifest.partition_spec_id, snapshot_id) as writer:
         for entry in entries:
-            if entry.data_file.file_path in gone:
+            if _goes(entry.data_file, change):
                 writer.delete(entry)
             else:
                 writer.existing(entry)
     return writer.to_manifest_file(), removed
+
+
+def _goes(file: DataFile, change: Change) -> bool:
+    offset = file[CONTENT_OFFSET] if len(file._data) > CONTENT_OFFSET else None
+    return file.file_path in change.removed_paths or (file.file_path, offset) in change.removed_vectors
 
 
 def _manifest_writer(table: Table, content: ManifestContent, spec_id: int, snapshot_id: int) -> ManifestWriter:

@@ -36,6 +36,7 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 FILE_FIELDS = [field.name for field in MANIFEST_ENTRY_SCHEMAS[3].find_type("data_file").fields]
 FIRST_ROW_ID = FILE_FIELDS.index("first_row_id")
+CONTENT_OFFSET = FILE_FIELDS.index("content_offset")
 _LISTED = 15  # the fields of a list's entry before the first row id
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 from pyiceberg.types import DoubleType, FloatType
+from pyroaring import BitMap64
 
 from tests.engine.parquet_rows import NAME_MAPPING, Rows, open_input, read_parquet
 from tests.engine.row_files import read_avro_rows, read_orc_rows
@@ -40,6 +43,14 @@ class LiveFile:
     record_count: int
     file_size_bytes: int
     first_row_id: int | None = None
+    referenced: str | None = None  # the data file of a deletion vector
+    offset: int = 0  # where it begins in its file
+    size_bytes: int = 0
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether it is a deletion vector."""
+        return self.file_format == "puffin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +97,19 @@ def _loaded(table: Table) -> TableMetadata:
 def rows_in(metadata: TableMetadata, snapshot_id: int | None = None) -> list[LiveRow]:
     """The live rows of one snapshot of the given metadata, main's head by default."""
     files = files_in(metadata, snapshot_id)
-    positions = _deleted_positions(metadata, (file for file in files if file.content == POSITION_DELETES))
+    positions = positions_in_files(metadata, files)
     keys = [(file, _deleted_keys(metadata, file)) for file in files if file.content == EQUALITY_DELETES]
     kind, found = metadata.schema().as_struct(), []
+    vectors = {file.referenced: file for file in files if file.is_vector}
     for file in files:
         if file.content != DATA:
             continue
         rows = _read(metadata, file)
         gone = {position for sequence, position in positions[file.path] if sequence >= file.data_sequence}
+        if (vector := vectors.get(file.path)) is not None and vector.data_sequence >= file.data_sequence:
+            if (vector.spec_id, vector.partition) != (file.spec_id, file.partition):
+                raise ValueError(f"the vector of {file.path} lies in another partition")
+            gone = set(vector_positions(vector))
         applying = [(delete.equality_ids, deleted) for delete, deleted in keys if _applies(metadata, delete, file)]
         own_keys = {ids: _keys(metadata, rows, ids) for ids, _ in applying}
         for ids, deleted in applying:
@@ -118,16 +134,33 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
     return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
 
 
-def _deleted_positions(metadata: TableMetadata, files: Iterable[LiveFile]) -> defaultdict[str, list[tuple[int, int]]]:
-    """By data file: the deletes' data sequence numbers with the positions."""
+def positions_in_files(metadata: TableMetadata, files: Iterable[LiveFile]) -> defaultdict[str, list[tuple[int, int]]]:
+    """By data file: the data sequence numbers of position delete files with the positions."""
     found: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for file in files:
+        if file.content != POSITION_DELETES or file.is_vector:
+            continue
         rows = _read(metadata, file)
         path_node, position_node = rows.root.child(PATH_ID), rows.root.child(POSITION_ID)
         if path_node is None or position_node is None:
             raise ValueError(f"{file.path} is not a position delete file")
         for path, position in zip(rows.columns[path_node.name], rows.columns[position_node.name], strict=True):
             found[path].append((file.data_sequence, position))
+    return found
+
+
+def vector_positions(vector: LiveFile) -> list[int]:
+    """The positions in a deletion vector: the 64-bit extension of Roaring bitmaps between a head and a checksum."""
+    with open_input(vector.path) as stream:
+        blob = stream.read()[vector.offset : vector.offset + vector.size_bytes]
+    length, magic = struct.unpack(">I4s", blob[:8])
+    if (length, magic) != (vector.size_bytes - 8, b"\xd1\xd3\x39\x64"):
+        raise ValueError(f"{vector.path} has no vector of {vector.size_bytes} bytes at {vector.offset}")
+    if struct.unpack(">I", blob[-4:])[0] != zlib.crc32(blob[4:-4]):
+        raise ValueError(f"the vector at {vector.offset} of {vector.path} is damaged")
+    found = list(BitMap64.deserialize(blob[8:-4]))
+    if len(found) != vector.record_count:
+        raise ValueError(f"the vector at {vector.offset} of {vector.path} has {len(found)} positions")
     return found
 
 
@@ -169,7 +202,8 @@ def files_in(metadata: TableMetadata, snapshot_id: int | None = None) -> list[Li
     if snapshot is None:
         raise ValueError(f"the table has no snapshot {wanted}")
     files = [file for manifest in read_avro(snapshot.manifest_list)[1] for file in _files_of(metadata, manifest)]
-    paths = Counter(file.path for file in files)
+    paths = Counter(file.path if not file.is_vector else f"{file.path} at {file.offset}" for file in files)
+    paths += Counter(f"the vector of {file.referenced}" for file in files if file.is_vector)
     if twice := [path for path, count in paths.items() if count > 1]:
         raise ValueError(f"the snapshot {wanted} lists files twice: {twice}")
     return sorted(files, key=lambda file: (file.data_sequence, file.content, file.path))
@@ -199,6 +233,9 @@ def _files_of(metadata: TableMetadata, manifest: Mapping[str, Any]) -> Iterator[
             record_count=file["record_count"],
             file_size_bytes=file["file_size_in_bytes"],
             first_row_id=row_id,
+            referenced=file.get("referenced_data_file"),
+            offset=file.get("content_offset") or 0,
+            size_bytes=file.get("content_size_in_bytes") or 0,
         )
 
 

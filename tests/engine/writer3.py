@@ -3,16 +3,98 @@
 from __future__ import annotations
 
 import json
+import struct
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import sqlalchemy
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataV3
-from pyiceberg.typedef import IcebergBaseModel
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.typedef import IcebergBaseModel, Record
+from pyroaring import BitMap64
+
+from tests.engine import oracle
+from tests.engine.commits import MAIN, Change, commit
+from tests.engine.files import stored_partition
+from tests.engine.oracle import LiveFile
 
 # pyiceberg writes the metadata of formats 1 and 2 only.
 TableMetadataV3.model_dump_json = IcebergBaseModel.model_dump_json
+
+
+def delete_rows(table: Table, predicate: Callable[[Mapping[str, Any]], bool], branch: str = MAIN) -> Snapshot | None:
+    """Delete the live rows for which the predicate holds by vectors, all in one Puffin file, as Java does.
+
+    A data file's new vector holds what its old one and position delete files deleted, and the old one goes.
+    """
+
+    def build(head: Table) -> Change | None:
+        ref = head.metadata.refs.get(branch)
+        snapshot_id = ref.snapshot_id if ref else None
+        files = oracle.files_in(head.metadata, snapshot_id)
+        live = oracle.rows_in(head.metadata, snapshot_id)
+        hit: dict[str, set[int]] = {}
+        for one in live:
+            if predicate(one.record):
+                hit.setdefault(one.path, set()).add(one.position)
+        old = {one.referenced: one for one in files if one.is_vector}
+        in_files = oracle.positions_in_files(head.metadata, files)
+        data = {one.path: one for one in files if one.content == oracle.DATA}
+        sets = {}
+        for path, positions in hit.items():
+            more = {at for number, at in in_files[path] if number >= data[path].data_sequence}
+            sets[path] = positions | (set(oracle.vector_positions(old[path])) if path in old else more)
+        if not sets:
+            return None
+        return Change(
+            tuple(vectors(head, {data[path]: positions for path, positions in sets.items()})),
+            removed_vectors=frozenset((old[path].path, old[path].offset) for path in sets if path in old),
+        )
+
+    return commit(table, build, branch)
+
+
+def vectors(table: Table, sets: Mapping[LiveFile, Iterable[int]]) -> list[DataFile]:
+    """The entries of a new Puffin file with a deletion vector for each data file."""
+    content, described, entries = b"PFA1", [], []
+    path = f"{table.location()}/data/{uuid.uuid4()}.puffin"
+    for data, positions in sets.items():
+        bitmap = BitMap64(positions)
+        bitmap.run_optimize()
+        body = b"\xd1\xd3\x39\x64" + bitmap.serialize()
+        blob = struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
+        told = {"referenced-data-file": data.path, "cardinality": str(len(bitmap))}
+        kind = {"type": "deletion-vector-v1", "fields": [2147483645], "snapshot-id": -1, "sequence-number": -1}
+        described.append({**kind, "offset": len(content), "length": len(blob), "properties": told})
+        entries.append((data, len(bitmap), len(content), len(blob)))
+        content += blob
+    footer = json.dumps({"blobs": described, "properties": {}}).encode()
+    content += b"PFA1" + footer + struct.pack("<I", len(footer)) + bytes(4) + b"PFA1"
+    with table.io.new_output(path).create() as stream:
+        stream.write(content)
+    done = []
+    for data, count, offset, size in entries:
+        file = DataFile.from_args(
+            _table_format_version=3,
+            content=DataFileContent.POSITION_DELETES,
+            file_path=path,
+            file_format=FileFormat.PUFFIN,
+            partition=Record(*stored_partition(table.metadata, data.spec_id, data.partition)),
+            record_count=count,
+            file_size_in_bytes=len(content),
+            referenced_data_file=data.path,
+            content_offset=offset,
+            content_size_in_bytes=size,
+        )
+        file.spec_id = data.spec_id
+        done.append(file)
+    return done
 
 
 def upgrade(table: Table) -> Table:

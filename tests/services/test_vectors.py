@@ -1,0 +1,207 @@
+"""Tables with deletion vectors: optimized, undone and maintained, without a row that changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyiceberg.table import Table
+
+from amoro_core.errors import TableRefused
+from amoro_core.iceberg import features
+from amoro_core.model.maintenance import Options
+from amoro_core.model.processes import ProcessStatus
+from amoro_core.model.tables import OptimizingType
+from tests.engine import oracle, writer, writer3
+from tests.engine.aging import aged
+from tests.engine.builders import BY_PART, SCHEMA, row
+from tests.engine.commits import Change, commit
+from tests.engine.lineage import lineage_of
+from tests.engine.parquet_rows import local_path
+from tests.services.world import World
+
+MINOR, MAJOR, FULL = OptimizingType
+#: Everything is a segment, so that minor converts.
+SEGMENTS = {
+    "self-optimizing.fragment-ratio": "1000000000",
+    "self-optimizing.target-size": "1048576",
+    "self-optimizing.major.trigger.duplicate-ratio": "0.5",
+}
+PARTS = ("a", 0), ("b", 100)
+AT_ONCE = {
+    "maintenance.expire-snapshots.trash-keep": "0",
+    "maintenance.clean-orphan-files.trash-keep": "0",
+    "snapshot.min-count": "1",
+}
+
+
+@pytest.fixture(autouse=True)
+def _handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+
+
+def made(world: World, version: int = 3, **properties: str) -> Table:
+    """Four files in each of two partitions."""
+    table = writer.make_table(world.catalog, "db.t", SCHEMA, BY_PART, version, {**AT_ONCE, **properties})
+    for number in range(4):
+        writer.append(table, [row(number * 20 + at + first, part) for part, first in PARTS for at in range(20)])
+    return table
+
+
+def vectors_of(table: Table) -> list[oracle.LiveFile]:
+    table.refresh()
+    return [one for one in oracle.live_files(table) if one.is_vector]
+
+
+def by_kind(table: Table) -> Counter[str]:
+    """How many vectors, position delete files and equality delete files the head has."""
+    names = {0: "data", 1: "files", 2: "equality"}
+    return Counter("vectors" if one.is_vector else names[one.content] for one in oracle.live_files(table.refresh()))
+
+
+def optimize(world: World, kind: OptimizingType) -> str:
+    process_id = world.begin(kind)
+    world.run_all(process_id)
+    assert world.committing.commit(process_id) is ProcessStatus.SUCCESS, failure(world, process_id)
+    return process_id
+
+
+def failure(world: World, process_id: str) -> str:
+    return world.optimizing.find_process(process_id).process.failure
+
+
+def has_nothing_to_do(world: World, kind: OptimizingType) -> bool:
+    return world.planning.begin(world.table().table_id, trigger="request", requested=kind).process_id is None
+
+
+def converted(world: World) -> Table:
+    """Segments with vectors, a position delete file for each partition and an equality delete."""
+    table = made(world, 2, **SEGMENTS)
+    writer.delete_where(table, lambda item: item["id"] % 20 == 2)
+    writer3.upgrade(table)
+    writer3.delete_rows(table, lambda item: item["id"] % 100 in (0, 20, 60))
+    writer3.delete_rows(table, lambda item: item["id"] % 100 in (1, 61))
+    writer.upsert(table, [row(3, "a", "new")], ["id"])
+    assert by_kind(table) == {"data": 9, "vectors": 6, "files": 2, "equality": 1}
+    return table
+
+
+@pytest.mark.parametrize("kind", list(OptimizingType))
+def test_no_row_changes_by_rewriting_files_with_vectors(world: World, kind: OptimizingType) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] % 4 == 1)
+    writer3.delete_rows(table, lambda item: item["id"] in (2, 102, 162))
+    writer.upsert(table, [row(4, "a", "new")], ["id"])
+    before, rows = lineage_of(table), oracle.live_rows(table)
+    optimize(world, kind)
+    assert (oracle.live_rows(table), lineage_of(table)) == (rows, before)
+    assert by_kind(table) == {"data": 2}
+    assert has_nothing_to_do(world, kind)
+
+
+def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: World) -> None:
+    table = converted(world)
+    rows = oracle.live_rows(table)
+    process_id = optimize(world, MINOR)
+    assert oracle.live_rows(table) == rows
+    assert by_kind(table) == {"data": 9, "vectors": 8}
+    assert sorted(one.record_count for one in vectors_of(table)) == [1, 1, 2, 2, 3, 3, 3, 4]
+    # The vectors of b's other files stayed as they were; each of two tasks has written a file.
+    written = {one.path for one in vectors_of(table) if process_id in one.path}
+    assert len(written) == len(world.tasks(process_id)) == 2
+    assert has_nothing_to_do(world, MINOR)
+    writer3.delete_rows(table, lambda item: item["id"] in (4, 44))
+    rows = oracle.live_rows(table)
+    optimize(world, FULL)
+    assert oracle.live_rows(table) == rows
+    assert by_kind(table) == {"data": 2}
+
+
+def test_undoing_a_conversion_puts_vectors_back_beside_others_of_the_same_file(world: World) -> None:
+    """With a limit of files only some are converted: their old vectors lie in a file with some that are still live."""
+    table = converted(world)
+    with table.transaction() as change:
+        change.set_properties({"self-optimizing.max-file-count": "4"})
+    before, rows = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}, oracle.live_rows(table)
+    process_id = optimize(world, MINOR)
+    after = {(one.path, one.offset) for one in oracle.live_files(table.refresh())}
+    gone = {path for path, offset in before - after if offset}
+    assert gone & {path for path, _ in after}
+    begun = world.maintaining.undo(process_id)
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS, failure(world, begun.process_id)
+    assert {(one.path, one.offset) for one in oracle.live_files(table.refresh())} == before
+    assert oracle.live_rows(table) == rows
+
+
+def test_a_conversion_whose_vector_was_replaced_since_is_not_undone(world: World) -> None:
+    table = converted(world)
+    process_id = optimize(world, MINOR)
+    writer3.delete_rows(table, lambda item: item["id"] == 45)
+    rows = oracle.live_rows(table)
+    with pytest.raises(Exception, match=r"that it wrote is no longer live"):
+        world.maintaining.undo(process_id)
+    assert oracle.live_rows(table) == rows
+
+
+def test_only_the_vectors_that_dangle_go(world: World) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] % 100 in (0, 20))
+    first = min(oracle.live_files(table), key=lambda one: one.data_sequence).path
+    writer.remove_files(table, {first})
+    assert by_kind(table) == {"data": 7, "vectors": 4}
+    rows = oracle.live_rows(table)
+    assert world.run("clean-dangling-delete-files") is ProcessStatus.SUCCESS
+    assert by_kind(table) == {"data": 7, "vectors": 3}
+    assert {one.referenced for one in vectors_of(table)}.isdisjoint({first})
+    assert oracle.live_rows(table) == rows
+
+
+def test_a_puffin_file_is_deleted_with_the_last_snapshot_that_has_one_of_its_vectors(world: World) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] % 100 in (0, 20))
+    (path,) = {local_path(one.path) for one in vectors_of(table)}
+    writer3.delete_rows(
+        table, lambda item: item["id"] % 100 == 1
+    )  # of one file of each partition: two old vectors stay
+    sweep(world, table)
+    assert len([one for one in vectors_of(table) if local_path(one.path) == path]) == 2
+    assert Path(path).exists()
+    rows = oracle.live_rows(table)
+    writer3.delete_rows(table, lambda item: item["id"] % 100 == 21)
+    assert path not in {local_path(one.path) for one in vectors_of(table)}
+    sweep(world, table)
+    assert not Path(path).exists()
+    assert set(oracle.live_rows(table)) < set(rows)
+    for one in vectors_of(table):
+        assert Path(local_path(one.path)).exists()
+
+
+def sweep(world: World, table: Table) -> None:
+    """Expire all snapshots but the head, and delete the files that are then due."""
+    aged(table, 30)
+    world.now = datetime.now(UTC) + timedelta(seconds=1)
+    begun = world.maintaining.begin(world.table().table_id, "expire-snapshots", trigger="request", options=Options())
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+    assert len(table.refresh().metadata.snapshots) == 1
+    world.later(86_400)
+    begun = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
+    assert begun.process_id, begun.reason
+    assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+
+def test_a_head_with_two_vectors_for_one_file_is_refused_and_nothing_changes(world: World) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] == 0)
+    first = vectors_of(table)[0]
+    data = next(one for one in oracle.live_files(table) if one.path == first.referenced)
+    commit(table, lambda head: Change(tuple(writer3.vectors(head, {data: [1]}))))
+    head = world.table_head()
+    with pytest.raises(TableRefused, match=f"two deletion vectors name {data.path}") as refused:
+        world.begin(FULL)
+    assert refused.value.reason == "deletion-vector"
+    assert f"{first.path} at {first.offset}" in refused.value.message
+    assert world.table_head() == head
