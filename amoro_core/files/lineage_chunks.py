@@ -1,9 +1,7 @@
 """The lineage of copied row groups: where a file stores it for every row it is copied, else it is made anew."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,13 +12,12 @@ from amoro_core.files.encoding import column_encodings
 from amoro_core.files.lineage import with_lineage
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.parquet_format import Struct
+from amoro_core.files.progressions import MadeChunk, Progression, progression_chunk
 from amoro_core.model.files import DataFile
 from amoro_core.model.lineage import LINEAGE_IDS
 
 #: What the lineage of a row takes in memory while it is made.
 _ROW_BYTES = 64
-#: Encoded columns of one number that are kept; each has some hundred bytes.
-_REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,47 +75,43 @@ class Columns:
         return all(one is not None and one.null_count == 0 for one in told)
 
 
+def made_lineage(given: GroupLineage, names: Sequence[bytes], page_rows: int) -> tuple[MadeChunk, MadeChunk] | None:
+    """Both columns of a row group whose file stores neither, to be written one after the other; None without ids."""
+    if given.file.first_row_id is None:
+        return None
+    ids = Progression(given.file.first_row_id + given.first, 1)
+    one = progression_chunk(ids, given.rows, (names[0],), page_rows, 0)
+    updates = Progression(given.file.sequence_number, 0)
+    return one, progression_chunk(updates, given.rows, (names[1],), page_rows, len(one.content))
+
+
 def encoded_lineage(
     given: GroupLineage, columns: Columns, kind: pa.Schema, options: WriterOptions, memory_bytes: int
-) -> tuple[bytes, ...]:
-    """Parquet files of one row group that have lineage alone: together both columns of `kind` for a row group's rows.
+) -> bytes:
+    """A Parquet file of one row group, which has both columns of a row group's rows alone, in the schema `kind`.
 
     Raises NotCopied beyond the memory, and what reading the stored ones raises.
     """
     if given.rows * _ROW_BYTES > memory_bytes:
         raise NotCopied("the lineage of its rows exceeds the memory")
-    how = (options.codec, options.level, options.page_rows)
     if columns.lineage:
         (stored,) = given.stored().combine_chunks().to_batches()
-        rows = with_lineage(stored, np.arange(given.rows) + given.first, given.file)
-        return (_encoded(pa.Table.from_batches([rows]), *how),)
-    first, (of_ids, of_updates) = given.file.first_row_id, kind
-    ids = pa.nulls(given.rows, pa.int64()) if first is None else pa.array(np.arange(given.rows) + given.first + first)
-    updates = _encoded_number(given.rows, given.file.sequence_number, of_updates, *how)
-    return _encoded(pa.Table.from_arrays([ids], schema=pa.schema([of_ids])), *how), updates
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _encoded_number(rows: int, number: int, field: pa.Field, *how: Any) -> bytes:
-    """A column of one number: files of one commit mostly have row groups of the same size."""
-    column = pa.array(np.full(rows, number, np.int64))
-    return _encoded(pa.Table.from_arrays([column], schema=pa.schema([field])), *how)
-
-
-def _encoded(rows: pa.Table, codec: str, level: int | None, page_rows: int) -> bytes:
-    encodings = column_encodings(rows.schema)
+    else:
+        stored = pa.RecordBatch.from_arrays([pa.nulls(given.rows, pa.int64())] * len(kind), schema=kind)
+    rows = pa.Table.from_batches([with_lineage(stored, np.arange(given.rows) + given.first, given.file)])
+    encodings = column_encodings(kind)
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink,
-        rows.schema,
-        compression=codec,
-        compression_level=level,
-        max_rows_per_page=page_rows,
-        use_dictionary=[name for name in rows.column_names if name not in encodings],
+        kind,
+        compression=options.codec,
+        compression_level=options.level,
+        max_rows_per_page=options.page_rows,
+        use_dictionary=[name for name in kind.names if name not in encodings],
         column_encoding=encodings,
         store_schema=False,
         write_page_index=True,
         write_page_checksum=True,
     ) as writer:
-        writer.write_table(rows, row_group_size=rows.num_rows)
+        writer.write_table(rows, row_group_size=given.rows)
     return bytes(sink.getvalue().to_pybytes())

@@ -91,7 +91,7 @@ SchemaElement = _struct(
     field_id=(9, _I32),
     logical_type=(10, _of(_LogicalType)),
 )
-_Statistics = _struct(
+Statistics = _struct(
     "Statistics",
     max=(1, _BYTES),
     min=(2, _BYTES),
@@ -110,7 +110,7 @@ _SizeStatistics = _struct(
     definition_level_histogram=(3, _list(_I64)),
 )
 _KeyValue = _struct("KeyValue", key=(1, _BYTES), value=(2, _BYTES))
-_EncodingStats = _struct("PageEncodingStats", page_type=(1, _I32), encoding=(2, _I32), count=(3, _I32))
+EncodingStats = _struct("PageEncodingStats", page_type=(1, _I32), encoding=(2, _I32), count=(3, _I32))
 ColumnMetaData = _struct(
     "ColumnMetaData",
     type=(1, _I32),
@@ -124,8 +124,8 @@ ColumnMetaData = _struct(
     data_page_offset=(9, _I64),
     index_page_offset=(10, _I64),
     dictionary_page_offset=(11, _I64),
-    statistics=(12, _of(_Statistics)),
-    encoding_stats=(13, _list(_of(_EncodingStats))),
+    statistics=(12, _of(Statistics)),
+    encoding_stats=(13, _list(_of(EncodingStats))),
     bloom_filter_offset=(14, _I64),
     bloom_filter_length=(15, _I32),
     size_statistics=(16, _of(_SizeStatistics)),
@@ -184,13 +184,13 @@ ColumnIndex = _struct(
 )
 #: Of a bloom filter's header its size alone.
 BloomFilterHeader = _struct("BloomFilterHeader", num_bytes=(1, _I32))
-_DataPage = _struct(
+DataPage = _struct(
     "DataPageHeader",
     num_values=(1, _I32),
     encoding=(2, _I32),
     definition_level_encoding=(3, _I32),
     repetition_level_encoding=(4, _I32),
-    statistics=(5, _of(_Statistics)),
+    statistics=(5, _of(Statistics)),
 )
 _DictionaryPage = _struct("DictionaryPageHeader", num_values=(1, _I32), encoding=(2, _I32), is_sorted=(3, _BOOL))
 _DataPageV2 = _struct(
@@ -202,7 +202,7 @@ _DataPageV2 = _struct(
     definition_levels_byte_length=(5, _I32),
     repetition_levels_byte_length=(6, _I32),
     is_compressed=(7, _BOOL),
-    statistics=(8, _of(_Statistics)),
+    statistics=(8, _of(Statistics)),
 )
 PageHeader = _struct(
     "PageHeader",
@@ -210,7 +210,7 @@ PageHeader = _struct(
     uncompressed_page_size=(2, _I32),
     compressed_page_size=(3, _I32),
     crc=(4, _I32),
-    data_page_header=(5, _of(_DataPage)),
+    data_page_header=(5, _of(DataPage)),
     dictionary_page_header=(7, _of(_DictionaryPage)),
     data_page_header_v2=(8, _of(_DataPageV2)),
 )

@@ -26,7 +26,7 @@ from amoro_core.files.copy_source import (
 from amoro_core.files.encoding import bloom_filter_options
 from amoro_core.files.io import FileAccess, reading_parquet, translated
 from amoro_core.files.lineage import has_lineage
-from amoro_core.files.lineage_chunks import Columns, GroupLineage, encoded_lineage
+from amoro_core.files.lineage_chunks import Columns, GroupLineage, encoded_lineage, made_lineage
 from amoro_core.files.metrics import column_metrics
 from amoro_core.files.options import WriterOptions
 from amoro_core.files.parquet_format import (
@@ -59,6 +59,10 @@ class _Part:
     chunk: Struct
     index: tuple[Struct, bytes] | None  # offset index, column index
     filter: bytes | None
+
+
+#: Parts of a row group, and the file that has them or their bytes.
+_Piece = tuple[CopySource | bytes, Sequence[_Part]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +132,11 @@ class SplicedOutput(ParquetOutput):
         if columns.agreement != self.agreement:
             raise NotCopied(_difference(columns.agreement, self.agreement))
         leaves = columns.own
-        made: list[CopySource] = []
+        made: list[_Piece] = []
         if self._with_lineage and columns.tell_every_row(group, self._columns):
             leaves = (*leaves, *columns.lineage)
         elif self._with_lineage:
-            made = self._made_lineage(columns, lineage)
+            made.append(self._made_lineage(columns, lineage))
         parts = _parts(source, group, leaves)
         for part in parts:
             if part.filter is None and b".".join(part.leaf.path) in self._filtered:
@@ -146,7 +150,7 @@ class SplicedOutput(ParquetOutput):
         if self._pending_rows:
             self._write_pending()
         with translated(self.path):
-            self._splice(group, [(source, parts), *((one, _all_parts(one)) for one in made)])
+            self._splice(group, [(source, parts), *made])
         self._origins.append(file)
         self._writers.add(source.created_by)
 
@@ -196,26 +200,30 @@ class SplicedOutput(ParquetOutput):
         writer.close()
         return bytes(sink.getvalue().to_pybytes())
 
-    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> list[CopySource]:
+    def _made_lineage(self, columns: Columns, lineage: GroupLineage | None) -> _Piece:
         if lineage is None:
             raise ValueError(f"the rows copied to {self.path} have no lineage")
-        kind = pa.schema(list(self._arrow)[len(self._arrow) - len(self._columns.lineage) :])
-        return [
-            _source_of(content) for content in encoded_lineage(lineage, columns, kind, self._options, self._max_bytes)
-        ]
+        leaves = [self._plain.leaves[number] for number in self._columns.lineage]
+        if not columns.lineage:
+            made = made_lineage(lineage, [leaf.path[0] for leaf in leaves], self._options.page_rows)
+            if made is not None:
+                return b"".join(one.content for one in made), [
+                    _Part(leaf, one.chunk, (one.offset_index, one.column_index), None)
+                    for leaf, one in zip(leaves, made, strict=True)
+                ]
+        kind = pa.schema(list(self._arrow)[-len(leaves) :])
+        source = _source_of(encoded_lineage(lineage, columns, kind, self._options, self._max_bytes))
+        return source, _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
 
-    def _splice(self, group: Struct, pieces: Sequence[tuple[CopySource, Sequence[_Part]]]) -> None:
+    def _splice(self, group: Struct, pieces: Sequence[_Piece]) -> None:
         """Write a row group like `group`, with the parts of several files one after the other."""
         begin, chunks = self.written_bytes, {}
         for source, parts in pieces:
-            for run in _runs(parts, whole=source.content is not None):
+            for run in _runs(parts, whole=isinstance(source, bytes) or source.content is not None):
                 first, last = (extent(part.chunk.meta_data) for part in (run[0], run[-1]))
                 length = last[0] + last[1] - first[0]
                 shift = self.written_bytes - first[0]
-                if source.content is not None:
-                    self._write_all(memoryview(source.content)[first[0] : first[0] + length])
-                else:
-                    self._write_all(memoryview(self._chunk(source, run[0], first[0], length)))
+                self._write_all(self._chunks(source, run[0], first[0], length))
                 for part in run:
                     chunks[id(part)] = _moved(part, shift)
         moved = [chunks[id(part)] for _, parts in pieces for part in parts]
@@ -237,6 +245,14 @@ class SplicedOutput(ParquetOutput):
     def _write_all(self, content: memoryview) -> None:
         for begin in range(0, len(content), _PIECE_BYTES):
             self._stream.write(content[begin : begin + _PIECE_BYTES])
+
+    def _chunks(self, source: CopySource | bytes, part: _Part, begin: int, length: int) -> memoryview:
+        """The bytes of adjoining chunks that begin with that part: of several only where these are in memory."""
+        if isinstance(source, bytes):
+            return memoryview(source)[begin : begin + length]
+        if source.content is None:
+            return memoryview(self._chunk(source, part, begin, length))
+        return memoryview(source.content)[begin : begin + length]
 
     def _chunk(self, source: CopySource, part: _Part, begin: int, length: int) -> bytes:
         """A column chunk of a large file, verified. Raises NotCopied: what its row group left is dead space."""
@@ -300,11 +316,6 @@ def _parts(source: CopySource, group: Struct, leaves: Iterable[int]) -> list[_Pa
         _Part(leaf, chunk, page_index(source, leaf, chunk, group.num_rows), bloom_filter(source, chunk.meta_data))
         for leaf, chunk in chosen
     ]
-
-
-def _all_parts(source: CopySource) -> list[_Part]:
-    """The column chunks of a file of one row group."""
-    return _parts(source, source.footer.row_groups[0], range(len(source.leaves)))
 
 
 def _pages_of(part: _Part) -> Struct | None:

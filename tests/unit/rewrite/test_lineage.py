@@ -242,8 +242,10 @@ def test_lineage_that_exceeds_the_memory_is_decoded_with_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lineage_chunks, "_ROW_BYTES", 1 << 40)
-    output = copying(tmp_path, [file(tmp_path, [1, 2], 100)])
-    assert (rows_of(output), output.files_copied) == ([(100, 3, 1), (101, 3, 2)], 0)
+    stored = {"_row_id": [None, 5]}
+    output = copying(tmp_path, [file(tmp_path, [1, 2], 100), file(tmp_path, [3, 4], 200, 3, stored)])
+    assert rows_of(output) == [(100, 3, 1), (101, 3, 2), (200, 3, 3), (5, 3, 4)]
+    assert output.files_copied == 1
     assert output.encoded_because == "the lineage of its rows exceeds the memory"
 
 
