@@ -4,9 +4,11 @@ import struct
 from dataclasses import replace
 from pathlib import Path
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import orc
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
     IcebergType,
@@ -24,7 +26,7 @@ from pyiceberg.types import (
 from amoro_core.errors import UnreadableFile
 from amoro_core.files.parquet import open_parquet
 from amoro_core.files.projection import bind
-from amoro_core.model.files import ColumnMetrics
+from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat
 from amoro_core.model.rewrite import RewriteOutput
 from amoro_optimizer.rewrite.pruning import groups_within
 
@@ -178,3 +180,43 @@ def test_row_groups_of_nanoseconds_outside_the_keys_are_left_out(tmp_path: Path)
     output = run(task(context(tmp_path, schema), [replace(file, metrics=bounds)], [keys]))
 
     assert numbers(output, "at") == [1, 2, 4]
+
+
+@pytest.mark.parametrize("file_format", [FileFormat.AVRO, FileFormat.ORC])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_files_of_other_formats_have_nanoseconds_promoted_dates_and_defaults(
+    tmp_path: Path, file_format: FileFormat, zone: str | None
+) -> None:
+    schema = Schema(
+        NestedField(1, "at", TimestamptzNanoType() if zone else TimestampNanoType()),
+        NestedField(2, "day", TimestampType()),
+        NestedField(3, "n", LongType(), initial_default=7),
+        NestedField(4, "u", UnknownType()),
+    )
+    moments, days = [-1, 1_700_000_000_123_456_789, None], [-1, 20_000, None]
+    path = tmp_path / "in" / f"file.{file_format}"
+    path.parent.mkdir()
+    if file_format is FileFormat.AVRO:
+        logical = {"type": "long", "logicalType": "timestamp-nanos", "adjust-to-utc": zone is not None}
+        fields = [
+            {"name": "at", "type": ["null", logical], "field-id": 1},
+            {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}], "field-id": 2},
+        ]
+        rows = [{"at": at, "day": day} for at, day in zip(moments, days, strict=True)]
+        with path.open("wb") as out:
+            fastavro.writer(out, fastavro.parse_schema({"type": "record", "name": "r", "fields": fields}), rows)
+    else:
+        columns = [
+            pa.field("at", pa.timestamp("ns", zone), metadata={b"iceberg.id": b"1"}),
+            pa.field("day", pa.date32(), metadata={b"iceberg.id": b"2"}),
+        ]
+        values = [pa.array(moments, pa.int64()).view(columns[0].type), pa.array(days, pa.int32()).view(pa.date32())]
+        orc.write_table(pa.Table.from_arrays(values, schema=pa.schema(columns)), str(path))
+    file = DataFile(str(path), file_format, 0, (), 3, path.stat().st_size, 1)
+
+    output = run(task(context(tmp_path, schema), [file]))
+
+    assert numbers(output, "at") == moments
+    assert numbers(output, "day") == [-DAY_US, 20_000 * DAY_US, None]
+    assert numbers(output, "n") == [7, 7, 7]
+    assert pq.read_schema(output.data_files[0].path).names == ["at", "day", "n"]
