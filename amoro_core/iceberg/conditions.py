@@ -7,6 +7,7 @@ from pyiceberg.expressions.parser import parse
 from pyiceberg.expressions.visitors import bind
 from pyiceberg.schema import Schema
 
+from amoro_core.iceberg.nanosecond_literals import compare_nanoseconds
 from amoro_core.model.texts import briefly
 
 #: The grammar of a condition, as a hint.
@@ -14,6 +15,8 @@ GRAMMAR = (
     "Write a condition on top-level columns with =, <>, <, <=, >, >=, BETWEEN, IN, IS NULL, NOT, AND, OR "
     "and constants like 5, 'text', '2026-01-31', '2026-01-31T00:00:00'."
 )
+
+compare_nanoseconds()
 
 #: The string constants of a condition; splits it into these and the text between them.
 _CONSTANT = re.compile(r"('(?:[^']|'')*')")

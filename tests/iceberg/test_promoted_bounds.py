@@ -2,14 +2,16 @@
 
 import random
 import struct
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.conversions import to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
-from pyiceberg.transforms import DayTransform, IdentityTransform, parse_transform
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform, parse_transform
 from pyiceberg.types import (
     DateType,
     DoubleType,
@@ -23,6 +25,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from amoro_core.errors import TableRefused
 from amoro_core.files.partitions import identity_constants, partition_path
 from amoro_core.files.promoting import promoted
 from amoro_core.files.sketches import value_hashes
@@ -101,6 +104,40 @@ def test_a_filter_goes_by_bounds_of_dates() -> None:
         ("at < '1970-01-11T00:00:00'", False),
     ):
         assert selector(metadata_of(TimestampType()), condition)(dated) is expected
+
+
+@pytest.mark.parametrize(("kind", "zone"), [(NANOS[0], ""), (NANOS[1], "+00:00"), (NANOS[1], "Z")])
+@pytest.mark.parametrize("transform", [None, IdentityTransform(), DayTransform(), BucketTransform(3)])
+def test_a_filter_goes_by_nanoseconds(kind: PrimitiveType, zone: str, transform: Transform[Any, Any] | None) -> None:
+    moment = 86_400_000_000_007  # 1970-01-02T00:00:00.000000007
+    value = None if transform is None else transform.transform(kind)(moment)
+    stored = () if transform is None else (to_bytes(transform.result_type(kind), value),)
+    parts = () if transform is None else (PartitionField(1, 1000, transform, "p"),)
+    file = file_of(of_long(moment), of_long(moment), stored)
+    for condition, expected in (
+        ("at = '1970-01-02T00:00:00.000000007{}'", True),
+        ("at > '1970-01-02T00:00:00.000000007{}'", False),
+        ("at >= '1970-01-02T00:00:00.000000007{}'", True),
+        ("at < '1970-01-02T00:00{}'", False),
+        ("at < '1970-01-02T00:00:00.00000001{}'", True),
+        ("at < '1970-01-01T23:59:59.9{}'", False),
+        ("at IS NULL", False),
+    ):
+        assert selector(metadata_of(kind, *parts), condition.format(zone))(file) is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (NANOS[0], "1970-01-02", "'1970-01-02' is no moment such as"),
+        (NANOS[0], "1970-01-02T00:00:00Z", "has a zone, unlike a column of timestamp_ns"),
+        (NANOS[1], "1970-01-02T00:00:00", "has no zone, unlike a column of timestamptz_ns"),
+        (NANOS[0], "1970-13-02T00:00:00", "month must be in"),
+    ],
+)
+def test_texts_that_are_no_moments_are_told(kind: PrimitiveType, text: str, said: str) -> None:
+    with pytest.raises(TableRefused, match=said):
+        selector(metadata_of(kind), f"at < '{text}'")
 
 
 def test_data_expires_by_nanoseconds_rounded_up_and_by_bounds_of_dates() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -27,9 +29,10 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from amoro_core.errors import TableRefused
 from amoro_core.iceberg import features
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingType, parse_table
+from amoro_core.model.tables import OptimizingStatus, OptimizingType, parse_table
 from tests.engine import oracle, writer
 from tests.engine.parquet_rows import local_path
 from tests.services.world import World
@@ -171,4 +174,27 @@ def test_dates_that_became_timestamps_are_rewritten_as_such(
     )
     assert oracle.live_rows(table).total() == 27
 
+    optimize(world, table)
+
+
+def test_a_table_with_a_variant_is_refused_by_its_column_until_it_is_gone(world: World, catalog: SqlCatalog) -> None:
+    table = make(catalog)
+    fill(table, {}, {}, {})
+    world.table()
+    path = Path(local_path(table.refresh().metadata_location))
+    good = path.read_text()
+    metadata = json.loads(good)
+    schema = next(one for one in metadata["schemas"] if one["schema-id"] == metadata["current-schema-id"])
+    schema["fields"].append({"id": 9, "name": "v", "required": False, "type": "variant"})
+    path.write_text(json.dumps(metadata))
+
+    with pytest.raises(TableRefused) as refused:
+        world.begin(OptimizingType.FULL)
+    seen = world.tables.refresh(world.table().table_id)
+
+    told = "column v has the type variant, which is not handled"
+    assert (refused.value.reason, refused.value.message) == ("type", told)
+    assert seen is not None
+    assert (seen.status, seen.refusal, seen.status_reason) == (OptimizingStatus.REFUSED, "type", refused.value.told)
+    path.write_text(good)
     optimize(world, table)
