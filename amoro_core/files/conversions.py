@@ -23,7 +23,6 @@ from pyiceberg.types import (
     TimestamptzNanoType,
     TimestamptzType,
     TimeType,
-    UnknownType,
     UUIDType,
 )
 
@@ -43,7 +42,7 @@ def converted(array: pa.Array, wanted: NestedField, target: pa.DataType, *, drop
     """
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    if pa.types.is_null(array.type) or isinstance(wanted.field_type, UnknownType):
+    if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
     change = _CHANGES.get(type(wanted.field_type))
     stored = pa.binary(16) if isinstance(wanted.field_type, UUIDType) else target

@@ -2,11 +2,14 @@
 
 import random
 import struct
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.conversions import to_bytes
+from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.manifest import ManifestContent
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadata, new_table_metadata
@@ -30,7 +33,10 @@ from amoro_core.files.partitions import identity_constants, partition_path
 from amoro_core.files.promoting import promoted
 from amoro_core.files.sketches import value_hashes
 from amoro_core.iceberg.disputed import _order
+from amoro_core.iceberg.entries import to_partition
 from amoro_core.iceberg.filters import selector
+from amoro_core.iceberg.manifest_writing import added_entry, new_header, write_manifest
+from amoro_core.iceberg.manifests import read_manifest
 from amoro_core.iceberg.sorting import bound_key
 from amoro_core.iceberg.statistics import countable_columns
 from amoro_core.iceberg.time_columns import time_column
@@ -188,3 +194,22 @@ def test_nanoseconds_are_counted_as_their_numbers() -> None:
     assert countable_columns(metadata_of(NANOS[0]).schema()) == {"at": 1, "u": 2}
     numbers = pa.array([1, 2, None, 2**62], pa.int64())
     assert value_hashes(numbers.view(pa.timestamp("ns"))).tolist() == value_hashes(numbers).tolist()
+
+
+@pytest.mark.parametrize("kind", NANOS)
+def test_manifests_of_partitions_by_nanoseconds_come_back_as_they_were(kind: PrimitiveType, tmp_path: Path) -> None:
+    """pyiceberg writes such manifests, and reads none."""
+    metadata = metadata_of(kind, PartitionField(1, 1000, IdentityTransform(), "p"))
+    header, io = new_header(metadata, 0), PyArrowFileIO()
+    files = [file_of(of_long(-1), of_long(-1), (value,)) for value in (of_long(-1), of_long(2**62 + 1), None)]
+    entries = [added_entry(file, header, 5) for file in files]
+
+    made = write_manifest(io, f"{tmp_path}/m.avro", 2, ManifestContent.DATA, header, 5, entries)
+    back = read_manifest(io, made)
+
+    assert back.header.partition_type == header.partition_type
+    assert [to_partition(entry.data_file.partition, (kind,)) for entry in back.entries] == [
+        file.partition for file in files
+    ]
+    (summary,) = made.partitions or ()
+    assert (summary.lower_bound, summary.upper_bound) == (of_long(-1), of_long(2**62 + 1))

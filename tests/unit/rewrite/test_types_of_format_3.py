@@ -167,6 +167,16 @@ def test_row_groups_of_dates_are_not_left_out_for_keys_of_timestamps(tmp_path: P
     assert numbers(output, "at") == [10 * DAY_US, 20 * DAY_US, 40 * DAY_US]
 
 
+def test_nanoseconds_in_a_file_are_not_compared_with_keys_of_microseconds(tmp_path: Path) -> None:
+    file = data_file(
+        tmp_path, [col("at", pa.timestamp("ns"), 1)], {"at": [1000, 2000]}, row_group_size=1, version="2.6"
+    )
+    bounds = ColumnMetrics(lower_bounds={1: struct.pack("<q", 1000)}, upper_bounds={1: struct.pack("<q", 2000)})
+    with open_parquet(access_to(tmp_path), file.path) as source:
+        projection = bind(Schema(NestedField(1, "at", TimestampType())), source.schema, None, {}, file.path)
+        assert groups_within(source, projection, {1: (2, 2)}, bounds) is None
+
+
 def test_row_groups_of_nanoseconds_outside_the_keys_are_left_out(tmp_path: Path) -> None:
     columns = [col("at", pa.timestamp("ns"), 1)]
     file = data_file(tmp_path, columns, {"at": [1, 2, 3, 4]}, row_group_size=1, version="2.6")
