@@ -28,7 +28,9 @@ def match(
     """
     columns = data if isinstance(data, DataColumns) else columns_of(data)
     ordered = tuple(sorted(deletes, key=lambda one: (one.sequence_number, *one.identity[:2])))
-    pairs = paired(_without_replaced(ordered, _named(columns, ordered), *_unnamed(columns, ordered)))
+    named = _without_replaced(ordered, _named(columns, ordered))
+    _refuse_elsewhere(columns, ordered, named.tolist())
+    pairs = paired(_without_replaced(ordered, named, *_unnamed(columns, ordered)))
     files = LiveFiles(columns, ordered, _equality(columns, ordered, unpartitioned_specs), pairs)
     applied = set(map(id, files.applied))
     return files, tuple(delete for delete in ordered if id(delete) not in applied)
@@ -65,7 +67,6 @@ def _named(columns: DataColumns, deletes: Sequence[DeleteFile]) -> Ids:
     for file, name in zip(*(ids.tolist() for ids in columns.names.find(names)), strict=True) if names else ():
         number = columns.numbers[file]
         found += [(file, at) for at in by_name[names[name]] if deletes[at].sequence_number >= number]
-    _refuse_elsewhere(columns, deletes, found)
     return np.array(found, np.int64).reshape(-1, 2)
 
 

@@ -92,9 +92,10 @@ def _applicable(file: DataFile, index: _Index) -> tuple[DeleteFile, ...]:
     place, number = _place(file), file.sequence_number
     found = [*index.everywhere.newer_than(number), *index.equality.get(place, _NONE).newer_than(number)]
     own = index.single.get(normalise(file.path), _NONE).not_older_than(number)
-    for delete in own:
+    vectors = [delete for delete in own if delete.is_vector]
+    for delete in vectors or own:
         _refuse_elsewhere(file, delete)
-    if vectors := [delete for delete in own if delete.is_vector]:
+    if vectors:
         # A vector holds all positions of its file: position delete files don't apply beside it.
         return tuple(sorted((*found, *vectors), key=_order))
     shared = index.position.get(place, _NONE).not_older_than(number)

@@ -224,6 +224,14 @@ def test_position_delete_files_do_not_apply_beside_a_vector(delete: DeleteFile) 
     assert match([file], [delete, own], ALL_UNPARTITIONED) == ((ScannedFile(file, (own,)),), (delete,))
 
 
+def test_a_position_delete_file_of_another_partition_is_no_reason_to_refuse_beside_a_vector() -> None:
+    file, own = data(), vector(5)
+    astray = position(6, (b"/t/d.parquet", b"/t/d.parquet"), OTHER_SPEC, B)
+    assert match([file], [astray, own], ALL_UNPARTITIONED) == ((ScannedFile(file, (own,)),), (astray,))
+    with pytest.raises(TableRefused, match=r"/t/v\.puffin names /t/d\.parquet"):
+        match([file], [vector(5, spec=OTHER_SPEC, partition=B)], ALL_UNPARTITIONED)
+
+
 def test_position_delete_files_beside_a_vector_still_apply_to_other_files() -> None:
     file, other, own, shared = data(), data("/t/e.parquet"), vector(6), position(6)
     expected = ScannedFile(file, (own,)), ScannedFile(other, (shared,))
@@ -324,9 +332,10 @@ def naive(files: list[DataFile], deletes: list[DeleteFile]) -> tuple[tuple[Scann
     """The rules read off one pair at a time; TableRefused as by match."""
     done, used = [], set()
     for file in sorted(files, key=lambda one: (one.sequence_number, one.path)):
-        found = [one for one in deletes if naively_applies(one, file)]
-        if any(one.is_vector for one in found):
-            found = [one for one in found if one.is_vector or one.kind is DeleteKind.EQUALITY]
+        every = deletes
+        if any(one.is_vector and naively_applies(one, file) for one in deletes):
+            every = [one for one in deletes if one.is_vector or one.kind is DeleteKind.EQUALITY]
+        found = [one for one in every if naively_applies(one, file)]
         used |= {one.path for one in found}
         done.append(ScannedFile(file, tuple(sorted(found, key=lambda one: (one.sequence_number, one.path)))))
     rest = sorted((one for one in deletes if one.path not in used), key=lambda one: (one.sequence_number, one.path))

@@ -29,6 +29,7 @@ from tests.prove.kinds import (
     tags,
     undoing,
     upkeep,
+    vectors,
 )
 
 
@@ -59,6 +60,7 @@ KINDS: Mapping[str, Kind] = {
             undoing,
             decoys,
             java,
+            vectors,
             tags,
             kills,
             upkeep,
