@@ -106,8 +106,8 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
     Decided over all live data files by sequence number and partition alone, never by bounds, which may be missing or
     wrong; except that a position delete with equal bounds names exactly that file, as for readers and the matcher. A
     file marked by one of our conversions needs no delete that was folded into it, one with a deletion vector, or with
-    a new one, no position delete file. A delete above the plan's sequence number stays; one that is gone already is
-    left out. Sorted by path; empty without groups.
+    a new one, no position delete file. A delete above the plan's sequence number stays, but for vectors of rewritten
+    files; one that is gone already is left out. Sorted by path; empty without groups.
     """
     groups = tuple(kept)
     if not groups:
@@ -128,6 +128,7 @@ def removable_deletes(kept: Iterable[Group], scan: TableScan, sequence_number: i
         if data.path in folded:
             converted.add(data)
     candidates = _candidates(groups, files, scan.dangling, sequence_number)
+    candidates |= {one.numbered: one for one in _vectors_of(files, rewritten)}
     outside = _outside(files, np.flatnonzero(stays), candidates.values())
     going = {
         key: delete for key, delete in candidates.items() if not outside.needs(delete) and not converted.need(delete)
@@ -204,6 +205,11 @@ def _candidates(
     # A newer dangling delete will apply to the outputs, which carry the plan's sequence number.
     older = (delete for delete in dangling if delete.sequence_number <= sequence_number)
     return {delete.numbered: delete for delete in (*live, *older)}
+
+
+def _vectors_of(files: LiveFiles, rewritten: Iterable[str]) -> Iterator[DeleteFile]:
+    """The vectors of rewritten files, of whatever number: whose rows follow into the outputs has read them."""
+    return (delete for delete in files.deletes_of(files.ids_of(rewritten)) if delete.is_vector)
 
 
 def _planned(groups: Iterable[Group]) -> Iterator[DeleteFile]:

@@ -72,6 +72,12 @@ def test_a_vector_newer_than_the_plan_stays_so_that_only_who_joined_it_removes_i
     assert removable_deletes([converting(planned, A, vectors=(vector(A, S, path=OURS),))], now, S) == ()
 
 
+def test_a_vector_of_a_rewritten_file_goes_though_it_is_newer_than_the_plan() -> None:
+    newer, other = vector(A, S + 1), vector(B, S + 1, 60)
+    planned = scan([A, B])
+    assert removable_deletes([group(rewritten=[planned.files[0]])], scan([A, B], newer, other), S) == (newer,)
+
+
 def test_a_position_delete_file_goes_once_every_file_has_its_vector_whatever_its_bounds() -> None:
     shared, old = position("p8", 8), equality("e7", 7)
     now = scan([A, B], shared, old)
