@@ -26,7 +26,7 @@ def upgrade(
     session: Session,
     table: TableArgument,
     format_version: Annotated[
-        int, typer.Option("--format-version", metavar="VERSION", help="The version to have: 3.", show_default=False)
+        int, typer.Option("--format-version", min=1, max=100, help="The version to have: 3.", show_default=False)
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only check whether it is possible, and say what it means.")

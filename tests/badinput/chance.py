@@ -16,7 +16,7 @@ def chance(kind: str, number: int) -> random.Random:
 
 #: How many inputs there are of each kind.
 COUNTS = {
-    "arguments": 165,
+    "arguments": 168,
     "settings": 30,
     "environment": 10,
     "connection": 12,

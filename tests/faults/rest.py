@@ -26,6 +26,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table import CommitTableRequest, Table
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
+from amoro_core.iceberg.expiry import exact  # as Java's servers apply updates
 from tests.faults.proxy import Cut, Proxy, Reply, Response
 
 _ERRORS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -154,7 +155,7 @@ def _created(catalog: SqlCatalog, namespace: tuple[str, ...], request: CreateTab
 
 
 def _committed(catalog: SqlCatalog, identifier: tuple[str, ...], request: CommitTableRequest) -> Response:
-    done = catalog.commit_table(catalog.load_table(identifier), request.requirements, request.updates)
+    done = catalog.commit_table(catalog.load_table(identifier), request.requirements, exact(catalog, request.updates))
     return Response(200, done.model_dump_json().encode())
 
 

@@ -15,7 +15,7 @@ from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Tr
 from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
-from tests.engine.oracle import assert_same_rows, live_files, live_rows, live_rows_with_positions
+from tests.engine.oracle import DATA, assert_same_rows, live_files, live_rows, live_rows_with_positions
 from tests.engine.writer import append, create_tag, delete_where, make_table, upsert
 from tests.iceberg.rewriting import loaded, rewritten
 
@@ -72,6 +72,31 @@ def assert_commit_lands(config: CatalogConfig, table: Table) -> None:
     assert len(live_files(table)) == 4  # the rewritten one, two new ones and the delete among them
     append(table, rows(6))
     assert live_rows(table).total() == between.total() + 1
+
+
+def assert_format_3_lands(config: CatalogConfig, table: Table) -> None:
+    """The upgrade keeps what is there, and the commits after it give row ids to every file, each once."""
+    before, metadata = live_rows(table), loaded(table).metadata
+    found = IcebergFormat().load(config, TABLE)
+    found.send(found.stage_upgrade())
+    after = loaded(table).metadata
+    assert (after.format_version, after.next_row_id, after.snapshots) == (3, 0, metadata.snapshots)
+    assert_same_rows(before, live_rows(table))
+
+    assert_commit_lands(config, table)
+
+    ids = assert_ids_apart(table)
+    assert ids <= set(range(loaded(table).metadata.next_row_id or 0))
+
+
+def assert_ids_apart(table: Table) -> set[int]:
+    """The ids of the rows of all live data files, none of two rows."""
+    files = [file for file in live_files(table) if file.content == DATA]
+    firsts = [(file.first_row_id, file.record_count) for file in files]
+    ids = [one for first, count in firsts if first is not None for one in range(first, first + count)]
+    assert len(ids) == sum(count for _, count in firsts)
+    assert len(set(ids)) == len(ids)
+    return set(ids)
 
 
 def assert_conflict_changes_nothing(

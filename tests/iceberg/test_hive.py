@@ -10,6 +10,7 @@ from pyiceberg.table import Table
 
 from amoro_core.errors import CommitUnknown, TableNotFound, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
+from amoro_core.iceberg import features
 from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.model.commits import Trace
 from amoro_core.model.processes import CatalogConfig
@@ -44,6 +45,13 @@ def test_a_rewrite_lands_between_the_commits_of_others(
     scenarios.assert_commit_lands(config, table)
 
     assert metastore.locked == []
+
+
+def test_a_table_is_upgraded_and_committed_to_in_format_3(
+    config: CatalogConfig, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+    scenarios.assert_format_3_lands(config, table)
 
 
 def test_a_commit_of_another_between_staging_and_sending_is_a_conflict(config: CatalogConfig, table: Table) -> None:

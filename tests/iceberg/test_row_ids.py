@@ -27,21 +27,27 @@ from pyiceberg.typedef import Record
 
 from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.iceberg import clustering_manifests, commit, features
+from amoro_core.iceberg.caching import ManifestCache
+from amoro_core.iceberg.catalogs import close_catalogs
 from amoro_core.iceberg.clustering_manifests import Source
 from amoro_core.iceberg.column_cache import ColumnCache
 from amoro_core.iceberg.entries import to_data_file
 from amoro_core.iceberg.expiry import stage_expiry
 from amoro_core.iceberg.known_manifests import KnownTables
+from amoro_core.iceberg.manifest_writing import counted
 from amoro_core.iceberg.manifests import read_list, read_manifest
 from amoro_core.iceberg.restoring import stage_restored, stage_return
-from amoro_core.iceberg.row_ids import assign_row_ids, first_row_id_of, inherit_row_ids
+from amoro_core.iceberg.row_ids import assign_row_ids, first_row_id_of, inherit_row_ids, with_first_row_id
 from amoro_core.iceberg.scan import Known, scan
 from amoro_core.live.columns import Gathering
 from amoro_core.model.files import DataFile
+from amoro_core.model.processes import CatalogConfig
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, SCHEMA, make, row
 from tests.engine.parquet_rows import local_path
 from tests.engine.writer3 import upgrade
+from tests.faults.rest import RestServer
+from tests.iceberg import scenarios
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned, staged
 
 ADDED, EXISTING, DELETED = ManifestEntryStatus.ADDED, ManifestEntryStatus.EXISTING, ManifestEntryStatus.DELETED
@@ -199,6 +205,19 @@ def test_what_is_known_of_a_manifest_without_ids_does_not_count_once_it_has_them
     assert after[before.path] == 1
 
 
+def test_a_cached_manifest_counts_for_one_first_row_id(table: Table) -> None:
+    (file, *_) = read_list(table.io, head_of(table).manifest_list)
+    cache = ManifestCache()
+    for first, expected in ((None, None), (70, 70), (first_row_id_of(file), first_row_id_of(file))):
+        (entry,) = cache.read(table.io, with_first_row_id(file, first)).entries
+        assert entry.data_file[16] == expected
+
+
+def test_a_counted_manifest_keeps_its_id(table: Table) -> None:
+    (file, *_) = read_list(table.io, head_of(table).manifest_list)
+    assert first_row_id_of(counted(read_manifest(table.io, file))) == first_row_id_of(file) == 9
+
+
 # Commits
 
 
@@ -329,6 +348,15 @@ def test_a_table_without_a_next_row_id_is_not_committed_to(table: Table) -> None
     with pytest.raises(TableRefused, match="format 3 lacks next-row-id") as refused:
         stage_restored(fresh, head_of(table), "tag", own_metadata=True)
     assert refused.value.reason == "metadata"
+
+
+def test_through_rest_a_table_is_upgraded_and_committed_to(catalog: SqlCatalog) -> None:
+    """The server gets the updates as they are, and writes the metadata."""
+    table = scenarios.filled(catalog)
+    with RestServer(catalog) as server:
+        properties = {"type": "rest", "uri": server.uri, "warehouse": catalog.properties["warehouse"]}
+        scenarios.assert_format_3_lands(CatalogConfig("cat", tuple(properties.items())), table)
+        close_catalogs()
 
 
 # Maintenance

@@ -50,7 +50,7 @@ def test_reading_ends_when_the_caller_has_gone(
     rewritten(catalog)
     reading, stopped = threading.Event(), threading.Event()
 
-    def read_until_told(work: Any, access: Any, is_cancelled: Callable[[], bool]) -> RowsDigest:
+    def read_until_told(work: Any, access: Any, lineage: bool, is_cancelled: Callable[[], bool]) -> RowsDigest:
         reading.set()
         pause = threading.Event()
         for _ in range(PATIENCE_S * 20):
