@@ -101,5 +101,10 @@ def _may_hold(metrics: _InclusiveMetricsEvaluator, file: DataFile, kinds: Mappin
 
 def _promoted(bounds: Mapping[int, bytes], kinds: Mapping[int, IcebergType]) -> dict[int, bytes]:
     """The bounds, those of promoted columns in their present form; left out where that has no such value."""
-    found = {field_id: promoted(kinds[field_id], one) if field_id in kinds else one for field_id, one in bounds.items()}
-    return {field_id: one for field_id, one in found.items() if one is not None}
+    found = dict(bounds)
+    for field_id, kind in kinds.items():
+        if field_id in found:
+            bound = promoted(kind, found.pop(field_id))
+            if bound is not None:
+                found[field_id] = bound
+    return found

@@ -15,7 +15,8 @@ from amoro_core.errors import TableRefused
 from amoro_core.files.defaults import unusable_default
 
 #: Keys that the model drops, or of which it takes a part only.
-_LOST = tuple(key.encode() for key in ('"encryption-keys"', '"key-id"', '"source-ids"'))
+_LOST = ('"encryption-keys"', '"key-id"', '"source-ids"')
+_LOST_BYTES = tuple(key.encode() for key in _LOST)
 _FORMATS = (1, 2, 3)
 _TYPES = ("variant", "geometry", "geography")
 _DEFAULTS = ("initial-default", "write-default")
@@ -28,9 +29,9 @@ def refuse_lost(text: str | bytes) -> None:
 
     `text` is a metadata file, or a REST catalog's answer that holds its content.
     """
-    content = text.encode() if isinstance(text, str) else text
-    if any(key in content for key in _LOST):
-        _refuse(content, is_lost=True)
+    found = any(key in text for key in _LOST) if isinstance(text, str) else any(key in text for key in _LOST_BYTES)
+    if found:
+        _refuse(text, is_lost=True)
 
 
 def refuse_unmodelled(text: str | bytes) -> None:

@@ -69,7 +69,7 @@ def bound_key(kind: IcebergType) -> BoundKey:
     their UTF-8 bytes, all others of bytes unsigned.
     """
     if isinstance(kind, _MOMENTS):
-        return lambda bound: _promoted_moment(kind, bound)
+        return lambda bound: _whole(bound) if len(bound) == 8 else _promoted_moment(kind, bound)
     if isinstance(kind, _WHOLE):
         return _whole
     if isinstance(kind, FloatType | DoubleType):

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, Transform
 from pyiceberg.types import (
     DateType,
     IcebergType,
@@ -121,18 +121,15 @@ def test_rows_keep_the_defaults_of_columns_that_their_files_lack(
 @pytest.mark.parametrize(
     ("kind", "transform"),
     [
-        (TimestampNanoType(), None),
         (TimestampNanoType(), IdentityTransform()),
-        (TimestamptzNanoType(), IdentityTransform()),
         (TimestamptzNanoType(), DayTransform()),
-        (TimestampNanoType(), HourTransform()),
         (TimestamptzNanoType(), BucketTransform(3)),
     ],
 )
 def test_nanoseconds_are_rewritten_in_every_partition(
-    world: World, catalog: SqlCatalog, kind: IcebergType, transform: Transform[Any, Any] | None
+    world: World, catalog: SqlCatalog, kind: IcebergType, transform: Transform[Any, Any]
 ) -> None:
-    spec = PartitionSpec(PartitionField(2, 1000, transform, "p")) if transform else UNPARTITIONED_PARTITION_SPEC
+    spec = PartitionSpec(PartitionField(2, 1000, transform, "p"))
     table = make(catalog, NestedField(2, "at", kind, required=False), spec=spec)
     moments = (-1, A_DAY + 1, None)
     fill(table, *({"at": at} for at in moments * 4))
