@@ -86,6 +86,7 @@ class VerifyingService:
         scans = _scanned(table, span.before), _scanned(table, span.after)
         keys = [{_rows_of(file) for file in scan.files} for scan in scans]
         both = keys[0] & keys[1]
+        problems += _other_ids(span, scans, both)
         sides = [by_partition(file for file in scan.files if _rows_of(file) not in both) for scan in scans]
         contexts: dict[int, TableContext] = {}
         partitions = []
@@ -155,6 +156,18 @@ def _rows_of(file: ScannedFile) -> tuple[object, ...]:
     """A key of the rows of a file: two files with equal keys have the same live rows."""
     data = file.data
     return data.path, data.size_bytes, data.record_count, data.spec_id, data.partition, file.deletes
+
+
+def _other_ids(span: Span, scans: Sequence[TableScan], both: Collection[tuple[object, ...]]) -> list[str]:
+    """Problems of files of both snapshots whose rows had ids before and have others, or none, after."""
+    first_ids = [
+        {file.data.path: file.data.first_row_id for file in scan.files if _rows_of(file) in both} for scan in scans
+    ]
+    return [
+        f"the first row id of {path} is {number} in snapshot {span.before}, and {first_ids[1][path]} in {span.after}"
+        for path, number in first_ids[0].items()
+        if number is not None and first_ids[1][path] != number
+    ][:_MAX_PROBLEMS]
 
 
 def _absent(access: FileAccess, files: Sequence[DataFile | DeleteFile]) -> list[str]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 
+from amoro_core.formats.port import Readable
 from amoro_core.iceberg import features
 from amoro_core.model.commits import PROCESS_ID
+from amoro_core.model.files import TableScan
 from amoro_core.model.processes import ProcessStatus
 from amoro_core.model.tables import OptimizingType, parse_table
 from amoro_core.model.verification import Verification
+from amoro_core.services import verifying
 from tests.engine import oracle, writer
 from tests.engine.builders import BY_PART, make, row
 from tests.engine.commits import Change, commit
@@ -106,6 +111,35 @@ def test_a_rewrite_that_loses_the_lineage_of_rows_is_found(world: World, catalog
 
 def test_other_rows_are_not_said_to_be_the_same(world: World, catalog: SqlCatalog) -> None:
     assert rewritten_carelessly(world, catalog, [0, 1, 2, 4]).problems == ()
+
+
+@pytest.mark.parametrize(("number", "other", "is_wrong"), [(0, None, True), (0, 7, True), (None, 7, False)])
+def test_a_file_that_stays_but_whose_rows_get_other_ids_is_found(
+    world: World,
+    catalog: SqlCatalog,
+    monkeypatch: pytest.MonkeyPatch,
+    number: int | None,
+    other: int | None,
+    is_wrong: bool,
+) -> None:
+    table = make(catalog, 3)
+    writer.append(table, [row(1)])
+    writer.append(table, [row(2)])
+    before, head = (one.snapshot_id for one in table.refresh().metadata.snapshots)
+    read = verifying._scanned
+
+    def scanned(opened: Readable, snapshot_id: int) -> TableScan:
+        """As if a careless rewrite of manifests had lost what the first file's rows are numbered from."""
+        found = read(opened, snapshot_id)
+        first = other if snapshot_id == head else number
+        return replace(found, files=[replace(one, data=replace(one.data, first_row_id=first)) for one in found.files])
+
+    monkeypatch.setattr(verifying, "_scanned", scanned)
+    found = world.verifying.verify(TABLE, None, head, lambda: False)
+    (path,) = (file.path for file in oracle.live_files(table, before))
+    assert [problem for problem in found.problems if path in problem] == [
+        f"the first row id of {path} is {number} in snapshot {before}, and {other} in {head}"
+    ] * is_wrong
 
 
 def test_snapshots_from_before_format_3_are_compared_without_lineage(world: World, catalog: SqlCatalog) -> None:
