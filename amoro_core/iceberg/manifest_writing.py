@@ -66,7 +66,8 @@ def new_header(metadata: TableMetadata, spec_id: int) -> ManifestHeader:
 
 
 def added_entry(file: DataFile | DeleteFile, header: ManifestHeader, snapshot_id: int) -> ManifestEntry:
-    """The entry of a new file, with an explicit data sequence number; its file sequence number is inherited."""
+    """The entry of a file that is new or comes back, with an explicit data sequence number, and its first row id if it
+    has one; its file sequence number is inherited."""
     return ManifestEntry.from_args(
         _table_format_version=RECORD_VERSION,
         status=ManifestEntryStatus.ADDED,
@@ -116,7 +117,12 @@ def _primitive(kind: Any) -> PrimitiveType:
 
 
 def _data_fields(file: DataFile) -> dict[str, Any]:
-    return {"content": DataFileContent.DATA, "sort_order_id": file.sort_order_id}
+    return {
+        "content": DataFileContent.DATA,
+        "sort_order_id": file.sort_order_id,
+        # A file that comes back by an undo keeps its rows' ids; a new one has none before its commit.
+        "first_row_id": file.first_row_id,
+    }
 
 
 def _delete_fields(file: DeleteFile) -> dict[str, Any]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import pytest
 from pyiceberg.table import Table
 
-from amoro_core.iceberg import clustering_manifests, commit
+from amoro_core.iceberg import clustering_manifests, commit, features
 from amoro_core.iceberg.clustering_manifests import Source
 from amoro_core.iceberg.manifests import read_list, read_manifest
+from amoro_core.model.tables import OptimizingType
 from tests.engine.writer3 import upgrade
 from tests.iceberg.rewriting import loaded, optimized, rewritten, scanned
 
 from .catalogs import SharedCatalog
+from .optimizing import Services
+from .test_undoing import undo
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -158,3 +162,23 @@ def test_the_first_commit_after_an_upgrade_gives_the_ids_that_java_reads(
     after = java_ids(spark, name)
     assert {key: given for key, given in after.items() if key != 400} == ids
     assert_apart(after.values())
+
+
+def test_rows_keep_their_ids_when_they_are_rewritten_and_when_that_is_undone(
+    spark: SparkSession, catalog: SharedCatalog, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java takes the id that an added entry says."""
+    monkeypatch.setattr(features, "FORMATS", (1, 2, 3))
+    name = made(spark, catalog)
+    before = java_ids(spark, name)
+    process_id = services.begin(name, OptimizingType.FULL)
+    services.finish(process_id)
+    assert java_ids(spark, name) == before
+    spark.sql(f"INSERT INTO {name} VALUES (500, 'a')")
+    undo(services, process_id)
+    after = java_ids(spark, name)
+    assert {key: given for key, given in after.items() if key != 500} == before
+    assert_apart(after.values())
+    assert our_first_ids(catalog.load(name)) == java_first_ids(spark, name)
+    spark.sql(f"INSERT INTO {name} VALUES (501, 'a')")
+    assert_apart(java_ids(spark, name).values())
