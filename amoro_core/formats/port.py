@@ -144,7 +144,7 @@ class Maintainable(OpenTable, Protocol):
     def stage_upgrade(self) -> bytes:
         """The payload that upgrades the reloaded table to the newest format that is handled; it adds no snapshot.
 
-        Raises TableRefused for a table that is not handled now, or would not be then.
+        Raises TableRefused for a table that is not handled, or while that format is not.
         """
 
 

@@ -14,7 +14,7 @@ from pyiceberg.table.statistics import BlobMetadata, PartitionStatisticsFile, St
 
 from amoro_core.errors import TableRefused
 
-#: What formats 2 and 3 have under other keys: the current schema, and the fields of the default spec.
+#: What is there twice in format 1, and under other keys alone in later ones: the current schema, the default spec.
 _OF_FORMAT_1 = frozenset({"schema", "partition-spec"})
 _NO_SNAPSHOT = -1  # as old writers say that there is no current snapshot
 
@@ -81,8 +81,7 @@ def lost_key(text: str, metadata: TableMetadata) -> str | None:
     read = from_json(text, cache_strings="keys")
     rest = metadata.model_copy(update={name.replace("-", "_"): [] for name in _LISTS})
     written = from_json(rest.model_dump_json())
-    if metadata.format_version > 1:
-        read = {key: value for key, value in read.items() if key not in _OF_FORMAT_1}
+    read = {key: value for key, value in read.items() if key not in _OF_FORMAT_1}
     if read.get("current-snapshot-id") == _NO_SNAPSHOT:
         del read["current-snapshot-id"]
     lists = ((name, known, read.pop(name, None) or ()) for name, known in _LISTS.items())

@@ -8,15 +8,14 @@ from pyiceberg.table import Table
 
 from amoro_core.iceberg import features
 from amoro_core.iceberg.features import format_version_refused, refuse_table
-from amoro_core.iceberg.format3 import UPGRADED, upgraded
+from amoro_core.iceberg.format3 import UPGRADED
 
 
 def refuse_upgrade(table: Table, defaults: Mapping[str, str]) -> None:
-    """Raise TableRefused for a table of an earlier format that is not handled now, or would not be in format 3."""
+    """Raise TableRefused for a table of an earlier format that is not handled, or while format 3 is not."""
     refuse_table(table.metadata, defaults)
     if UPGRADED not in features.FORMATS:
         raise format_version_refused(str(UPGRADED))
-    refuse_table(upgraded(table.metadata), defaults)
 
 
 def stage_upgrade(table: Table, *, own_metadata: bool) -> bytes:

@@ -45,7 +45,8 @@ class UpgradeService:
         """Upgrade the table to that format version, by one commit without a snapshot; with `dry_run` only check it.
 
         Raises InvalidArgument for another version than 3, and for a table that has it already; TableRefused for one
-        that is not handled, now or then; errors of loading and committing: after CommitUnknown it may have it.
+        that is not handled, or while format 3 is not; errors of loading and committing: after CommitUnknown it may be
+        upgraded.
         """
         if version != TARGET:
             raise InvalidArgument(

@@ -122,6 +122,17 @@ def test_a_table_that_is_not_handled_is_not_upgraded(
     assert (refused.value.reason, loaded(table).metadata_location) == ("encryption", before)
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("table", [2], indirect=True)
+def test_a_table_that_may_not_be_written_is_not_upgraded(world: World, table: Table, dry_run: bool) -> None:
+    with table.transaction() as changing:
+        changing.set_properties({"write.data.path": "file:///elsewhere/data"})
+    before = loaded(table).metadata_location
+    with pytest.raises(TableRefused) as refused:
+        upgrade(world, dry_run=dry_run)
+    assert (refused.value.reason, loaded(table).metadata_location) == ("location", before)
+
+
 def between(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object], times: int) -> list[bytes]:
     """Let something happen before each of the first sendings; returns what was sent."""
     send, sent = IcebergTable.send, list[bytes]()
