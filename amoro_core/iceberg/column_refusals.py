@@ -4,6 +4,7 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
+    DateType,
     GeographyType,
     GeometryType,
     IcebergType,
@@ -11,12 +12,14 @@ from pyiceberg.types import (
     MapType,
     StructType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
     UnknownType,
 )
 
 from amoro_core.errors import TableRefused
 from amoro_core.files.defaults import default_array
+from amoro_core.iceberg.contradictions import fields_of
 
 _TYPES_OF_3 = (TimestampNanoType, TimestamptzNanoType, UnknownType)
 _FOREIGN_TYPES = (GeometryType, GeographyType)
@@ -33,18 +36,27 @@ def refuse_columns(metadata: TableMetadata) -> None:
 def _refuse_promoted_sources(metadata: TableMetadata) -> None:
     """Refuse partitions by the values of a column that was a date: of those written before, the value is one of days,
     and manifests do not tell which."""
+    schema = metadata.schema()
     for spec in metadata.partition_specs:
         for field in spec.fields:
-            kinds = {
-                str(one.find_type(field.source_id)) for one in metadata.schemas if field.source_id in one.field_ids
-            }
-            if isinstance(field.transform, IdentityTransform) and "date" in kinds and len(kinds) > 1:
+            if not isinstance(field.transform, IdentityTransform) or field.source_id not in schema.field_ids:
+                continue
+            kind = schema.find_type(field.source_id)
+            if isinstance(kind, TimestampType | TimestampNanoType) and _was_date(metadata, field.source_id):
                 raise TableRefused(
                     f"partition field {field.name} of spec {spec.spec_id} is the value of a column that was promoted"
-                    f" from date to {max(kinds)}",
+                    f" from date to {kind}",
                     reason="transform",
                     hint="Partition by day of the column, which both types have.",
                 )
+
+
+def _was_date(metadata: TableMetadata, field_id: int) -> bool:
+    return any(
+        field.field_id == field_id and isinstance(field.field_type, DateType)
+        for schema in metadata.schemas
+        for field in fields_of(schema)
+    )
 
 
 def _refuse_types(metadata: TableMetadata) -> None:
@@ -60,11 +72,10 @@ def _refuse_types(metadata: TableMetadata) -> None:
 def _refuse_defaults(metadata: TableMetadata) -> None:
     """Refuse initial defaults of earlier formats, which readers ignore, and those that are no values of their type."""
     for schema in metadata.schemas:
-        for field_id in sorted(schema.field_ids):
-            field = schema.find_field(field_id)
+        for field in fields_of(schema):
             if field.initial_default is None:
                 continue
-            told = f"column {schema.find_column_name(field_id)} has the initial-default {field.initial_default!r}"
+            told = f"column {schema.find_column_name(field.field_id)} has the initial-default {field.initial_default!r}"
             if metadata.format_version < 3:
                 raise TableRefused(f"{told}, which format {metadata.format_version} does not have", reason="default")
             try:

@@ -58,7 +58,7 @@ def _refuse_ids(metadata: TableMetadata) -> None:
         if (twice := _twice(given)) is not None:
             raise _refused(f"two {what} have the id {twice}")
     for schema in metadata.schemas:
-        if (twice := _twice(field.field_id for field in _fields(schema))) is not None:
+        if (twice := _twice(field.field_id for field in fields_of(schema))) is not None:
             raise _refused(f"two columns of schema {schema.schema_id} have the field id {twice}")
     for spec in metadata.partition_specs:
         if (twice := _twice(field.field_id for field in spec.fields)) is not None:
@@ -70,7 +70,7 @@ def _twice(ids: Iterable[Item]) -> Item | None:
     return next((one for one, count in Counter(ids).items() if count > 1), None)
 
 
-def _fields(schema: Schema) -> Iterator[NestedField]:
+def fields_of(schema: Schema) -> Iterator[NestedField]:
     """Every field at every level; the schema's own indexes would keep only one field for each id."""
     waiting = list(schema.fields)
     while waiting:
