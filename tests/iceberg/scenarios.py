@@ -1,6 +1,8 @@
 """Commits through the port over a catalog that some service holds; `table` is another writer's, `config` ours."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -8,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField, StringType
 
-from amoro_core.errors import CommitConflict
+from amoro_core.errors import CommitConflict, TableRefused
 from amoro_core.formats.iceberg import IcebergFormat
 from amoro_core.formats.port import AnyTable, Role, with_roles
 from amoro_core.model.commits import PlanRecord, SnapshotAdded, StagedCommit, Trace
@@ -16,6 +18,7 @@ from amoro_core.model.processes import CatalogConfig
 from amoro_core.model.tables import TableIdentifier
 from amoro_core.validating import validate
 from tests.engine.oracle import DATA, assert_same_rows, live_files, live_rows, live_rows_with_positions
+from tests.engine.parquet_rows import local_path
 from tests.engine.writer import append, create_tag, delete_where, make_table, upsert
 from tests.iceberg.rewriting import loaded, rewritten
 
@@ -87,6 +90,18 @@ def assert_format_3_lands(config: CatalogConfig, table: Table) -> None:
 
     ids = assert_ids_apart(table)
     assert ids <= set(range(loaded(table).metadata.next_row_id or 0))
+
+
+def assert_a_variant_is_refused(config: CatalogConfig, table: Table) -> None:
+    """Metadata that pyiceberg can't make a model of are refused by the column."""
+    path = Path(local_path(table.refresh().metadata_location))
+    metadata = json.loads(path.read_text())
+    for schema in metadata["schemas"]:
+        schema["fields"].append({"id": 99, "name": "v", "required": False, "type": "variant"})
+    path.write_text(json.dumps(metadata))
+    with pytest.raises(TableRefused, match="column v has the type variant, which is not handled") as refused:
+        IcebergFormat().load(config, TABLE)
+    assert refused.value.reason == "type"
 
 
 def assert_ids_apart(table: Table) -> set[int]:

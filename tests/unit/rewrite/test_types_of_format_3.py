@@ -27,7 +27,7 @@ from amoro_core.errors import UnreadableFile
 from amoro_core.files.parquet import open_parquet
 from amoro_core.files.projection import bind
 from amoro_core.model.files import ColumnMetrics, DataFile, FileFormat
-from amoro_core.model.rewrite import RewriteOutput
+from amoro_core.model.rewrite import CopyRule, RewriteOutput
 from amoro_optimizer.rewrite.pruning import groups_within
 
 from .builders import access_to, col, context, data_file, equality_deletes, run, task
@@ -230,3 +230,20 @@ def test_files_of_other_formats_have_nanoseconds_promoted_dates_and_defaults(
     assert numbers(output, "day") == [-DAY_US, 20_000 * DAY_US, None]
     assert numbers(output, "n") == [7, 7, 7]
     assert pq.read_schema(output.data_files[0].path).names == ["at", "day", "n"]
+
+
+def test_row_groups_of_nanoseconds_are_copied_beside_columns_that_no_file_has(tmp_path: Path) -> None:
+    schema = Schema(NestedField(1, "at", TimestampNanoType()), NestedField(2, "u", UnknownType()))
+    columns = [col("at", pa.timestamp("ns"), 1)]
+    made = [data_file(tmp_path, columns, {"at": [one, 9]}, version="2.6") for one in (1, 2)]
+    first, second = (run(task(context(tmp_path, schema), [one])).data_files[0] for one in made)
+    work = task(context(tmp_path, schema), [first, second])
+
+    output = run(replace(work, copy=CopyRule(min_row_group_bytes=1, max_row_groups=9)))
+
+    assert (output.files_copied, numbers(output, "at")) == (2, [1, 9, 2, 9])
+    (written,) = output.data_files
+    assert (written.metrics.lower_bounds, written.metrics.upper_bounds) == (
+        {1: struct.pack("<q", 1)},
+        {1: struct.pack("<q", 9)},
+    )
