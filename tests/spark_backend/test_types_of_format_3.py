@@ -1,4 +1,4 @@
-"""A Spark application gives rows of old files their defaults, and leaves out unknown columns, as the engine does."""
+"""A Spark application applies vectors and defaults of old files, and leaves out unknown columns, as the engine does."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.spark_backend.conftest import open_backend
 from tests.spark_backend.groups import another, clustered
 from tests.unit.cluster.builders import tables
 from tests.unit.rewrite.builders import col, context, data_file, equality_deletes, task
+from tests.unit.rewrite.test_vectors import vectors_of
 from tests.work import rewriting
 
 SCHEMA = Schema(
@@ -50,11 +51,12 @@ def test_both_backends_make_the_same_of_types_and_defaults(backend: SparkBackend
     keys = equality_deletes(
         tmp_path, [2, 5], [COLUMNS[0], COLUMNS[3]], {"id": [0, 1, 10, 11], "c": ["m", "a", "m", "m"]}
     )
-    work = task(context(tmp_path, SCHEMA), [old, new], [keys])
+    (vector,) = vectors_of(tmp_path, (new, [3]))
+    work = task(context(tmp_path, SCHEMA), [old, new], [keys, vector], applicable={0: [0], 1: [0, 1]})
     expected = {
         (number, number % 9 * 7 % 5, number % 9 * A_DAY_US, "m" if number < 9 else ("a", "m", None)[number % 3])
         for number in range(18)
-        if number not in (0, 10)
+        if number not in (0, 10, 12)
     }
     attempt = Attempt(TaskId("01890000-0000-7000-8000-000000000001", 1), 1)
     layout = Layout(Strategy.LINEAR, (LayoutKey(5), LayoutKey(3, descending=True), LayoutKey(2)))
@@ -64,7 +66,7 @@ def test_both_backends_make_the_same_of_types_and_defaults(backend: SparkBackend
     ordered = tables(clustered(backend, group, another(attempt)))
     alone = tables(clustered(InProcess(), group, another(another(attempt))))
 
-    assert (output.rows_read, output.rows_deleted) == (18, 2)
+    assert (output.rows_read, output.rows_deleted) == (18, 3)
     found = pa.concat_tables([pq.read_table(file.path) for file in output.data_files])
     assert set(rows_of(found)) == expected
     assert [table.schema.names for table in ordered] == [["id", "at", "day", "c"]]
