@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyiceberg.table import Table
 
-from amoro_core.errors import TableRefused
+from amoro_core.errors import DataFileMissing, TableRefused, UnreadableFile
 from amoro_core.iceberg import features
 from amoro_core.model.maintenance import Options
 from amoro_core.model.processes import ProcessStatus
-from amoro_core.model.tables import OptimizingType
+from amoro_core.model.tables import OptimizingType, parse_table
 from tests.engine import oracle, writer, writer3
 from tests.engine.aging import aged
 from tests.engine.builders import BY_PART, SCHEMA, row
@@ -104,8 +104,10 @@ def test_no_row_changes_by_rewriting_files_with_vectors(world: World, kind: Opti
 def test_conversions_leave_one_vector_for_each_file_and_nothing_else(world: World) -> None:
     table = converted(world)
     rows = oracle.live_rows(table)
+    start = world.table_head()
     process_id = optimize(world, MINOR)
     assert oracle.live_rows(table) == rows
+    assert world.verifying.verify(parse_table("cat.db.t"), start, None, lambda: False).is_sound
     assert by_kind(table) == {"data": 9, "vectors": 8}
     assert sorted(one.record_count for one in vectors_of(table)) == [1, 1, 2, 2, 3, 3, 3, 4]
     # The vectors of b's other files stayed as they were; each of two tasks has written a file.
@@ -191,6 +193,24 @@ def sweep(world: World, table: Table) -> None:
     begun = world.maintaining.begin(world.table().table_id, "empty-trash", trigger="request")
     assert begun.process_id, begun.reason
     assert world.committing.commit(begun.process_id) is ProcessStatus.SUCCESS
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_damaged_vector_fails_the_task_by_its_place_and_nothing_changes(world: World, is_gone: bool) -> None:
+    table = made(world)
+    writer3.delete_rows(table, lambda item: item["id"] == 0)
+    (vector,) = vectors_of(table)
+    path = Path(local_path(vector.path))
+    content = path.read_bytes()
+    path.unlink()
+    if not is_gone:
+        path.write_bytes(content[: vector.offset + 9] + b"?" + content[vector.offset + 10 :])
+    head, files = world.table_head(), {one.path for one in oracle.live_files(table)}
+    process_id = world.begin(FULL)
+    where = f"{vector.path} does not exist" if is_gone else f"{vector.path} at {vector.offset} has another checksum"
+    with pytest.raises(DataFileMissing if is_gone else UnreadableFile, match=where):
+        world.run_all(process_id)
+    assert (world.table_head(), {one.path for one in oracle.live_files(table)}) == (head, files)
 
 
 def test_a_head_with_two_vectors_for_one_file_is_refused_and_nothing_changes(world: World) -> None:
