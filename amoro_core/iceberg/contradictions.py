@@ -6,12 +6,13 @@ from typing import TypeVar
 
 from pyiceberg.manifest import DataFileContent, ManifestContent, ManifestEntry, ManifestFile
 from pyiceberg.schema import Schema
-from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.metadata import TableMetadata, TableMetadataV3
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.types import ListType, MapType, NestedField, StructType
 
 from amoro_core.errors import TableRefused
 from amoro_core.iceberg.manifests import Manifest
+from amoro_core.iceberg.row_ids import first_row_id_of
 from amoro_core.live.files import LiveFiles
 from amoro_core.model.files import TableScan
 from amoro_core.model.paths import normalise
@@ -95,7 +96,7 @@ def _refuse_number(snapshot: Snapshot, last: int) -> None:
 
 def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterable[ManifestFile]) -> None:
     """Raise TableRefused("metadata") for manifests that the snapshot's list can't contain: of an unknown spec, newer
-    than the snapshot, or listed twice."""
+    than the snapshot, with row ids that are not given yet, or listed twice."""
     listed = list(manifests)
     specs, number = metadata.specs(), snapshot.sequence_number or 0
     if (twice := _twice(one.manifest_path for one in listed)) is not None:
@@ -110,6 +111,20 @@ def refuse_listed(metadata: TableMetadata, snapshot: Snapshot, manifests: Iterab
                 f"the manifest {one.manifest_path} has the sequence number {one.sequence_number}, "
                 f"but that of its snapshot {snapshot.snapshot_id} is {number}"
             )
+        _refuse_row_ids(metadata, one)
+
+
+def _refuse_row_ids(metadata: TableMetadata, manifest: ManifestFile) -> None:
+    """Refuse row ids that the table would give again: its next one is above all, whoever wrote the list."""
+    first = first_row_id_of(manifest)
+    if first is None or not isinstance(metadata, TableMetadataV3):
+        return
+    end = first + (manifest.added_rows_count or 0) + (manifest.existing_rows_count or 0)
+    if first < 0 or end > (metadata.next_row_id or 0):
+        raise _refused(
+            f"the manifest {manifest.manifest_path} has row ids from {first} to {end - 1}, but the table's next-row-id "
+            f"is {metadata.next_row_id}"
+        )
 
 
 def refuse_manifest(manifest: Manifest, spec_fields: int) -> None:

@@ -218,6 +218,15 @@ def test_a_counted_manifest_keeps_its_id(table: Table) -> None:
     assert first_row_id_of(counted(read_manifest(table.io, file))) == first_row_id_of(file) == 9
 
 
+@pytest.mark.parametrize("next_row_id", [9, 0, None])
+def test_ids_that_the_table_would_give_again_are_refused(table: Table, next_row_id: int | None) -> None:
+    fresh = loaded(table)
+    scanned(fresh)
+    fresh.metadata = fresh.metadata.model_copy(update={"next_row_id": next_row_id})
+    with pytest.raises(TableRefused, match=f"has row ids from 9 to 9, but the table's next-row-id is {next_row_id}"):
+        scanned(fresh)
+
+
 # Commits
 
 
