@@ -9,6 +9,7 @@ import pytest
 
 from amoro_core.iceberg import features
 from amoro_core.model.tables import OptimizingType
+from tests.engine.oracle import live_rows
 
 from .catalogs import SharedCatalog
 from .java_writer import java_upsert, load_java_table
@@ -150,6 +151,41 @@ def test_nanoseconds_of_java_stay_exact(
     services.finish(process_id)
 
     assert generic_rows(spark, catalog) == before
+
+
+@pytest.mark.timeout(600)
+def test_java_plans_partitions_by_nanoseconds_that_we_wrote(
+    spark: SparkSession, catalog: SharedCatalog, services: Services
+) -> None:
+    """Java's reader of generic records fails on such partitions, its manifests and plans do not."""
+    table = make(catalog, "id BIGINT")
+    evolved(catalog, (None, "at", "timestamp_ns", None))
+    java = load_java_table(spark, catalog.name, "db.t")
+    java.table.updateSpec().addField(java.iceberg.expressions.Expressions.ref("at")).commit()
+    moments = ["1969-12-31T23:59:59.999999999", "2026-01-02T00:00:00.000000001"]
+    for number in range(3):
+        java_upsert(spark, catalog.name, "db.t", ["id"], [], [{"id": number, "at": moment} for moment in moments])
+    places = planned(spark, catalog)
+    rows = live_rows(catalog.load("db.t"))
+    assert (places, rows.total()) == (
+        Counter({"PartitionData{at=-1}": 3, "PartitionData{at=1767312000000000001}": 3}),
+        6,
+    )
+
+    services.finish(services.begin(table, OptimizingType.FULL))
+
+    assert planned(spark, catalog) == Counter(dict.fromkeys(places, 1))
+    assert live_rows(catalog.load("db.t")) == rows
+
+
+def planned(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
+    """The partitions of the files that Java would read."""
+    tasks = load_java_table(spark, catalog.name, "db.t").table.newScan().planFiles()
+    found, each = Counter[str](), tasks.iterator()
+    while each.hasNext():
+        found[each.next().file().partition().toString()] += 1
+    tasks.close()
+    return found
 
 
 def generic_rows(spark: SparkSession, catalog: SharedCatalog) -> Counter[str]:
