@@ -221,3 +221,13 @@ def test_only_where_the_client_writes_the_metadata_is_it_refused(table: Table) -
     with keys_kept(table.catalog), pytest.raises(TableRefused):
         TableMetadataUtil.parse_raw(text)
     assert TableMetadataUtil.parse_raw(text).table_uuid == table.metadata.table_uuid
+
+
+@pytest.mark.parametrize("table", [2], indirect=True)
+def test_a_text_of_the_length_of_one_that_lost_nothing_is_compared(table: Table) -> None:
+    text = file_of(table).read_text()
+    with keys_kept(table.catalog):
+        for _ in range(2):
+            assert TableMetadataUtil.parse_raw(text).table_uuid == table.metadata.table_uuid
+        with pytest.raises(TableRefused, match="the key partition-tomorrowed,"):
+            TableMetadataUtil.parse_raw(text.replace("partition-statistics", "partition-tomorrowed"))

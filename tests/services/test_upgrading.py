@@ -158,6 +158,20 @@ def test_commits_of_others_meanwhile_are_kept(world: World, table: Table, monkey
 
 
 @pytest.mark.parametrize("table", [2], indirect=True)
+def test_a_table_that_is_encrypted_meanwhile_is_not_upgraded(
+    world: World, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def encrypted() -> None:
+        with loaded(table).transaction() as changing:
+            changing.set_properties({"encryption.key-id": "k"})
+
+    sent = between(monkeypatch, encrypted, times=1)
+    with pytest.raises(TableRefused) as refused:
+        upgrade(world)
+    assert (refused.value.reason, len(sent), loaded(table).metadata.format_version) == ("encryption", 1, 2)
+
+
+@pytest.mark.parametrize("table", [2], indirect=True)
 def test_a_writer_that_always_wins_ends_it(world: World, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = between(monkeypatch, lambda: writer.create_tag(table, f"t{len(sent)}"), times=20)
     with pytest.raises(CommitConflict):
