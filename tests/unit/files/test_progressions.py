@@ -83,3 +83,10 @@ def test_small_pages_are_not_wanted(tmp_path: Path) -> None:
     footer = written(path, Progression(5, 1), 2_500, 1)
     assert footer.row_groups[0].columns[0].meta_data.encoding_stats[0].count == 3
     assert pq.read_table(path).column("n").to_pylist() == list(range(5, 2_505))
+
+
+def test_a_block_takes_five_bytes_and_the_first_row_is_in_none() -> None:
+    sizes = [
+        len(progression_chunk(Progression(5, 1), rows, (b"n",), 1_000, 0).content) for rows in (129, 130, 257, 258)
+    ]
+    assert [size - sizes[0] for size in sizes] == [0, 5, 5, 10]
