@@ -48,7 +48,10 @@ def test_a_file_that_stays_may_get_ids_meanwhile() -> None:
 
 
 def in_format_3(first: int | None = 40) -> PlanRecord:
-    return replace(RECORD, format_version=3, groups=(with_first(GROUP, first), with_first(PURE, first)))
+    """Two groups in which no file is converted."""
+    work = replace(GROUP.work, converted=())
+    rewriting = replace(GROUP, work=work, output=replace(GROUP.output, delete_files=(), positions_written=0))
+    return replace(RECORD, format_version=3, groups=(with_first(rewriting, first), with_first(PURE, first)))
 
 
 def counted(record: PlanRecord, nulls: Mapping[int, int | None]) -> dict[str, FileFacts]:
